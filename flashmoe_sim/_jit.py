@@ -161,13 +161,16 @@ def returned_types(kernel: Any) -> list[str]:
     return [str(signature.return_type) for signature in kernel.nopython_signatures]
 
 
-def bounds_checked(function: Callable[..., Any]) -> Any:
+def bounds_checked(function: Callable[..., Any], callers: tuple[Callable[..., Any], ...] = ()) -> Any:
     """Compile a copy of a part of a kernel, and of all compiled functions that it calls, that tests array bounds.
 
-    The copy has the globals of now, so it is not kept for another call.
+    The copy has the globals of now, so it is not kept for another call. callers: functions that are being copied; a
+    function that calls one of them again calls the original.
     """
+    callers = (*callers, function)
     used: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    parts = {name: bounds_checked(one.py_func) for name, one in used.items() if hasattr(one, "py_func")}
+    compiled = {name: one.py_func for name, one in used.items() if hasattr(one, "py_func")}
+    parts = {name: bounds_checked(one, callers) for name, one in compiled.items() if one not in callers}
     copy = types.FunctionType(
         function.__code__,
         {**function.__globals__, **parts},

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 import flashmoe_sim
@@ -312,3 +313,16 @@ def test_threads_that_compile_at_once_keep_kernels_in_the_cache(monkeypatch: pyt
         kernels = list(threads.map(_jit.jit, [nested.min_bypass.py_func] * 100))
     (folder,) = {Path(kernel._cache.cache_path) for kernel in kernels}
     assert folder.parent == _jit.kernel_cache()
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def countdown(number: int) -> int:
+    return 0 if number <= 0 else countdown(number - 1)
+
+
+def test_a_function_that_calls_itself_is_copied_once() -> None:
+    def calls_it(number: int) -> int:
+        return countdown(number)
+
+    assert _jit.bounds_checked(calls_it)(3) == 0
+    assert _jit.bounds_checked(countdown.py_func)(3) == 0

@@ -189,7 +189,7 @@ def _lines(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: 
 
 
 def _beside_best(rows: Sequence[Row]) -> list[Row]:
-    """The rows without those of min, where the best is drawn as a line of its own; all rows if there are no others."""
+    """The rows to draw: not those of min, which has a line of its own, unless there are no others."""
     known = any(row["best_hit_rate"] is not None for row in rows)
     return [row for row in rows if not (known and _key(row) == ("min", "none"))] or list(rows)
 

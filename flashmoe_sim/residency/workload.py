@@ -175,7 +175,7 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 
 def names_model(trace: object) -> bool:
-    """Whether what is given as a trace is no file and no bundled trace, but the name of a model."""
+    """Whether a model is named where a trace is expected: there is no file and no bundled trace of that name."""
     return isinstance(trace, str) and not os.path.lexists(trace) and trace not in catalog() and is_name(trace)
 
 

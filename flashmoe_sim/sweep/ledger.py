@@ -155,7 +155,7 @@ class Ledger:
             raise BadInput(f"{self.folder}: {what}; wait for its end, or give another folder")
 
     def _check_kind(self) -> None:
-        """Refuse what is no file, and with `force`, which empties it, a link to a file that may be anyone's."""
+        """Refuse what is not a file. With `force`, which empties the file, also refuse a link to one."""
         if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
             raise BadInput(f"{self.path}: is not a file; remove it, or give another folder")
         if self.force and self.path.is_symlink():

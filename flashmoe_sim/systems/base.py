@@ -18,6 +18,7 @@ from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_by
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.residency.replay import Replay
@@ -269,6 +270,11 @@ class System(ABC):
     def common(self) -> bool:
         """Whether anybody can install its engine."""
         return self.facts is not None and self.facts.common
+
+    @property
+    def whose(self) -> Whose:
+        """Whose error its predictions have."""
+        return Whose(self.name, self.program, self.spec)
 
     @property
     def uses_gpu(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, Whose, ends, error_draws
+from flashmoe_sim.machines.belief import Draws, ends, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
@@ -54,8 +54,8 @@ class Compared:
     aliased_share: share of references computed with another expert than the routed one; None unless the engine can
         alias slots.
     draws, prompt_draws: of both speeds in tokens a second, f64 [512], the same draws for every system, see
-        `machines.belief`; without an interval only of what engine and text leave open, not the machine.
-    sure: whether the draws have everything in them, so that there is an interval.
+        `machines.belief`. sure: whether the machine's numbers are drawn too, so that there is an interval; if not,
+        only the engine's error and the text are.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace on which it is replayed.
     """
 
@@ -82,19 +82,24 @@ class Compared:
 
     @property
     def tok_s_lo(self) -> float | None:
-        return _end(self.tok_s, self.draws, 0) if self.sure else None
+        return self._ends(self.tok_s, self.draws)[0]
 
     @property
     def tok_s_hi(self) -> float | None:
-        return _end(self.tok_s, self.draws, 1) if self.sure else None
+        return self._ends(self.tok_s, self.draws)[1]
 
     @property
     def prompt_tok_s_lo(self) -> float | None:
-        return _end(self.prompt_tok_s, self.prompt_draws, 0) if self.sure else None
+        return self._ends(self.prompt_tok_s, self.prompt_draws)[0]
 
     @property
     def prompt_tok_s_hi(self) -> float | None:
-        return _end(self.prompt_tok_s, self.prompt_draws, 1) if self.sure else None
+        return self._ends(self.prompt_tok_s, self.prompt_draws)[1]
+
+    def _ends(self, tok_s: float | None, draws: Draws | None) -> tuple[float | None, float | None]:
+        """The 90 % interval of a speed."""
+        known = self.sure and tok_s is not None and draws is not None
+        return ends(tok_s, np.log(draws / tok_s)) if known else (None, None)  # type: ignore[arg-type, operator]
 
     def as_row(self) -> dict[str, Any]:
         """schema.COMPARED."""
@@ -221,7 +226,7 @@ def at_setting(
         said = Compared(
             system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.launch(case)
         )
-        conditions, whose = plan.conditions(case), Whose(system.name, system.program, system.spec)
+        conditions, whose = plan.conditions(case), system.whose
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
@@ -312,11 +317,6 @@ def _halves(workload: Workload) -> tuple[RoutingTrace, Workload]:
 
 def _asked(workload: Workload, prompt_tokens: int) -> Workload:
     return prompted(workload, prompt_tokens)[0] if prompt_tokens else workload
-
-
-def _end(value: float | None, draws: Draws | None, end: int) -> float | None:
-    """An end of the 90 % interval of a speed."""
-    return None if value is None or draws is None else ends(value, np.log(draws / value))[end]
 
 
 def _grouped(parts: dict[str, float]) -> dict[str, float]:

@@ -28,7 +28,7 @@ HEAD = """# Written by `python -m reports.field`: how far published speeds and o
 # common, program: the share of its square that all engines on a machine, and all settings of a program, have in common.
 # checked: how many rows were predicted, and the share of them in the intervals that are printed.
 # hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
-# beside its own text; profile_lo, profile_hi: 90 % of what a profile of another text adds to that of the same text.
+# added to text_sd; profile_lo, profile_hi: 90 % interval of how a profile of another text differs from its own.
 """
 MOST = 1.2  # of ln(measured / predicted): more is a row that ran otherwise than it says
 POOLED = 6  # how many rows the spread of all counts beside a system's own

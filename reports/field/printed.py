@@ -11,7 +11,7 @@ import numpy as np
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, Whose, error_draws
+from flashmoe_sim.machines.belief import Draws, error_draws
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
@@ -83,13 +83,8 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:
         return Printed(row, name, None, None, found.why_not)
-    engine = error_draws(machine, whose_of(asked))
+    engine = error_draws(machine, asked.whose)
     return Printed(row, name, found, np.log(found.draws / (found.tok_s or 1.0)) - engine)
-
-
-def whose_of(system: System) -> Whose:
-    """Whose error a system's predictions have."""
-    return Whose(system.name, system.program, system.spec)
 
 
 def system_of(row: FieldRow) -> System:

@@ -15,7 +15,7 @@ import polars as pl
 from flashmoe_sim.machines.belief import ANY, Draws, ends, shared_draws
 from reports.field.errors import Errors, without_machine
 from reports.field.model import name_of
-from reports.field.printed import Printed, whose_of
+from reports.field.printed import Printed
 
 TABLE = Path(__file__).with_name("printed.csv")
 WINS = Path(__file__).with_name("wins.csv")
@@ -37,13 +37,9 @@ def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
     rows = []
     for one in ran:
         assert one.found is not None
-        assert one.of_machine is not None
         name, tok_s = one.found.system.name, one.found.tok_s or math.nan
         machine_id = one.row.machine_id or one.row.id
-        shared = shared_draws(whose_of(one.found.system), common=found.common, program=found.program)
-        left = [
-            ends(tok_s, one.of_machine + sds.get(name, sds[ANY]) * shared) for sds in (found.sd, without[machine_id])
-        ]
+        left = [ends(tok_s, _draws(one, found, sd)) for sd in (found.sd, without[machine_id])]
         rows.append(
             {
                 "id": one.row.id,
@@ -66,7 +62,9 @@ def wins(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
     """A row for each pair of programs on one machine with one model: the share of draws in which `faster` wins."""
     groups = defaultdict(list)
     for one in ran:
-        groups[one.row.machine_id or one.row.id, one.machine, name_of(one.row)].append((one, _draws(one, found)))
+        assert one.found is not None
+        draws = math.log(one.found.tok_s or math.nan) + _draws(one, found, found.sd)
+        groups[one.row.machine_id or one.row.id, one.machine, name_of(one.row)].append((one, draws))
     rows = []
     for (machine_id, _, _), group in groups.items():
         for (one, mine), (other, theirs) in itertools.combinations(group, 2):
@@ -104,13 +102,13 @@ def section(rows: pl.DataFrame, pairs: pl.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _draws(one: Printed, found: Errors) -> Draws:
-    """Draws of the logarithm of a speed."""
+def _draws(one: Printed, found: Errors, sd: dict[str, float]) -> Draws:
+    """Draws of the logarithm of a speed over the predicted one. sd: of engines' errors, by system."""
     assert one.found is not None
     assert one.of_machine is not None
-    sd = found.sd.get(one.found.system.name, found.sd[ANY])
-    shared = shared_draws(whose_of(one.found.system), common=found.common, program=found.program)
-    return math.log(one.found.tok_s or math.nan) + one.of_machine + sd * shared
+    system = one.found.system
+    shared = shared_draws(system.whose, common=found.common, program=found.program)
+    return one.of_machine + sd.get(system.name, sd[ANY]) * shared
 
 
 def _program(one: Printed) -> str:
