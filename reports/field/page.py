@@ -60,8 +60,8 @@ prediction says the opposite.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned, asked: str) -> str:
-    """README.md. asked: on the rows as the commands print them."""
+def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, borrowed: str) -> str:
+    """README.md. asked: on the rows as the commands print them; borrowed: on choices from borrowed traces."""
     series = ranked(rows)
     parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
     parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
@@ -78,6 +78,8 @@ def markdown(rows: Sequence[Judged], found: Tuned, asked: str) -> str:
         choosing_page.section(rows),
         "## With and without a cache\n",
         pairs_page.section(rows),
+        "## Borrowed traces\n",
+        borrowed,
         LIMITS,
         "## What is tuned\n",
         tuned_table(found),

@@ -37,7 +37,7 @@ def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
 
 def write(*, tune_again: bool) -> None:
     """Write the page, its tables, its figures and the errors of engines; with `tune_again` also what is tuned."""
-    from reports.field import errors, figures, page, printed_page
+    from reports.field import borrowed, errors, figures, page, printed_page
     from reports.field.printed import printed
 
     if tune_again:
@@ -56,7 +56,8 @@ def write(*, tune_again: bool) -> None:
     inside = printed_page.inside(asked)
     errors.FILE.write_text(errors.text(off, errors.hits(found.curves["lru"]), rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
-    (FOLDER / "README.md").write_text(page.markdown(rows, found, printed_page.section(asked, pairs)), encoding="utf-8")
+    sections = {"asked": printed_page.section(asked, pairs), "borrowed": borrowed.section(pl.read_csv(borrowed.TABLE))}
+    (FOLDER / "README.md").write_text(page.markdown(rows, found, **sections), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 
 

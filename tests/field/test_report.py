@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from reports.field import figures, page, printed_page
+from reports.field import borrowed, figures, page, printed_page
 from reports.field.__main__ import main
 from reports.field.predict import raw_of
 from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, raws_with
@@ -31,11 +31,10 @@ def rows() -> tuple[Judged, ...]:
 
 def test_results_and_page_are_those_of_today() -> None:
     assert_frame_equal(pl.read_csv(RESULTS), frame(rows()), check_dtypes=False, check_exact=False, rel_tol=2e-3)
-    assert _wordless(
-        page.markdown(
-            rows(), load(), printed_page.section(pl.read_csv(printed_page.TABLE), pl.read_csv(printed_page.WINS))
-        )
-    ) == _wordless(PAGE), "run ./dev report"
+    asked = printed_page.section(pl.read_csv(printed_page.TABLE), pl.read_csv(printed_page.WINS))
+    choices = borrowed.section(pl.read_csv(borrowed.TABLE))
+    today = page.markdown(rows(), load(), asked=asked, borrowed=choices)
+    assert _wordless(today) == _wordless(PAGE), "run ./dev report"
 
 
 def test_scores_stay_where_they_are() -> None:

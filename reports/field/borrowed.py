@@ -1,0 +1,117 @@
+"""How often a borrowed trace changes what `sim recommend` would choose, and what that loses on the recorded trace.
+
+`python -m reports.field.borrowed` writes borrowed.csv, in two minutes; `./dev report` puts it on the page.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import named_model
+from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.borrow import TOKENS
+from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.told import ALL, told
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.synth_like import alike
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import first, pick
+from flashmoe_sim.tune.search import search
+
+TABLE = Path(__file__).with_name("borrowed.csv")
+RECORDED = {
+    "gpt-oss-120b": "gpt-oss-120b",
+    "deepseek-v2-lite": "deepseek-v2-lite",
+    "qwen3-30b-a3b": "qwen3-30b-mlx",
+}
+LENDERS = (*RECORDED.values(), "gemma-4-26b-phone")
+MACHINES = ("rtx-3060", "rtx-4090", "m3-16", "m3-max-48", "m4-32", "laptop-ddr4", "strix-halo-128", "phone-ufs4")
+SAID = """Without a trace, popularity and overlap are borrowed from another model. Here models with a recorded trace
+borrow from others, and from their own recording, on {machines} presets. The choice from the borrowed trace is timed on
+the recorded one, beside the choice that the recorded one leads to: *first* is the one that `sim recommend` names,
+*fastest* the fastest engine, whatever shows its speed. Machines on which that is the whole model on the GPU are left
+out. `python -m reports.field.borrowed` makes [borrowed.csv](borrowed.csv).
+"""
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """A row for each model, machine and lender whose choice depends on the trace, for the first and the fastest choice.
+
+    first: the one that `sim recommend` names, by proof; fastest: of all systems, whatever shows it.
+    """
+    for name, recorded in RECORDED.items():
+        model, trace = named_model(name), load_trace(recorded)
+        traces = {lender: made(model, load_trace(lender)) for lender in LENDERS}
+        for machine in MACHINES:
+            on = told(workload=prepare(trace, model), model=None, machine=load_machine(machine), systems=ALL)
+            assert on.workload is not None
+            own = chosen(on.workload, on.case, on.systems)
+            for lender, borrowed in traces.items():
+                print(name, machine, lender, file=sys.stderr)
+                theirs = chosen(borrowed, on.case, on.systems, borrowed=True)
+                for choice, setting in own.items():
+                    if setting.name == "all-gpu":
+                        continue
+                    yield {
+                        "model": name,
+                        "machine": machine,
+                        "lender": lender,
+                        "choice": choice,
+                        "own_setting": setting.spec,
+                        "setting": theirs[choice].spec,
+                        "same_system": theirs[choice].name == setting.name,
+                        "loss": loss(on.workload, on.case, theirs[choice], setting),
+                    }
+
+
+def made(model: ModelGeometry, source: RoutingTrace) -> Workload:
+    """What `systems.borrow` makes, from this trace."""
+    shape = find_shape(model)
+    assert shape is not None
+    return prepare(alike(source, tokens=max(TOKENS, source.tokens), shape=shape)[0], model)
+
+
+def chosen(workload: Workload, case: Case, systems: list[System], *, borrowed: bool = False) -> dict[str, System]:
+    """The first choice of `sim recommend`, and the fastest setting of all."""
+    found = [one.best for one in search(workload, case, systems, borrowed=borrowed).systems]
+    choices = {"first": first(found, case, Objective()), "fastest": pick(found, Objective())}
+    return {choice: one.system for choice, one in choices.items() if one is not None}
+
+
+def loss(workload: Workload, case: Case, setting: System, own: System) -> float:
+    """The share of its speed that a workload loses by a setting instead of its own; 1 if it does not run."""
+    speeds = [at_setting(workload, case, one, interval=False).tok_s or 0.0 for one in (setting, own)]
+    return 1 - speeds[0] / speeds[1]
+
+
+def section(found: pl.DataFrame) -> str:
+    """How often the choice changes, and what that loses."""
+    lines = [SAID.format(machines=len(MACHINES))]
+    lines.append("| choice | the trace is from | cases | another system | loss: median | nine in ten at most | most |")
+    lines.append("|---|---|---|---|---|---|---|")
+    own = pl.col("lender").replace({trace: model for model, trace in RECORDED.items()}) == pl.col("model")
+    for choice, rows_of in found.group_by("choice", maintain_order=True):
+        for what, some in (("another model", rows_of.filter(~own)), ("its own recording", rows_of.filter(own))):
+            lost = sorted(some["loss"].to_list())
+            lines.append(
+                f"| {choice[0]} | {what} | {len(some)} | {np.mean(~some['same_system'].to_numpy()):.0%} "
+                f"| {statistics.median(lost):.1%} | {lost[math.ceil(0.9 * len(lost)) - 1]:.1%} | {lost[-1]:.1%} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    pl.DataFrame(list(rows()), infer_schema_length=None).with_columns(pl.col("loss").round(4)).write_csv(TABLE)
