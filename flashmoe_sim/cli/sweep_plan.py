@@ -64,7 +64,7 @@ def print_plan(
         f"estimate for an idle machine, right within a factor of about 3: {_duration(about.seconds)} on {on}, "
         f"up to {size(about.memory_bytes)} of memory"
     )
-    echo("start (seconds) and compiling (up to minutes, once) come on top; a busy machine takes 2 to 5 times as long")
+    echo("start (seconds) and compiling (up to minutes, once) come on top; a busy machine takes several times as long")
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flashmoe_sim.api import load_trace as load_workload
 from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
 from flashmoe_sim.ceilings.speed import Ceilings, ceilings
 from flashmoe_sim.io.errors import BadInput
@@ -278,18 +279,23 @@ def test_laws(seed: int) -> None:
         assert tok_s["oracle-prefetch, overlapped"] >= row["this"].tok_s
 
 
-def test_two_lanes_can_be_faster_than_all_hits() -> None:
-    """Where the CPU is as fast as the GPU, a miss in every call halves the time of the experts: 0.2 of 0.25 ms each."""
-    fast = (
-        TINY
-        + """
+def with_cpu(**changed: float) -> Machine:
+    """The tiny machine with a CPU that computes an expert in 0.1 ms."""
+    cpu = """
 [cpu]
 weights_gb_s = { value = 0.01, source = "s", condition = "c" }
 layer_us = { value = 0, source = "s", condition = "c" }
 knee_tokens = { value = 100, source = "s", condition = "c" }
 """
-    )
-    machine = parse_machine(fast, where="fast.toml").varied("gpu.weights_gb_s", 0.001).varied("cpu.weights_gb_s", 0.001)
+    machine = parse_machine(TINY + cpu, where="fast.toml")
+    for path, value in changed.items():
+        machine = machine.varied(path.replace("__", "."), value)
+    return machine
+
+
+def test_two_lanes_can_be_faster_than_all_hits() -> None:
+    """Where the CPU is as fast as the GPU, a miss in every call halves the time of the experts: 0.2 of 0.25 ms each."""
+    machine = with_cpu(gpu__weights_gb_s=0.001, cpu__weights_gb_s=0.001)
     table = found(
         workload_of(one_layer([[0, 1]] * 4)), machine, 1, execution="hot-cold", policy="static", direct_io=False
     )
@@ -299,6 +305,31 @@ knee_tokens = { value = 100, source = "s", condition = "c" }
     assert this.reads_per_token == 0
     assert table.verdict.kind == "compute"
     assert [note.partition(":")[0] for note in table.notes] == ["oracle-prefetch"]
+
+
+def test_all_hits_can_be_slower_than_misses_that_a_faster_cpu_computes() -> None:
+    """The GPU takes 1 ms for an expert and the CPU 0.1; a call without misses does not stop for the host's 0.05."""
+    machine = with_cpu(gpu__weights_gb_s=0.001, cpu__weights_gb_s=0.01)
+    workload = workload_of(one_layer([[0, 1]] * 4))
+    table = found(workload, machine, 1, execution="prefill-copy", policy="static", direct_io=False)
+    this, _, all_hit = table.rows[:3]
+    assert all_hit.ms_per_token - this.ms_per_token == pytest.approx(1 - 0.1 - 0.05)
+
+
+@pytest.mark.parametrize(("name", "bank"), [("rtx-3090", 16), ("rtx-4090", 8), ("rtx-5090", 16)])
+def test_perfect_prefetch_can_be_slower_than_misses_on_the_cpu(name: str, bank: int) -> None:
+    """It uploads every expert instead, one call ahead."""
+    table = found(load_workload("gpt-oss-120b"), load_machine(name), bank, execution="prefill-copy", direct_io=False)
+    row = {one.name: one for one in table.rows}
+    assert row["oracle-prefetch, overlapped"].tok_s < row["this"].tok_s < row["all-hit"].tok_s
+
+
+def test_perfect_prefetch_can_be_slower_in_a_tiny_bank() -> None:
+    """With one slot, a read for the next call can only begin when this call is done with its expert."""
+    machine = load_machine("rtx-3060").varied("storage.lanes", 1).varied("storage.read_gb_s", 97)
+    table = found(load_workload("gpt-oss-120b"), machine, 4, contract="protected", execution="async-upload")
+    row = {one.name: one for one in table.rows}
+    assert row["oracle-prefetch, overlapped"].tok_s < row["this"].tok_s
 
 
 def test_misses_on_the_cpu_are_named() -> None:
