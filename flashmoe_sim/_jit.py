@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import sys
@@ -15,12 +16,13 @@ from threading import Lock
 from typing import Any
 
 import numba
-from numba.core import caching, config, imputils
+from numba.core import caching, config, imputils, runtime
 from numba.extending import intrinsic
 
 _numba: Any = config
 _caching: Any = caching
 _imputils: Any = imputils
+_runtime: Any = runtime
 
 _PACKAGE = Path(__file__).parent
 _AFTER_KERNELS = ("ceilings", "systems", "question.py", "sweep", "tune", "report", "reference.py", "api.py", "cli")
@@ -80,13 +82,18 @@ def _is_private(folder: Path) -> bool:
 
 
 class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
-    """numba's cache, except that a damaged one is emptied, and a full disk only means that nothing is stored."""
+    """numba's cache, except that a damaged one is emptied, and a full disk only means that nothing is stored.
+
+    Loading a kernel needs numba's runtime, but not all that compiling one imports, which takes 0.3 s.
+    """
 
     compiles = False  # whether this process had to compile a kernel that no earlier run left
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            found = super().load_overload(sig, target_context)
+            _spare_scipy()
+            _runtime.rtsys.initialize(target_context)
+            found = self._load_overload(sig, target_context)
         except Exception:  # unpickling foreign bytes can raise anything
             with suppress(OSError):
                 self.flush()
@@ -98,6 +105,21 @@ class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+@cache
+def _spare_scipy() -> None:
+    """Import a part of numba that looks for a BLAS by importing all of scipy.linalg, without the latter.
+
+    A kernel that needs it still imports it when it is compiled.
+    """
+    linalg: Any = importlib.import_module("numba.np.linalg")
+    ensure = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = ensure
 
 
 def compiles() -> bool:

@@ -51,13 +51,11 @@ def pair_array(pairs: Any) -> NDArray[np.int16]:
     if not isinstance(pairs, list) or not pairs:
         raise ValueError("not a list of [layer, expert] pairs")
     try:
-        whole = set(map(len, pairs)) == {2} and set(map(type, chain.from_iterable(pairs))) == {int}
+        flat = list(chain.from_iterable(pairs)) if set(map(len, pairs)) == {2} else []
     except TypeError:
-        whole = False
-    if whole:
-        array = np.array(pairs)
-        if array.min() >= 0 and array.max() <= ID_MAX:
-            return array.astype(np.int16)
+        flat = []
+    if set(map(type, flat)) == {int} and min(flat) >= 0 and max(flat) <= ID_MAX:
+        return np.array(flat, np.int16).reshape(-1, 2)
     for position, pair in enumerate(pairs):
         if not (isinstance(pair, list) and len(pair) == 2):
             raise ValueError(f"pair {position} is {_short(pair)}, expected [layer, expert]")

@@ -88,8 +88,8 @@ def _token(line: bytes) -> NDArray[np.int16]:
     except orjson.JSONDecodeError as error:
         raise _NotJson(f"not JSON ({error})") from None
     pairs = pair_array(parsed)
-    layers = pairs[run_starts(pairs[:, 0]), 0]
-    if len(np.unique(layers)) != len(layers):
-        values, count = np.unique(layers, return_counts=True)
-        raise ValueError(f"the experts of layer {values[count > 1][0]} are not next to each other")
+    layers = pairs[run_starts(pairs[:, 0]), 0].tolist()
+    if len(set(layers)) != len(layers):
+        apart = min(layer for layer in layers if layers.count(layer) > 1)
+        raise ValueError(f"the experts of layer {apart} are not next to each other")
     return pairs
