@@ -7,16 +7,16 @@ import importlib
 import os
 import shutil
 import sys
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
+from types import FunctionType
 from typing import Any
 
 import numba
-from numba.core import caching, config, imputils, runtime
+from numba.core import caching, config, imputils, runtime, types
 from numba.extending import intrinsic
 
 _numba: Any = config
@@ -149,6 +149,7 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     njit: Any = numba.njit  # its types lack _nrt: whether arrays are reference-counted, and can be created
     checked = None if ours else inline  # a mistake in a user's policy must not write into other memory
     kernel: Any = njit(nogil=True, forceinline=inline, boundscheck=checked, _nrt=not (inline and ours))(function)
+    kernel.get_call_template = partial(_for_any_constant, kernel.get_call_template)
     if folder is not None:
         with _choosing_folder:
             before = _numba.CACHE_DIR
@@ -158,6 +159,12 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
             finally:
                 _numba.CACHE_DIR = before
     return kernel
+
+
+def _for_any_constant(template: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """The form of a kernel for a call in another one: one for all constants, which inlining makes constant again."""
+    any_constant: Any = types.unliteral
+    return template(list(map(any_constant, arguments)), {name: any_constant(one) for name, one in keywords.items()})
 
 
 def _read_only(_: Any, array: Any) -> Any:
@@ -193,7 +200,7 @@ def bounds_checked(function: Callable[..., Any], callers: tuple[Callable[..., An
     used: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     compiled = {name: one.py_func for name, one in used.items() if hasattr(one, "py_func")}
     parts = {name: bounds_checked(one, callers) for name, one in compiled.items() if one not in callers}
-    copy = types.FunctionType(
+    copy = FunctionType(
         function.__code__,
         {**function.__globals__, **parts},
         function.__name__,
@@ -212,7 +219,7 @@ def specialise(engine: Callable[..., Any], name: str, *, inline: bool = False, *
     """
     bound = {key: value if hasattr(value, "py_func") else jit(value) for key, value in kernels.items()}
     globals_ = {**engine.__globals__, **bound}
-    copy = types.FunctionType(engine.__code__, globals_, name, engine.__defaults__, engine.__closure__)
+    copy = FunctionType(engine.__code__, globals_, name, engine.__defaults__, engine.__closure__)
     made_of = sorted(
         (key, used.py_func.__module__, used.py_func.__qualname__, used.py_func.__code__.co_firstlineno)
         for key, used in bound.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
@@ -138,15 +139,9 @@ class HotCache(System):
             return super().replay(workload, setup)
         with TemporaryDirectory() as folder:
             file = Path(folder, "profile.json")
-            file.write_bytes(self._profile(workload))
+            file.write_bytes(_profile_of_half(workload))
             policy = replace(setup.policy, profile=str(file))
             return super().replay(workload, replace(setup, policy=policy))
-
-    def _profile(self, workload: Workload) -> bytes:
-        trace = workload.trace
-        if self.profile == HALF:
-            trace = cut(trace, steps=(None, max(len(np.unique(trace.steps)) // 2, 1)))
-        return perf_profile(trace)
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         return {} if self._file else {"PROFILE.json": perf_profile(workload.trace)}
@@ -172,3 +167,10 @@ class HotCache(System):
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []
         return Launch(llama_words(case, *words), first_start=() if self._file else LEARN)
+
+
+@lru_cache(maxsize=2)
+def _profile_of_half(workload: Workload) -> bytes:
+    """The profile of the first half of a trace, which many settings are replayed with."""
+    trace = workload.trace
+    return perf_profile(cut(trace, steps=(None, max(len(np.unique(trace.steps)) // 2, 1))))

@@ -17,6 +17,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from flashmoe_sim._jit import specialise
 from flashmoe_sim.timeline.background import read_before, upload_before
 from flashmoe_sim.timeline.models.base import Call
@@ -25,6 +27,7 @@ from flashmoe_sim.timeline.state import work_on
 
 serve: Any = None  # the execution model's, in the loop compiled for it
 after: Any = None
+_INT: Any = np.int64  # of all columns, or a kernel is compiled for each mixture of types in its arguments
 
 
 @cache
@@ -66,13 +69,13 @@ def _run(
             into[HOST] += ready - dense_end
             call = Call(
                 number,
-                work.row[number],
-                work.n_tokens[number],
-                requests,
-                work.misses[number],
-                work.warm[number],
-                work.cold[number],
-                work.installs[number],
+                _INT(work.row[number]),
+                _INT(work.n_tokens[number]),
+                _INT(requests),
+                _INT(work.misses[number]),
+                _INT(work.warm[number]),
+                _INT(work.cold[number]),
+                _INT(work.installs[number]),
                 ready,
                 costs.expert_s * max(1.0, tokens_each / knee_tokens),
                 costs.cold_expert_s * max(1.0, tokens_each / cold_knee_tokens),

@@ -82,7 +82,7 @@ def _run(
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
     loop_of(model.name, model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
         sim,
-        _Calls(*(np.ascontiguousarray(getattr(work, name), np.int32) for name in _Calls._fields)),
+        _Calls(*(_column(getattr(work, name)) for name in _Calls._fields)),
         execution.threshold,
         execution.in_background,
         float(costs.knee_tokens),
@@ -91,6 +91,13 @@ def _run(
         parts,
     )
     return end, parts
+
+
+def _column(values: NDArray[np.integer]) -> NDArray[np.int32]:
+    """A column that cannot be written, as a trace's own columns cannot: for each mixture a loop would compile again."""
+    column: NDArray[np.int32] = np.ascontiguousarray(values, np.int32).view()
+    column.flags.writeable = False
+    return column
 
 
 def _used(work: Work) -> NDArray[np.int64]:
@@ -138,12 +145,13 @@ def _check_work(work: Work, costs: Costs) -> None:
 
 def _check_timeline(timeline: Timeline, execution: ExecutionModel) -> None:
     wall = np.diff(timeline.end, prepend=0.0)
-    unequal = np.flatnonzero(~(np.abs(timeline.parts.sum(axis=1) - wall) <= 1e-9 * wall))
+    sums = np.einsum("ij->i", timeline.parts)  # four times as fast as a sum over the short axis
+    unequal = np.flatnonzero(~(np.abs(sums - wall) <= 1e-9 * wall))
     if len(unequal):
         call = int(unequal[0])
         raise SimError(
             f"timeline of {execution.name}: the parts of routed call {call} add up to "
-            f"{timeline.parts[call].sum()} s, expected {wall[call]} s"
+            f"{sums[call]} s, expected {wall[call]} s"
         )
     for name, busy in zip(RESOURCES, timeline.busy, strict=True):
         if not busy <= timeline.total_s * (1 + 1e-9):
