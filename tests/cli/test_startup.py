@@ -52,6 +52,16 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported.isdisjoint(HEAVY)
 
 
+def test_a_sweep_imports_no_library_that_counting_does_not_need() -> None:
+    """numba would import all of scipy.linalg, which takes longer than the counts; the first run may compile."""
+    command = [sys.executable, "-c", IMPORTED, "sweep", "gpt-oss-120b", "--bank", "8..64"]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert {"numba", "flashmoe_sim.residency.many"} < imported
+    assert imported.isdisjoint({"scipy.linalg", "matplotlib", "polars", "pyarrow"})
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "trace.parquet"
