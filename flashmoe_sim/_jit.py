@@ -149,7 +149,8 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     njit: Any = numba.njit  # its types lack _nrt: whether arrays are reference-counted, and can be created
     checked = None if ours else inline  # a mistake in a user's policy must not write into other memory
     kernel: Any = njit(nogil=True, forceinline=inline, boundscheck=checked, _nrt=not (inline and ours))(function)
-    kernel.get_call_template = partial(_for_any_constant, kernel.get_call_template)
+    if ours:
+        kernel.get_call_template = partial(_for_any_constant, kernel.get_call_template)
     if folder is not None:
         with _choosing_folder:
             before = _numba.CACHE_DIR
