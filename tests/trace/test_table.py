@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +315,20 @@ def test_a_table_that_grows_beyond_its_bytes(tmp_path: Path) -> None:
         read(tmp_path, parquet(pl.DataFrame({"p": zeros, "l": zeros, "e": zeros}).head(6000)),
              "layer=l,expert=e,position=p", hints=Hints(phase="decode"))  # fmt: skip
     assert len(str(error.value)) < 400
+
+
+def test_many_requests_of_one_token(tmp_path: Path) -> None:
+    """Each is a sequence of its own; ten times as many take about ten times the memory."""
+    peaks = []
+    for count in (500, 500, 5_000):  # the first one imports and compiles
+        lines = [f'{{"r":{number},"pos":0,"blk":0,"ids":{number % 64}}}' for number in range(count)]
+        tracemalloc.start()
+        trace = read(
+            tmp_path, "\n".join(lines), "layer=blk,expert=ids,position=pos,request=r", hints=Hints(phase="decode")
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (trace.calls, trace.tokens) == (count, count)
+        assert trace.expert.tolist() == [number % 64 for number in range(count)]
+        assert np.unique(trace.sequence).size == count
+    assert peaks[2] < 12 * peaks[1]
