@@ -84,23 +84,29 @@ def _is_private(folder: Path) -> bool:
 class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
     """numba's cache, except that a damaged one is emptied, and a full disk only means that nothing is stored.
 
-    Loading a kernel needs numba's runtime, but not all that compiling one imports, which takes 0.3 s.
+    Loading a kernel needs numba's runtime, but not all that compiling one imports, which takes 0.3 s; if that fails,
+    everything is imported first.
     """
 
     compiles = False  # whether this process had to compile a kernel that no earlier run left
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            _spare_scipy()
-            _runtime.rtsys.initialize(target_context)
-            found = self._load_overload(sig, target_context)
-        except Exception:  # unpickling foreign bytes can raise anything
+        found = None
+        for load in (self._load_alone, super().load_overload):
+            with suppress(Exception):  # unpickling foreign bytes can raise anything
+                found = load(sig, target_context)
+                break
+        else:
             with suppress(OSError):
                 self.flush()
-            found = None
         if found is None:
             _KernelCache.compiles = True
         return found
+
+    def _load_alone(self, sig: Any, target_context: Any) -> Any:
+        _spare_scipy()
+        _runtime.rtsys.initialize(target_context)
+        return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError):

@@ -51,7 +51,7 @@ def read_profile(path: Path) -> dict[int, LayerProfile]:
         raise BadInput(f"{path}: {error}") from None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _layers(content: bytes) -> dict[int, LayerProfile]:
     """The layers of a profile's content; a search asks for the same one many times.
 
