@@ -189,7 +189,7 @@ def _lines(panel: Any, rows: Sequence[Row], styles: Mapping[Key, Style], banks: 
 
 
 def _beside_best(rows: Sequence[Row]) -> list[Row]:
-    """The rows to draw: not those of min, which has a line of its own, unless there are no others."""
+    """The rows to draw: all but those of min, which has its own line; those of min if there are no others."""
     known = any(row["best_hit_rate"] is not None for row in rows)
     return [row for row in rows if not (known and _key(row) == ("min", "none"))] or list(rows)
 

@@ -175,7 +175,7 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 
 def names_model(trace: object) -> bool:
-    """Whether a model is named where a trace is expected: there is no file and no bundled trace of that name."""
+    """Whether the name given as a trace is that of a model, and of no file or bundled trace."""
     return isinstance(trace, str) and not os.path.lexists(trace) and trace not in catalog() and is_name(trace)
 
 

@@ -50,7 +50,7 @@ def on_cluster(address: str) -> OpenWorkers:
 
     A workload is sent to each worker once, and again only to one that lost it; later sweeps find it there. A pass whose
     worker dies runs again on another; user code is sent along. Opening it raises BadInput if nothing answers, if there
-    is no worker, or if a worker has another version of this program.
+    is no worker, or if a worker runs another version of this program.
     Raises BadInput for any other address, and without the package dask.distributed.
     """
     kind, _, number = address.partition(":")

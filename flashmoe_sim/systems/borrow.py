@@ -34,14 +34,19 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
     Experts are as popular, and recur in the next token as often, as in the bundled trace with the nearest shape.
     """
     source = nearest(model)
-    shape = find_shape(model)
-    assert shape is not None
-    made, _ = alike(source, tokens=max(TOKENS, source.tokens), shape=shape)
     note = (
         f"no trace of {model.name} is at hand: popularity and overlap come from {source.name}, whose model has the "
         "nearest shape, and the intervals are wider; record one with `sim trace capture`"
     )
-    return prepare(made.with_(name=f"like {source.name}"), model), note
+    return made_like(source, model), note
+
+
+def made_like(source: RoutingTrace, model: ModelGeometry) -> Workload:
+    """A synthetic trace of the model with the popularity and overlap of `source`."""
+    shape = find_shape(model)
+    assert shape is not None
+    made, _ = alike(source, tokens=max(TOKENS, source.tokens), shape=shape)
+    return prepare(made.with_(name=f"like {source.name}"), model)
 
 
 def nearest(model: ModelGeometry) -> RoutingTrace:

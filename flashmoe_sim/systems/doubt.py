@@ -24,7 +24,7 @@ class OtherText:
     waits: what a token waits for because of misses. made: whether the trace was made from another model's. profiled:
     whether experts were chosen by a profile of the first half of the trace, which is of the same text as the second
     one. A recorded trace that is not bundled is the user's own text.
-    The spread of the odds of a hit is that of bundled traces and their parts, see `reports/field/errors.py`.
+    `reports/field/errors.py` measures on bundled traces and their parts how widely the odds of a hit spread.
     """
 
     def __init__(

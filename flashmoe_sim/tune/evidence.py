@@ -113,7 +113,7 @@ def _checked(found: Recommendation, machine: Machine) -> str:
         )
     machines = count(published["machines"], "machine")
     of = f"{count(published['rows'], 'published speed')} of this engine, on {machines}"
-    every = "too few machines to tell its error"
+    every = "too few machines to know its error"
     if published["machines"] >= LEAST_MACHINES:
         every = (
             f"over all of them the median error was {published['median_error']:.0%}, and {published['within_2']:.0%} "

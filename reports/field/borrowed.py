@@ -15,18 +15,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model
-from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.borrow import TOKENS
+from flashmoe_sim.systems.borrow import made_like
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.told import ALL, told
 from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.synth_like import alike
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first, pick
 from flashmoe_sim.tune.search import search
@@ -54,7 +50,7 @@ def rows() -> Iterator[dict[str, Any]]:
     """
     for name, recorded in RECORDED.items():
         model, trace = named_model(name), load_trace(recorded)
-        traces = {lender: made(model, load_trace(lender)) for lender in LENDERS}
+        traces = {lender: made_like(load_trace(lender), model) for lender in LENDERS}
         for machine in MACHINES:
             on = told(workload=prepare(trace, model), model=None, machine=load_machine(machine), systems=ALL)
             assert on.workload is not None
@@ -75,13 +71,6 @@ def rows() -> Iterator[dict[str, Any]]:
                         "same_system": theirs[choice].name == setting.name,
                         "loss": loss(on.workload, on.case, theirs[choice], setting),
                     }
-
-
-def made(model: ModelGeometry, source: RoutingTrace) -> Workload:
-    """What `systems.borrow` makes, from this trace."""
-    shape = find_shape(model)
-    assert shape is not None
-    return prepare(alike(source, tokens=max(TOKENS, source.tokens), shape=shape)[0], model)
 
 
 def chosen(workload: Workload, case: Case, systems: list[System], *, borrowed: bool = False) -> dict[str, System]:

@@ -52,7 +52,7 @@ def section(rows: Sequence[Judged]) -> str:
         "settings predicted alike with as much memory the mean counts. " + said(choices(rows, plain_speed)) + "\n",
         _ways(rows),
         "The first line has no costs of engines, as `sim recommend` has none. The others have them; the third does "
-        "without told hit rates, and the last has rows of another program, too: "
+        "without published hit rates, and the last has rows of another program, too: "
         f"against `{worse.chosen.id}`, {worse.series} loses {worse.loss:.0%}.\n",
         *_reasons(found),
         "",
@@ -77,7 +77,7 @@ def _ways(rows: Sequence[Judged]) -> str:
     for what, found in (
         ("with no engine's cost", choices(rows, plain_speed)),
         ("with costs, without the machine", choices(rows)),
-        ("the same, told hit rates not used", choices(rows, blind_speed)),
+        ("the same, ignoring published hit rates", choices(rows, blind_speed)),
         ("with costs, without the machine, whole series", choices(rows, mixed=True)),
     ):
         losses = [one.loss for one in found]

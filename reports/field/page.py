@@ -117,9 +117,9 @@ def overall(rows: Sequence[Judged]) -> str:
         ("with all rows", known, _in_sample),
         ("without its series", known, _without_series),
         ("without its machine", known, _without_machine),
-        ("the same, told hit rates not used", known, _blind),
-        ("rows that tell a hit rate, used", told, _without_machine),
-        ("rows that tell a hit rate, not used", told, _blind),
+        ("the same, ignoring published hit rates", known, _blind),
+        ("rows with a published hit rate, used", told, _without_machine),
+        ("rows with a published hit rate, ignored", told, _blind),
     ):
         lines.append(_line(what, _known(score([choose(one) for one in of]))))
     lines.append(_line("on paper", on_paper(known)))

@@ -48,12 +48,18 @@ knee_tokens = { value = 100, source = "s", condition = "c" }
 call_us = { value = 50, source = "s", condition = "c" }
 install_us = { value = 10, source = "s", condition = "c" }
 """
+CPU = """
+[cpu]
+weights_gb_s = { value = 0.01, source = "s", condition = "c" }
+layer_us = { value = 0, source = "s", condition = "c" }
+knee_tokens = { value = 100, source = "s", condition = "c" }
+"""
 READING = ("sync-install", "split-install", "parallel-install", "async-upload", "overlap-prefetch")
 UNIONS = [[0, 1], [0, 2], [0, 1], [0, 2]]
 
 
-def tiny(**changed: float) -> Machine:
-    machine = parse_machine(TINY, where="tiny.toml")
+def tiny(more: str = "", **changed: float) -> Machine:
+    machine = parse_machine(TINY + more, where="tiny.toml")
     for path, value in changed.items():
         machine = machine.varied(path.replace("__", "."), value)
     return machine
@@ -279,23 +285,9 @@ def test_laws(seed: int) -> None:
         assert tok_s["oracle-prefetch, overlapped"] >= row["this"].tok_s
 
 
-def with_cpu(**changed: float) -> Machine:
-    """The tiny machine with a CPU that computes an expert in 0.1 ms."""
-    cpu = """
-[cpu]
-weights_gb_s = { value = 0.01, source = "s", condition = "c" }
-layer_us = { value = 0, source = "s", condition = "c" }
-knee_tokens = { value = 100, source = "s", condition = "c" }
-"""
-    machine = parse_machine(TINY + cpu, where="fast.toml")
-    for path, value in changed.items():
-        machine = machine.varied(path.replace("__", "."), value)
-    return machine
-
-
 def test_two_lanes_can_be_faster_than_all_hits() -> None:
     """Where the CPU is as fast as the GPU, a miss in every call halves the time of the experts: 0.2 of 0.25 ms each."""
-    machine = with_cpu(gpu__weights_gb_s=0.001, cpu__weights_gb_s=0.001)
+    machine = tiny(CPU, gpu__weights_gb_s=0.001, cpu__weights_gb_s=0.001)
     table = found(
         workload_of(one_layer([[0, 1]] * 4)), machine, 1, execution="hot-cold", policy="static", direct_io=False
     )
@@ -309,7 +301,7 @@ def test_two_lanes_can_be_faster_than_all_hits() -> None:
 
 def test_all_hits_can_be_slower_than_misses_that_a_faster_cpu_computes() -> None:
     """The GPU takes 1 ms for an expert and the CPU 0.1; a call without misses does not stop for the host's 0.05."""
-    machine = with_cpu(gpu__weights_gb_s=0.001, cpu__weights_gb_s=0.01)
+    machine = tiny(CPU, gpu__weights_gb_s=0.001, cpu__weights_gb_s=0.01)
     workload = workload_of(one_layer([[0, 1]] * 4))
     table = found(workload, machine, 1, execution="prefill-copy", policy="static", direct_io=False)
     this, _, all_hit = table.rows[:3]

@@ -55,5 +55,5 @@ def test_the_file_of_errors_says_what_the_table_shows() -> None:
 
 def test_what_wins_nine_of_ten_draws_is_faster_nine_times_of_ten() -> None:
     sure = pl.read_csv(WINS).filter(pl.col("share") >= 0.9)
-    assert len(sure) >= 15
+    assert len(sure) >= 19
     assert sure["held"].mean() >= 0.85  # type: ignore[operator]
