@@ -73,4 +73,5 @@ double.with_columns(pl.col(pl.Float64).round(1))
 #
 # The intervals are wide (7 to 17 tokens a second as it is), since these machines are estimated from their parts' data
 # sheets: the order of single purchases with overlapping intervals is not certain, that both together beat each alone
-# nearly so. `sim recommend gpt-oss-120b --machine "..." --buy --target 30` searches all parts of the catalogue.
+# nearly so. `sim recommend gpt-oss-120b --machine "..." --buy --target 30` searches the catalogue: cards of each maker
+# and generation, RAM, drives and processors.

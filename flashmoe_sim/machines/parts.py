@@ -21,7 +21,8 @@ FILES = {
     "storage": "storage",
 }
 KINDS = ("gpu", "chip", "cpu", "memory", "link", "storage")
-TEXTS = ("memory", "pcie", "class", "system", "api", "os", "compute")
+TEXTS = ("memory", "pcie", "class", "system", "api", "os", "compute", "form")
+FORMS = ("", "laptop", "module", "workstation", "server")
 TITLES = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 MOST_GPUS = 16
 
@@ -34,6 +35,7 @@ class Part:
     unless a number has its own. memory: the best that a CPU supports. pcie: the link of a GPU or CPU.
     class_: of storage. system: of a chip, macos or linux. api: the GPU's programming interface, one of machine.APIS.
     os: of a chip that has only one, such as linux. compute: the GPU's compute capability, by NVIDIA's list.
+    form: of a CPU or GPU, one of FORMS; empty for a desktop computer's, module for a socket of its own.
     features: the CPU's, of machine.FEATURES. sold_gib: sizes of RAM with which a chip is sold.
     """
 
@@ -51,6 +53,7 @@ class Part:
     api: str = ""
     os: str = ""
     compute: str = ""
+    form: str = ""
     features: tuple[str, ...] | None = None
     sold_gib: tuple[float, ...] = ()
 

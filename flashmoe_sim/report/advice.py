@@ -33,7 +33,7 @@ FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
 WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 LEVERS = 5
-BOUGHT = 5
+BOUGHT = 10
 SMALLEST_GAIN = 0.03
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
@@ -320,12 +320,30 @@ def _bought(found: Recommendation) -> Section:
         parts.append(bought.sentence)
     if rows:
         shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
-        cells = tuple((", ".join(one.changes), three(one.found.tok_s or 0.0), _interval(one.found)) for one in shown)
-        parts.append(Table((("other parts", "left"), ("tok/s", "right"), ("90 %", "right")), cells))
+        now = bought.present.tok_s
+        cells = tuple(
+            (
+                ", ".join(one.changes),
+                three(speed := one.found.tok_s or 0.0),
+                _interval(one.found),
+                f"{speed / now - 1:+.0%}" if now else "",
+            )
+            for one in shown
+        )
+        heads = (("other parts", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+        parts.append(Table(heads, cells))
         if more := len(rows) - len(shown):
             parts.append(f"{more} more that change more; --json has all.")
     if isinstance(bought, NextBetter) and bought.useless:
-        parts.append(f"No better {listed(bought.useless)} brings 3 %.")
+        kinds = listed([{"ram": "RAM", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind) for kind in bought.useless], "or")
+        parts.append(f"No better {kinds} brings 3 %.")
+    now = bought.present.tok_s or 0.0
+    for one in rows:
+        if one.found.tok_s is not None and one.found.tok_s < now:
+            parts.append(
+                f"{one.changes[0]} run {one.found.system.spec}: caches of experts are modelled for one GPU, and two "
+                "that share the layers are slower than one with a cache."
+            )
     parts.append(f"{bought.n_machines} machines were tried, in {bought.evaluations:,} replays or timings.")
     if bought.note:
         parts.append(_sentence(bought.note))

@@ -68,9 +68,10 @@ class Advice:
 class NextBetter:
     """The gain of better parts, one at a time.
 
-    present: what is recommended on the machine as it is. rows: by kind of part, then by the size of the change.
-    useless: kinds in which no better part gains 3 %. note: what was not changed, and why, or empty. n_machines,
-    evaluations: numbers of machines and settings tried.
+    present: what is recommended on the machine as it is. rows: by kind of part, desktop cards before others, then by
+    speed; one more card like the present one is among them even if it gains nothing. useless: kinds in which no better
+    part gains 3 %. note: what was not changed, and why, or empty. n_machines, evaluations: numbers of machines and
+    settings tried.
     """
 
     present: Compared
@@ -96,7 +97,7 @@ def buy(
 
     parts: of the case's machine. now: what is recommended on it.
     Single changes are tried first, then pairs, then triples; among equal numbers, all are found that no smaller change
-    could replace, as long as no better machine is slower than a worse one.
+    with a card of the same maker and generation could replace, as long as no better machine is slower than a worse one.
     """
     if not 0 < target_tok_s < math.inf:
         raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
@@ -125,8 +126,9 @@ def next_better(
     """The gain of the next better parts of every kind, one changed at a time.
 
     now: what is recommended on the machine as it is.
-    Cards have at least the memory of the present one and run the same programs; for each memory size, the smallest
-    change is tried. A part that is less than 3 % faster than a lesser one of its kind is left out.
+    Cards have at least the memory of the present one and run the same programs: all of desktop computers, and the
+    least of each memory size of others. A part that is less than 3 % faster than a lesser one of its kind, and for
+    cards of its maker and generation, is left out.
     """
     stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts)
     present, options = stock.present(), stock.next_better()
@@ -134,11 +136,15 @@ def next_better(
     for number, changes in enumerate(options.values()):
         if progress is not None:
             progress(number, len(options))
-        most = present.tok_s or 0.0
+        most: dict[tuple[str, ...], float] = {}
+        kept: list[Bought] = []
         for change in changes:
-            speed = stock.speed((change,))
-            if speed * (1 - NEAR) > most:
-                rows.append(stock.bought((change,)))
-                most = speed
+            speed, line = stock.speed((change,)), stock.line((change,))
+            if speed * (1 - NEAR) > most.get(line, present.tok_s or 0.0):
+                kept.append(stock.bought((change,)))
+                most[line] = speed
+            elif stock.more_cards(change):
+                kept.append(stock.bought((change,)))
+        rows += sorted(kept, key=lambda one: (one.order[0], one.found.tok_s or 0.0))
     useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))
     return NextBetter(present, tuple(rows), useless, note_on(parts), len(stock.tried), stock.resizer.evaluations)

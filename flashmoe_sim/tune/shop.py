@@ -44,18 +44,15 @@ class Change:
         return replace(parts, by_kind=ordered, ram_gib=self.ram_gib or parts.ram_gib, n_gpus=n_gpus)
 
     def said(self, parts: Parts) -> str:
-        """The change in words, such as `64 GiB of RAM instead of 32`."""
+        """The new part in words, such as `64 GiB of RAM`."""
         if self.kind == RAM:
-            return f"{self.ram_gib:g} GiB of RAM instead of {parts.ram_gib:g}"
-        part, old, after = catalogue()[self.name], parts.by_kind.get(self.kind), self.made(parts)
+            return f"{self.ram_gib:g} GiB of RAM"
+        part, after = catalogue()[self.name], self.made(parts)
         new = f"{after.times(part)}{part.title}"
         if self.kind == "cpu":
             ram = _memory_of(after)
-            new += " and its board" if ram is None or ram == _memory_of(parts) else f", its board and {ram.title},"
-        if self.kind == "chip":
-            assert old is not None
-            return f"{new} with {self.ram_gib:g} GiB instead of {old.title} with {parts.ram_gib:g}"
-        return new if old is None else f"{new} instead of {parts.times(old)}{old.title}"
+            new += " and its board" if ram is None or ram == _memory_of(parts) else f", its board and {ram.title}"
+        return f"{new} with {self.ram_gib:g} GiB" if self.kind == "chip" else new
 
 
 def parts_of(machine: str) -> Parts:
@@ -83,11 +80,12 @@ def changes(parts: Parts) -> dict[str, list[Change]]:
     lpddr = memory is not None and _generation(memory) not in CHANNEL_GIB
     if not lpddr:
         found[RAM] = [Change(RAM, ram_gib=size) for size in RAM_GIB if size > (parts.ram_gib or 0)]
-    if not lpddr and (gpu is None or not _in_a_laptop(gpu)):
+    if not lpddr and (gpu is None or gpu.form != "laptop"):
         found["gpu"] = _cards(parts)
+        own = kinds if memory is None else {**kinds, "memory": memory}
         for kind in ("memory", "link", "cpu"):
-            if kind in kinds:
-                found[kind] = [Change(kind, part.name) for part in _others(kind, kinds[kind])]
+            if kind in own:
+                found[kind] = [Change(kind, part.name) for part in _others(kind, own[kind])]
     return {kind: found[kind] for kind in CHANGED if found.get(kind)}
 
 
@@ -119,7 +117,7 @@ def _cards(parts: Parts) -> list[Change]:
     """One more of the present card, or other cards with more memory or bandwidth."""
     gpu, found = parts.by_kind.get("gpu"), []
     for part in catalogue().values():
-        if part.kind != "gpu" or not part.api or _no_card(part):
+        if part.kind != "gpu" or not part.api or part.form in ("laptop", "module"):
             continue
         if part == gpu:
             found.append(Change("gpu", part.name, n_gpus=parts.n_gpus + 1))
@@ -147,15 +145,15 @@ def _drives(parts: Parts) -> list[Change]:
 
 
 def _others(kind: str, own: Part) -> list[Part]:
-    """Other parts of a kind; for processors, one for each combination of memory and link."""
+    """Other parts of a kind; for processors, one for each combination of memory, link and form."""
     found: dict[object, Part] = {}
     for part in catalogue().values():
         if part.kind != kind or part == own:
             continue
         if kind != "cpu":
             found[part.name] = part
-        elif part.pcie and _generation(catalogue()[part.memory]) in CHANNEL_GIB:
-            found.setdefault((part.memory, part.pcie), part)
+        elif part.form != "laptop" and part.pcie and _generation(catalogue()[part.memory]) in CHANNEL_GIB:
+            found.setdefault((part.memory, part.pcie, part.form), part)
     return list(found.values())
 
 
@@ -195,12 +193,3 @@ def _matched(memory: Part) -> re.Match[str]:
     found = _MEMORY.fullmatch(memory.name)
     assert found is not None
     return found
-
-
-def _in_a_laptop(gpu: Part) -> bool:
-    return "Laptop" in gpu.title
-
-
-def _no_card(gpu: Part) -> bool:
-    """Whether the GPU is soldered in, or a module for a server's own socket."""
-    return _in_a_laptop(gpu) or gpu.title.endswith(("(SXM)", "(OAM)"))

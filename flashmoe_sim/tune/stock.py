@@ -45,6 +45,12 @@ class Bought:
     found: Compared
     doublings: float
 
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Desktop computers' parts first, then by the size of the change."""
+        by_kind = self.parts.by_kind
+        return any(by_kind[kind].form for kind in self.kinds if kind in by_kind), self.doublings
+
     def as_row(self) -> dict[str, Any]:
         return {
             "changes": list(self.changes),
@@ -86,8 +92,9 @@ class Stock:
     def next_better(self) -> dict[str, list[Change]]:
         """The next options of each kind, the smallest changes first.
 
-        For cards with at least the present memory that run the same programs, the least of each size; for other
-        computers with at least as much RAM, the least with each chip; for other parts, those a tenth apart.
+        For cards with at least the present memory that run the same programs, all of desktop computers and the least
+        of each size of others; for other computers with at least as much RAM, the least with each chip; for other
+        parts, those a tenth apart.
         """
         changed = sorted((one for (one,) in self.sets(1, self.options)), key=self._doublings_of)
         found: dict[str, list[Change]] = {kind: [] for kind in self.options}
@@ -107,7 +114,10 @@ class Stock:
         return {kind: kept for kind, kept in found.items() if kept}
 
     def _size(self, one: Change) -> object:
-        """A card's memory, or another computer's chip; None if it is less than the present one."""
+        """A card's memory, or another computer's chip; None if it is less than the present one.
+
+        A desktop computer's card is a size of its own.
+        """
         if one.kind == "chip":
             own = self.parts.by_kind["chip"].name == one.name
             return None if (one.ram_gib or 0) < (self.parts.ram_gib or 0) else (one.name, own and one.ram_gib)
@@ -116,21 +126,26 @@ class Stock:
         assert machine.gpu.memory_gib is not None
         size = machine.gpu.memory_gib.value
         less = before is not None and before.memory_gib is not None and size < before.memory_gib.value
-        return None if less or machine.api != (self.now.api or "cuda") else size
+        if less or machine.api != (self.now.api or "cuda"):
+            return None
+        return size if catalogue()[one.name].form else (one.name, one.n_gpus)
 
     def least_reaching(
         self, sets: Sequence[tuple[Change, ...]], target_tok_s: float, progress: Callable[[int, int], None] | None
     ) -> list[Bought]:
-        """The smallest sets of changes that reach the target, the least changed first.
+        """The smallest sets of changes that reach the target for each line of cards, desktop cards and small changes
+        first.
 
         No set tried before may reach it.
         """
         better = at_least([self.machines[one] for one in (*self.tried, *sets)])
         hopeless = np.any(better[: len(self.tried), len(self.tried) :], axis=0)
         left = [one for one, no in zip(sets, hopeless.tolist(), strict=True) if not no]
-        better = at_least([self.machines[one] for one in left])
+        lines = [self.line(one) for one in left]
+        line = np.array([lines.index(one) for one in lines], np.int64)
+        better = at_least([self.machines[one] for one in left]) & (line[:, None] == line[None, :])
         found = least(better, lambda item: self.speed(left[item]) >= target_tok_s, progress=progress)
-        return sorted((self.bought(left[item]) for item in found), key=lambda one: one.doublings)
+        return sorted((self.bought(left[item]) for item in found), key=lambda one: one.order)
 
     def fastest(self) -> Bought | None:
         """The fastest of all sets tried."""
@@ -166,6 +181,15 @@ class Stock:
         for change in one:
             parts = change.made(parts)
         return parts
+
+    def line(self, one: Sequence[Change]) -> tuple[str, ...]:
+        """The maker, form and generation of the card after these changes; lines are sold side by side."""
+        gpu = self.parts_with(one).by_kind.get("gpu")
+        return () if gpu is None else (gpu.maker, gpu.form, gpu.compute)
+
+    def more_cards(self, one: Change) -> bool:
+        """Whether a change adds a card like the present one."""
+        return one.kind == "gpu" and one.n_gpus > self.parts.n_gpus
 
     def _doublings_of(self, one: Change) -> float:
         return self._doublings(self.machines[one,])
