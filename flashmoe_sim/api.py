@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, fields, replace
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, get_type_hints
@@ -38,8 +38,8 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.io.arguments import taken
 from flashmoe_sim.io.errors import BadInput, SimError, did_you_mean
-from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, OneMachine
+from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.policies.bank import Bank, OneBank
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
 from flashmoe_sim.prefetchers.base import OnePredictor
@@ -48,7 +48,7 @@ from flashmoe_sim.report import figures
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.sample import sampled_curve
-from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
+from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import COMPARED, LAYER_COLUMNS, PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.collect import sweep as run_sweep
 from flashmoe_sim.sweep.ledger import Ledger
@@ -60,23 +60,22 @@ from flashmoe_sim.sweep.row import result_row, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import run_on
 from flashmoe_sim.sweep.workloads import plan_workloads
-from flashmoe_sim.systems.told import AskedMemory, OneSystem, compare_as_told
+from flashmoe_sim.systems.resolve import OneSystem
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.bundled import bundled_folder, catalog
 from flashmoe_sim.trace.chunk import LongTrace
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
-from flashmoe_sim.trace.load import load_trace as read_trace
 from flashmoe_sim.trace.load import open_long
-from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
 from flashmoe_sim.trace.synth import synthesize
 from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.layers import allocate as run_allocate
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.recommend import Purchase, Recommendation
-from flashmoe_sim.tune.shop import parts_of
-from flashmoe_sim.tune.told import recommend_as_told
+from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.verbs.compare import Compare
+from flashmoe_sim.verbs.given import Model, Trace, machine_of, workload_of
+from flashmoe_sim.verbs.recommend import Recommend
 
 __all__ = [
     "BadInput",
@@ -104,50 +103,89 @@ __all__ = [
     "synth",
 ]
 
-Trace = str | Path | RoutingTrace | Workload
-Model = str | Path | ModelGeometry
-NAMED = {"OneBank": OneBank, "OnePolicy": OnePolicy, "OnePredictor": OnePredictor}
-OPTIONS = {item.name: item for item in fields(Question)}
+NAMED = {
+    "Model": Model,
+    "Objective": Objective,
+    "OneBank": OneBank,
+    "OneMachine": OneMachine,
+    "OnePolicy": OnePolicy,
+    "OnePredictor": OnePredictor,
+    "OneSystem": OneSystem,
+    "Trace": Trace,
+}
+MEMORY = [item.name for item in fields(MemoryOptions)]
+OPTIONS = {item.name: item for item in sorted(fields(Question), key=lambda one: one.name in MEMORY)}
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
-def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Spell out a function's `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword.
+def _checked(function: Callable[P, T], spelled: Signature, kinds: Mapping[str, Any]) -> Callable[P, T]:
+    """The function, with arguments checked against their annotations, but for policies and predictors, which
+    `sweep.plan` checks; errors name each keyword."""
 
-    Arguments are checked against their annotations, but for policies and predictors, which `sweep.plan` checks.
+    @wraps(function)
+    def checked(*given: P.args, **keywords: P.kwargs) -> T:
+        try:
+            bound = spelled.bind(*given, **keywords)
+        except TypeError as error:
+            known = list(spelled.parameters)
+            wrong = next((name for name in keywords if name not in known), None)
+            hint = "" if wrong is None else f"; {did_you_mean(wrong, known)}known: {', '.join(known)}"
+            raise TypeError(f"{function.__name__}(): {error}{hint}") from None
+        for name, value in bound.arguments.items():
+            if name not in ("policy", "prefetch"):
+                bound.arguments[name] = taken(name, value, kinds[name])
+        return function(*bound.args, **bound.kwargs)
+
+    checked.__signature__ = spelled  # type: ignore[attr-defined]
+    return checked
+
+
+def _of_verb(verb: Callable[P, R], result: Callable[[R], T]) -> Callable[P, T]:
+    """A function of a verb's fields: their help is in its docstring.
+
+    result: what the function gives, of the verb.
     """
+
+    def function(*given: P.args, **keywords: P.kwargs) -> T:
+        return result(verb(*given, **keywords))
+
+    options = sorted(fields(verb), key=lambda one: one.name in MEMORY)  # type: ignore[arg-type]
+    kinds = get_type_hints(verb, localns=NAMED)
+    function.__name__ = function.__qualname__ = verb.__name__.lower()
+    helps = [f"{one.name}: {one.metadata['help']}" for one in options if one.metadata["help"]]
+    function.__doc__ = "\n".join([f"{verb.__doc__}", *map(_indented, helps), "    "])
+    parameters = [
+        Parameter(
+            one.name,
+            Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+            default=Parameter.empty if one.default is MISSING else one.default,
+            annotation=one.type,
+        )
+        for one in options
+    ]
+    return _checked(function, Signature(parameters, return_annotation=signature(result).return_annotation), kinds)
+
+
+def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Spell out a function's `**asked: Unpack[asked]`: its signature, docstring and errors name each keyword."""
 
     def spelled_out(function: Callable[P, T]) -> Callable[P, T]:
         written = signature(function)
-        shared = {} if asked is AskedMemory else OPTIONS  # what memory means there is in the docstring of `compare`
         found = {name: one for name, one in written.parameters.items() if one.kind is not one.VAR_KEYWORD}
         for name, annotation in get_type_hints(asked, localns=NAMED).items() if asked else ():
-            default = shared[name].default if name in shared else None
+            default = OPTIONS[name].default
             default = Parameter.empty if default is MISSING else default
             found[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         kinds = get_type_hints(function) | (get_type_hints(asked, localns=NAMED) if asked else {})
-        options = [found.pop(name) for name in shared if name in found]
+        options = [found.pop(name) for name in OPTIONS if name in found]
         spelled = written.replace(parameters=sorted([*options, *found.values()], key=lambda one: one.kind))
 
-        @wraps(function)
-        def checked(*given: P.args, **keywords: P.kwargs) -> T:
-            try:
-                bound = spelled.bind(*given, **keywords)
-            except TypeError as error:
-                known = list(spelled.parameters)
-                wrong = next((name for name in keywords if name not in known), None)
-                hint = "" if wrong is None else f"; {did_you_mean(wrong, known)}known: {', '.join(known)}"
-                raise TypeError(f"{function.__name__}(): {error}{hint}") from None
-            for name, value in bound.arguments.items():
-                if name not in ("policy", "prefetch"):
-                    bound.arguments[name] = taken(name, value, kinds[name])
-            return function(*bound.args, **bound.kwargs)
-
+        checked = _checked(function, spelled, kinds)
         said = [(one.name, OPTIONS[one.name].metadata) for one in options]
         helps = [f"{name}: {of['several'][1] if asked is AskedSeveral else of['help']}" for name, of in said]
         checked.__doc__ = "\n".join([f"{function.__doc__}", *map(_indented, helps), "    "])
-        checked.__signature__ = spelled  # type: ignore[attr-defined]
         return checked
 
     return spelled_out
@@ -155,6 +193,20 @@ def _asking(asked: Any = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 def _indented(text: str) -> str:
     return fill(text, width=116, initial_indent=4 * " ", subsequent_indent=8 * " ")
+
+
+def _recommended(asked: Recommend) -> Recommendation:
+    found = asked.run()
+    if found.borrowed:
+        warnings.warn(found.notes[0], stacklevel=4)
+    return found
+
+
+def _compared(asked: Compare) -> polars.DataFrame:
+    found = asked.run()
+    if found.borrowed:
+        warnings.warn(found.borrowed, stacklevel=4)
+    return frame([row.as_row() for row in found.rows], COMPARED)
 
 
 load_model = _asking()(read_model)
@@ -174,19 +226,7 @@ def load_trace(trace: Trace, *, model: Model | None = None, lenient: bool = Fals
     lenient: skip malformed lines. Notes on how the trace was read are in `.trace.notes`.
     Raises BadInput if the trace cannot be read, or cannot come from the model.
     """
-    if isinstance(trace, Workload):
-        if model is None:
-            return trace
-        trace = trace.trace
-    if isinstance(model, ModelGeometry):
-        geometry: ModelGeometry | None = model
-    elif isinstance(trace, RoutingTrace):
-        geometry = None if model is None else load_model(model)
-    else:
-        geometry = find_geometry(trace, model)
-    if not isinstance(trace, RoutingTrace):
-        trace = read_trace(trace, lenient=lenient, hints=hints_of(geometry))
-    return prepare(trace, geometry)
+    return workload_of(trace, model, lenient=lenient)
 
 
 @_asking()
@@ -230,7 +270,7 @@ def replay(
         return frame([who | row for row in replayed.counts.by_layer()], LAYER_COLUMNS)
     if machine is None:
         return frame([result_row(Task(workload, setup), replayed.counts, best=None)])
-    runs_on = _machine(machine)
+    runs_on = machine_of(machine)
     task = Task(workload, setup, runs_on, conditions)
     timed = time_replay(workload, setup, replayed, runs_on, conditions)
     return frame([result_row(task, replayed.counts, best=None, timing=seconds(task, timed))])
@@ -273,7 +313,7 @@ def ceilings(
     Raises BadInput for an impossible combination, and for a bank that does not fit the trace or the machine.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
-    runs_on, workload = _machine(machine), load_trace(trace, model=model)
+    runs_on, workload = machine_of(machine), load_trace(trace, model=model)
     return run_ceilings(workload, setup, runs_on, conditions_of(workload.geometry), lookahead=lookahead)
 
 
@@ -384,49 +424,7 @@ def curve(
     )
 
 
-@_asking(AskedMemory)
-def recommend(
-    trace: Trace | None = None,
-    *,
-    model: Model | None = None,
-    machine: OneMachine,
-    systems: OneSystem | Iterable[OneSystem] = "all",
-    objective: Objective | None = None,
-    also: Iterable[Trace] = (),
-    buy: bool = False,
-    target: float | None = None,
-    **memory: Unpack[AskedMemory],
-) -> Recommendation:
-    """Recommend an engine and its settings for a model on a machine, like `sim recommend`.
-
-        found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
-        print(found.best.best.launch.line)
-
-    Without a trace, one is made for `model` from the bundled model with the nearest shape, with a warning.
-    systems: to choose from: names with settings, objects, or `all`. objective: what to make fast; decoding if None.
-    also: traces of other work, to test the choice on them. buy: add `.bought`, the gains of better parts, for a machine
-        described as parts. target: tokens a second to reach with them.
-    Other keywords as in `compare`.
-    Raises BadInput for unknown words, and if nothing can run.
-    """
-    if target is not None and not buy:
-        raise BadInput("target says what buy is to reach; add buy=True")
-    if model is None and names_model(trace):
-        trace, model = None, str(trace)
-    workload, runs_on = None if trace is None else load_trace(trace, model=model), _machine(machine)
-    found = recommend_as_told(
-        workload=workload,
-        model=model if model is None or isinstance(model, ModelGeometry) else load_model(model),
-        machine=runs_on,
-        systems=systems,
-        objective=objective,
-        others=[load_trace(other, model=model) for other in also],
-        purchase=Purchase(parts_of(runs_on.name), target) if buy else None,
-        **memory,
-    )
-    if found.borrowed:
-        warnings.warn(found.notes[0], stacklevel=3)
-    return found
+recommend = _of_verb(Recommend, _recommended)
 
 
 @_asking(AskedTimedBank)
@@ -452,53 +450,12 @@ def allocate(
     Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
     """
     setup, conditions_of = plan(Question(machine=machine, **asked))
-    runs_on, workload = None if machine is None else _machine(machine), load_trace(trace, model=model)
+    runs_on, workload = None if machine is None else machine_of(machine), load_trace(trace, model=model)
     conditions = conditions_of(workload.geometry)
     return run_allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
 
 
-@_asking(AskedMemory)
-def compare(
-    trace: Trace | None = None,
-    *,
-    machine: OneMachine,
-    model: Model | None = None,
-    systems: OneSystem | Iterable[OneSystem] = "all",
-    best: bool = False,
-    hit_rate: float | None = None,
-    **memory: Unpack[AskedMemory],
-) -> polars.DataFrame:
-    """Compare real systems on a machine, like `sim compare`: a row of docs/reference/columns.md for each.
-
-    >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
-    >>> table["system"].to_list()
-    ['placed', 'cpu', 'all-gpu']
-    >>> table["why_not"][2]
-    'takes 60.8 GiB of the GPU, which has 23.2 for it'
-
-    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` from the
-    bundled model with the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems.
-    systems: names with settings (`slot-bank:slots=64`), objects, or `all`. best: each at its best setting instead of
-        its default. context: tokens of the context, default 4096. kv: size of the context, instead of the model's.
-        kv_type: type of its keys and values, such as q8_0. reserve: RAM of the system and other programs. buffers:
-        compute buffers of an engine like llama.cpp.
-    Raises BadInput for unknown words, and for a trace that lacks layers of its model.
-    """
-    if model is None and names_model(trace):
-        trace, model = None, str(trace)
-    workload = None if trace is None else load_trace(trace, model=model)
-    told = compare_as_told(
-        workload=workload,
-        model=model if model is None or isinstance(model, ModelGeometry) else load_model(model),
-        machine=_machine(machine),
-        systems=systems,
-        best=best,
-        hit_rate=hit_rate,
-        **memory,
-    )
-    if told.borrowed:
-        warnings.warn(told.borrowed, stacklevel=3)
-    return frame([row.as_row() for row in told.rows], COMPARED)
+compare = _of_verb(Compare, _compared)
 
 
 @_asking()
@@ -598,13 +555,9 @@ def _read_heads(traces: Sequence[Trace], model: Model | None, stack: ExitStack) 
     return dict(zip(workloads, (long for _, long in read), strict=True))
 
 
-def _machine(given: OneMachine) -> Machine:
-    return given if isinstance(given, Machine) else load_machine(given)
-
-
 def _machines(given: OneMachine | Iterable[OneMachine] | None) -> list[Machine]:
     if given is None:
         return []
     if isinstance(given, OneMachine):
-        return [_machine(one.strip()) for one in given.split(",")] if isinstance(given, str) else [_machine(given)]
-    return [_machine(one) for one in given]
+        return [machine_of(one.strip()) for one in given.split(",")] if isinstance(given, str) else [machine_of(given)]
+    return [machine_of(one) for one in given]

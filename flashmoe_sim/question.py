@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Required, TypedDict
 
-from flashmoe_sim.geometry.attention import CACHE_TYPES
+from flashmoe_sim.options import ContextOptions, option
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
@@ -21,13 +21,8 @@ SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
 CONDITIONS = ("execution", "dense", "context", "kv", "kv_type", "direct_io", "hot")
 
 
-def _option(metavar: str, help_: str, *, several: tuple[str, str] | None = None) -> dict[str, Any]:
-    """several: metavar and help for a verb that takes a list."""
-    return {"metavar": metavar, "help": help_, "several": several or (metavar, help_)}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(ContextOptions):
     """One replay, and the machine that it runs on, in the words of the command line or as objects.
 
     `sim sweep` asks several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns words
@@ -35,7 +30,7 @@ class Question:
     """
 
     bank: OneBank | Iterable[OneBank] = field(
-        metadata=_option(
+        metadata=option(
             "N",
             "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).",
             several=(
@@ -47,7 +42,7 @@ class Question:
     )
     policy: OnePolicy | Iterable[OnePolicy] = field(
         default="lru",
-        metadata=_option(
+        metadata=option(
             "P",
             "Eviction policy; see `sim policy list`.",
             several=("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own."),
@@ -55,21 +50,21 @@ class Question:
     )
     contract: str = field(
         default="protected",
-        metadata=_option(
+        metadata=option(
             "C",
             "Replay contract: protected, atomic, sequential, or runtime, which is "
             "the patched runtime with its slot aliasing.",
         ),
     )
-    scope: str = field(default="layer", metadata=_option("S", "layer: a bank for each layer; global: one for all."))
+    scope: str = field(default="layer", metadata=option("S", "layer: a bank for each layer; global: one for all."))
     prefetch: OnePredictor | Iterable[OnePredictor] = field(
         default="none",
-        metadata=_option("F", f"Predictor: {PREDICTORS}.", several=("F,F", f"Predictors, or all: {PREDICTORS}.")),
+        metadata=option("F", f"Predictor: {PREDICTORS}.", several=("F,F", f"Predictors, or all: {PREDICTORS}.")),
     )
-    io_split: int = field(default=4, metadata=_option("N", "The most chunks in one read of a tensor family."))
+    io_split: int = field(default=4, metadata=option("N", "The most chunks in one read of a tensor family."))
     machine: OneMachine | Iterable[OneMachine] | None = field(
         default=None,
-        metadata=_option(
+        metadata=option(
             "X",
             "The machine to time: a name from `sim machine list`, a file, or parts.",
             several=("X,X", "The machines to time: names from `sim machine list`, files, or parts."),
@@ -77,30 +72,15 @@ class Question:
     )
     execution: str | None = field(
         default=None,
-        metadata=_option(
+        metadata=option(
             "E",
             f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
             "the engine that uses this policy.",
         ),
     )
-    dense: str | int | None = field(
-        default=None,
-        metadata=_option("SIZE", "Dense weights, such as 5GiB; default: the model's."),
-    )
-    context: int | None = field(
-        default=None,
-        metadata=_option("N", "Tokens of the context; the model gives their size; default: 0."),
-    )
-    kv: str | int | None = field(
-        default=None, metadata=_option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
-    )
-    kv_type: str | None = field(
-        default=None,
-        metadata=_option("T", f"Type of the context's keys and values: {', '.join(CACHE_TYPES)}; default: f16."),
-    )
-    direct_io: bool = field(default=False, metadata=_option("", "Reads bypass the page cache."))
+    direct_io: bool = field(default=False, metadata=option("", "Reads bypass the page cache."))
     hot: bool = field(
-        default=False, metadata=_option("", "The storage is hot and throttled: it reads at its hot_share.")
+        default=False, metadata=option("", "The storage is hot and throttled: it reads at its hot_share.")
     )
 
 

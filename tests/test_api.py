@@ -18,6 +18,7 @@ import click
 import numpy as np
 import polars
 import pytest
+from mypy import api as mypy_api
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import allocate as allocate_verb
@@ -37,6 +38,8 @@ from flashmoe_sim.question import Question
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.verbs.compare import Compare
+from flashmoe_sim.verbs.recommend import Recommend
 
 # What is only for terminals, or a function's own first argument.
 ELSEWHERE = {
@@ -56,6 +59,7 @@ ELSEWHERE = {
     "--answer-tokens",
     "--help",
 }
+ROOT = Path(__file__).parents[1]
 NAMED = {"--topk": "top_k", "--system": "systems"}
 
 
@@ -101,10 +105,8 @@ def test_the_examples_of_the_docstrings() -> None:
         (allocate_verb.command, sim.allocate),
         (synth_verb.synth, sim.synth),
         (predict_verb.command, sim.predict),
-        (compare_verb.command, sim.compare),
-        (recommend_verb.command, sim.recommend),
     ],
-    ids=["sweep", "curve", "ceilings", "allocate", "synth", "predict", "compare", "recommend"],
+    ids=["sweep", "curve", "ceilings", "allocate", "synth", "predict"],
 )
 def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
@@ -122,8 +124,6 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
         assert parameter.default == (parameter.empty if option.required else said[option.name]), name
     assert list(known) in (
         ["traces", "out", "in_chunks", "asked"],
-        ["trace", "memory"],
-        ["trace", "objective", "memory"],
         ["trace"],
         ["trace", "asked"],
         ["trace", "objective"],
@@ -132,8 +132,41 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
     )
 
 
+@pytest.mark.parametrize(
+    ("verb", "command", "function"),
+    [(Compare, compare_verb.command, sim.compare), (Recommend, recommend_verb.command, sim.recommend)],
+)
+def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, command: Any, function: Any) -> None:
+    parameters = signatures.signature(function).parameters
+    options = {one.name: one for one in command.params}
+    assert set(parameters) == {item.name for item in fields(verb)}
+    assert set(options) - set(parameters) <= {"full", "out", "save", "force", "lenient", "as_json"}
+    for item in fields(verb):
+        default = Parameter.empty if item.default is MISSING else item.default
+        assert parameters[item.name].default == default
+        assert options[item.name].required == (item.default is MISSING)
+        if item.name != "trace":
+            assert f"    {item.name}: {item.metadata['help'][:40]}" in (function.__doc__ or "")
+            assert options[item.name].help == item.metadata["help"]
+
+
+def test_a_type_checker_knows_every_keyword(tmp_path: Path) -> None:
+    script = tmp_path / "user.py"
+    script.write_text(
+        "import flashmoe_sim.api as sim\n"
+        'table = sim.compare("gpt-oss-120b", machine="rtx-4090", context=4096)\n'
+        "table.height.bit_length()\n"
+        'sim.compare("gpt-oss-120b", machine="rtx-4090", contxt=4096)\n'
+        'sim.recommend("gpt-oss-120b", machine="rtx-4090", context="4k")\n'
+    )
+    said, _, failed = mypy_api.run(["--config-file", str(ROOT / "pyproject.toml"), str(script)])
+    assert failed
+    assert [line.split(":")[1] for line in said.splitlines() if "error" in line.split()[1]] == ["4", "5"]
+    assert 'Unexpected keyword argument "contxt" for "Compare"' in said or '"contxt"; did you mean "context"' in said
+
+
 def test_a_purchase_needs_parts_to_exchange() -> None:
-    with pytest.raises(BadInput, match="add buy=True"):
+    with pytest.raises(BadInput, match="in Python, buy=True"):
         sim.recommend("gpt-oss-120b", machine="rtx-4090", target=20)
     with pytest.raises(BadInput, match="no part of it can be exchanged"):
         sim.recommend("gpt-oss-120b", machine="rtx-4090", buy=True)
@@ -141,7 +174,8 @@ def test_a_purchase_needs_parts_to_exchange() -> None:
 
 def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
     parameters = signatures.signature(sim.replay, eval_str=True).parameters
-    assert list(parameters) == ["trace", *(item.name for item in fields(Question)), "model", "by"]
+    assert set(parameters) == {"trace", *(item.name for item in fields(Question)), "model", "by"}
+    assert list(parameters)[:3] == ["trace", "bank", "policy"]
     for item in fields(Question):
         default = Parameter.empty if item.default is MISSING else item.default
         assert (parameters[item.name].kind, parameters[item.name].default) == (Parameter.KEYWORD_ONLY, default)

@@ -17,52 +17,29 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import asks, memory_options, system_option
-from flashmoe_sim.cli.workload import load_workload, model_option, trace_and_model
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import with_workload
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.verbs.compare import Compare
 
 if TYPE_CHECKING:
     from flashmoe_sim.systems.compare import Compared
-    from flashmoe_sim.systems.told import Comparison
+    from flashmoe_sim.verbs.compare import Comparison
 
 WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "computing", "host": "the host"}
 
 
 @click.command(name="compare", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("trace", required=False, metavar="[TRACE]")
-@model_option
-@asks("machine", machine={"required": True})
-@system_option("Systems, with settings: slot-bank:slots=64")
-@click.option("--best", is_flag=True, help="Each system at its best setting instead of its default.")
+@of_verb(Compare)
 @click.option("--full", is_flag=True, help="Also show where to get each engine, and on how many speeds it rests.")
-@click.option("--hit-rate", metavar="R", help="Instead of a trace: the hit rate of every system, 0.8 or 80%.")
-@memory_options
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
 )
 @force_option
 @lenient_option
 @json_option
-def command(
-    trace: str | None,
-    model: str | None,
-    machine: str,
-    systems: str,
-    best: bool,
-    full: bool,
-    hit_rate: str | None,
-    dense: str | None,
-    context: int | None,
-    kv: str | None,
-    kv_type: str | None,
-    reserve: str | None,
-    buffers: str | None,
-    out: Path | None,
-    force: bool,
-    lenient: bool,
-    as_json: bool,
-) -> None:
+def command(asked: Compare, *, full: bool, out: Path | None, force: bool, lenient: bool, as_json: bool) -> None:
     """Compare engines and settings on a machine, and give the flags of each.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
@@ -73,70 +50,50 @@ def command(
                sim compare --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
     """
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.geometry.load import load_model
     from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.machines.load import load_machine
-    from flashmoe_sim.systems.told import compare_as_told
-    from flashmoe_sim.timeline.rates import parse_hit_rates
 
-    trace, model = trace_and_model(trace, model)
     if out is not None:
         _check_suffix(out)
         refuse_existing(out, force=force)
-    rate = None if hit_rate is None else parse_hit_rates(hit_rate)[0].hit_rate
-    workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+    asked = with_workload(asked, lenient=lenient)
     with replaying() as progress:
-        told = compare_as_told(
-            workload=workload,
-            model=None if model is None or workload is not None else load_model(model),
-            machine=load_machine(machine),
-            systems=systems,
-            best=best,
-            hit_rate=rate,
-            dense=dense,
-            context=context,
-            kv=kv,
-            kv_type=kv_type,
-            reserve=reserve,
-            buffers=buffers,
-            progress=progress,
-        )
+        found = asked.run(progress)
     if out is not None:
-        _write(told, out, force=force)
+        _write(found, out, force=force)
     if as_json:
-        print_json(document(told))
+        print_json(document(found))
         return
-    _print(told, full=full)
+    _print(found, full=full)
 
 
-def document(told: Comparison) -> dict[str, object]:
+def document(found: Comparison) -> dict[str, object]:
     """`sim compare --json`."""
     from flashmoe_sim.tune.proof import proof
 
     rows = []
-    for row in told.rows:
+    for row in found.rows:
         launch = row.launch
-        shares = row.system.memory(told.case) if row.tok_s is not None else ()
-        get = row.system.how_to_get(told.case.machine)
+        shares = row.system.memory(found.case) if row.tok_s is not None else ()
+        get = row.system.how_to_get(found.case.machine)
         rows.append(
             row.as_row()
             | {
-                "published_speeds": proof(row.system, told.case).rows,
+                "published_speeds": proof(row.system, found.case).rows,
                 "get": None if get is None else get.as_row(),
                 "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                 "environment": dict(launch.environment) if launch else {},
             }
         )
     return {
-        "model": told.case.model.name,
-        "machine": told.case.machine.name,
-        "context": told.case.context,
-        "kv_bytes": told.case.kv_bytes,
+        "model": found.case.model.name,
+        "machine": found.case.machine.name,
+        "context": found.case.context,
+        "kv_bytes": found.case.kv_bytes,
         "budget": [
             {"what": one.what, "where": one.where, "bytes": one.size_bytes, "why": one.why}
-            for one in told.case.budget.terms()
+            for one in found.case.budget.terms()
         ],
-        "notes": list(told.notes),
+        "notes": list(found.notes),
         "rows": rows,
     }
 
@@ -148,43 +105,43 @@ def _check_suffix(out: Path) -> None:
         raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
 
 
-def _write(told: Comparison, out: Path, *, force: bool) -> None:
+def _write(found: Comparison, out: Path, *, force: bool) -> None:
     from flashmoe_sim.io.whole import atomic_writer
     from flashmoe_sim.schema import COMPARED, frame
 
-    table = frame([row.as_row() for row in told.rows], COMPARED)
+    table = frame([row.as_row() for row in found.rows], COMPARED)
     with atomic_writer(out, force=force) as file:
         table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
-def _print(told: Comparison, *, full: bool) -> None:
-    ran = [row for row in told.rows if row.tok_s is not None]
+def _print(found: Comparison, *, full: bool) -> None:
+    ran = [row for row in found.rows if row.tok_s is not None]
     columns = [("system", "left"), ("GPU", "right"), ("RAM", "right"), ("hit %", "right"), ("MiB/token", "right")]
     columns += [("tok/s", "right"), ("90 %", "right"), ("waits for", "right")]
-    machine = told.case.machine
-    title = f"{told.case.model.name} on {machine.name}: {machine.title}"
+    machine = found.case.machine
+    title = f"{found.case.model.name} on {machine.name}: {machine.title}"
     caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
     names = [row.system.name for row in ran]
     several = {name for name in names if names.count(name) > 1}
     rows = [_cells(row, row.system.spec if row.system.name in several else row.system.name) for row in ran]
-    print_table(columns, rows, title=title, caption="; ".join((caption, *told.notes)))
+    print_table(columns, rows, title=title, caption="; ".join((caption, *found.notes)))
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")
         if full:
-            _print_engine(row, told)
-    cannot = [row for row in told.rows if row.tok_s is None]
+            _print_engine(row, found)
+    cannot = [row for row in found.rows if row.tok_s is None]
     if cannot:
         echo("\ncannot run here:")
         for row in cannot:
             echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
 
 
-def _print_engine(row: Compared, told: Comparison) -> None:
+def _print_engine(row: Compared, found: Comparison) -> None:
     """Where to get the engine, and on how many published speeds its prediction rests."""
     from flashmoe_sim.tune.proof import proof
 
-    shown, get = proof(row.system, told.case), row.system.how_to_get(told.case.machine)
+    shown, get = proof(row.system, found.case), row.system.how_to_get(found.case.machine)
     echo(wrapped(f"  rests on: {shown.sentence}", indent=4))
     if get is not None:
         echo(wrapped(f"  {get.said}", indent=4))

@@ -1,18 +1,23 @@
-"""The command-line options of a question, made from the fields of Question."""
+"""Command-line options, made from the fields that declare them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 
+from flashmoe_sim.cli.common import FiniteRange
+from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.question import CONDITIONS, SIZED, Question
 
-__all__ = ["CONDITIONS", "SIZED", "asks"]
+__all__ = ["CONDITIONS", "SIZED", "asks", "memory_options", "of_verb"]
 
 FIELDS: dict[str, Field[Any]] = {item.name: item for item in fields(Question)}
+MEMORY = [item.name for item in fields(MemoryOptions)]
+Asked = TypeVar("Asked")
 
 
 def asks(*names: str, several: bool = False, **changed: dict[str, Any]) -> Callable[[Any], Any]:
@@ -29,39 +34,64 @@ def asks(*names: str, several: bool = False, **changed: dict[str, Any]) -> Calla
     return decorated
 
 
-def _option(item: Field[Any], *, several: bool, **changed: Any) -> Callable[[Any], Any]:
-    metavar, help_ = item.metadata["several"] if several else (item.metadata["metavar"], item.metadata["help"])
-    settings: dict[str, Any] = {"help": help_} | ({"is_flag": True} if item.default is False else {"metavar": metavar})
-    if item.type == "int | None":
-        settings |= {"type": int}
-    if item.default is MISSING:
-        settings |= {"required": True}
-    elif item.default not in (None, False):
-        settings |= {"default": item.default, "show_default": True}
-    return click.option(f"--{item.name.replace('_', '-')}", item.name, **settings | changed)
+def of_verb(verb: Callable[..., Asked]) -> Callable[[Any], Any]:
+    """Options for every field of a verb's class; the function gets an instance as `asked`."""
 
+    def decorated(function: Callable[..., None]) -> Any:
+        options = fields(verb)  # type: ignore[arg-type]
 
-def system_option(help_: str) -> Callable[[Any], Any]:
-    """The option for systems."""
-    help_ += "; see `sim system list`."
-    return click.option("--system", "systems", default="all", show_default=True, metavar="S,S", help=help_)
+        @wraps(function)
+        def with_verb(**given: Any) -> None:
+            asked = {item.name: given.pop(item.name) for item in options}
+            for item in options:
+                parse = item.metadata["parse"]
+                if parse is not None and asked[item.name] is not None:
+                    asked[item.name] = parse(asked[item.name])
+            function(asked=verb(**asked), **given)
+
+        command: Any = with_verb
+        shown = sorted(options, key=lambda one: one.name in MEMORY)
+        for item in reversed(shown):
+            command = _option(item)(command)
+        return command
+
+    return decorated
 
 
 def memory_options(function: Any) -> Any:
-    """Options for what a model and its context, the engine and the system use of a machine's memories."""
-    options = (
-        asks(
-            "dense",
-            "context",
-            "kv",
-            "kv_type",
-            context={"help": "Tokens of the context; the model gives their size; default: 4096."},
-        ),
-        click.option("--reserve", metavar="SIZE", help="RAM of the system and other programs; default: the machine's."),
-        click.option(
-            "--buffers", metavar="SIZE", help="Compute buffers of an engine like llama.cpp; default: from the model."
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    """Options for the memory of a real system; the function gets `memory`."""
+    options = fields(MemoryOptions)
+
+    @wraps(function)
+    def with_memory(**given: Any) -> None:
+        function(memory=MemoryOptions(**{item.name: given.pop(item.name) for item in options}), **given)
+
+    command: Any = with_memory
+    for item in reversed(options):
+        command = _option(item)(command)
+    return command
+
+
+def _option(item: Field[Any], *, several: bool = False, **changed: Any) -> Callable[[Any], Any]:
+    said = item.metadata
+    if said["positional"]:
+        return click.argument(item.name, required=item.default is MISSING, metavar=said["metavar"])
+    metavar, help_ = said["several"] if several else (said["metavar"], said["help"])
+    settings: dict[str, Any] = {"help": help_}
+    if item.default is False:
+        settings |= {"is_flag": True}
+    elif said["choices"]:
+        settings |= {"type": click.Choice(said["choices"])}
+    else:
+        settings |= {"metavar": metavar}
+    if said["above"] is not None:
+        settings |= {"type": FiniteRange(said["above"], min_open=True)}
+    elif str(item.type) in ("int", "int | None"):
+        settings |= {"type": int if said["least"] is None else click.IntRange(said["least"])}
+    if item.default is MISSING:
+        settings |= {"required": True}
+    elif item.default == ():
+        settings |= {"multiple": True}
+    elif item.default not in (None, False):
+        settings |= {"default": item.default, "show_default": True}
+    return click.option(said["flag"] or f"--{item.name.replace('_', '-')}", item.name, **settings | changed)

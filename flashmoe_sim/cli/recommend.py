@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flashmoe_sim.cli.common import (
-    FiniteRange,
     echo,
     force_option,
     json_option,
@@ -18,9 +18,10 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import asks, memory_options, system_option
-from flashmoe_sim.cli.workload import load_workload, model_option, trace_and_model
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_workload
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.verbs.recommend import Recommend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,41 +35,7 @@ SUFFIXES = (".md", ".html")
 
 
 @click.command(name="recommend", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("trace", required=False, metavar="[TRACE]")
-@model_option
-@asks(
-    "machine",
-    machine={
-        "required": True,
-        "help": "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all.",
-    },
-)
-@click.option(
-    "--also",
-    multiple=True,
-    metavar="TRACE",
-    help="Traces of other work with the same model, to check that the choice holds there.",
-)
-@system_option("Choose among these systems, with settings: slot-bank:top_k=4")
-@click.option(
-    "--objective",
-    type=click.Choice(["decode", "prompt", "both"]),
-    default="decode",
-    show_default=True,
-    help="What to make fast: generating, reading a prompt, or a prompt and its answer.",
-)
-@click.option("--prompt-tokens", type=click.IntRange(1), metavar="P", help="Tokens of the prompt, for --objective.")
-@click.option(
-    "--answer-tokens",
-    type=click.IntRange(1),
-    default=500,
-    show_default=True,
-    metavar="N",
-    help="Tokens of the answer, for --objective both.",
-)
-@memory_options
-@click.option("--buy", is_flag=True, help="Show what better parts would gain; give --machine as parts.")
-@click.option("--target", type=FiniteRange(0, min_open=True), metavar="TOK/S", help="With --buy: a speed to reach.")
+@of_verb(Recommend)
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
@@ -79,22 +46,8 @@ SUFFIXES = (".md", ".html")
 @lenient_option
 @json_option
 def command(
-    trace: str | None,
-    model: str | None,
-    machine: str,
-    systems: str,
-    objective: str,
-    prompt_tokens: int | None,
-    answer_tokens: int,
-    dense: str | None,
-    context: int | None,
-    kv: str | None,
-    kv_type: str | None,
-    reserve: str | None,
-    buffers: str | None,
-    also: tuple[str, ...],
-    buy: bool,
-    target: float | None,
+    asked: Recommend,
+    *,
     save: Path | None,
     force: bool,
     lenient: bool,
@@ -114,62 +67,35 @@ def command(
                sim recommend gpt-oss-120b --machine all
     """
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.geometry.load import load_model
     from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.report.advice import sections
     from flashmoe_sim.report.advice_json import document
     from flashmoe_sim.systems.files import possible_files
-    from flashmoe_sim.systems.told import AskedMemory
-    from flashmoe_sim.tune.objective import Objective
-    from flashmoe_sim.tune.recommend import Purchase
-    from flashmoe_sim.tune.shop import parts_of
-    from flashmoe_sim.tune.told import recommend_as_told, recommend_for_each
 
-    trace, model = trace_and_model(trace, model)
-    if target is not None and not buy:
-        raise BadInput("--target is the speed that --buy must reach; add --buy")
+    trace, model = trace_and_model(asked.trace, asked.model)
     if save is not None:
         _check_suffix(save)
         for path in (save, *possible_files(save.parent, save.stem)):
             refuse_existing(path, force=force)
-    memory = AskedMemory(dense=dense, context=context, kv=kv, kv_type=kv_type, reserve=reserve, buffers=buffers)
-    machines, models = _several(machine), [] if model is None else _names("--model", model)
+    machines, models = _several(str(asked.machine)), [] if model is None else _names("--model", str(model))
     if trace is not None and len(models) > 1:
         raise BadInput("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
-        if also or buy or save is not None or verified is not None or objective != "decode":
+        if asked.also or asked.buy or save is not None or verified is not None or asked.objective != "decode":
             raise BadInput("several machines or models make one table; give one of each for the full advice")
-        workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+        asked = with_workload(asked, lenient=lenient)
         with replaying() as progress:
-            cells = recommend_for_each(
-                workload=workload,
-                models=[load_model(name) for name in models],
-                machines=[load_machine(name) for name in machines],
-                systems=systems,
-                progress=progress,
-                **memory,
-            )
+            cells = asked.run_each(machines, models, progress)
         if as_json:
             print_json({"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations})
         else:
             _print_cells(cells, of_machines=len(machines) > 1)
         return
-    purchase = Purchase(parts_of(machine), target) if buy else None
-    workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+    others = [load_workload(str(other), model, lenient=lenient) for other in asked.also]
+    asked = with_workload(replace(asked, also=others), lenient=lenient)
     with replaying() as progress:
-        found = recommend_as_told(
-            workload=workload,
-            model=None if model is None or workload is not None else load_model(model),
-            machine=load_machine(machine),
-            systems=systems,
-            objective=Objective(goal=objective, prompt_tokens=prompt_tokens or 0, answer_tokens=answer_tokens),
-            others=[load_workload(other, model, lenient=lenient) for other in also],
-            purchase=purchase,
-            progress=progress,
-            **memory,
-        )
+        found = asked.run(progress)
     if save is not None:
         found = _saved(found, save, force=force)
     if not as_json:
@@ -236,8 +162,6 @@ def _check_suffix(save: Path) -> None:
 
 def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
     """Write the page and, beside it, the files that its command line then names."""
-    from dataclasses import replace
-
     from flashmoe_sim.report.advice import sections
     from flashmoe_sim.report.page import html
     from flashmoe_sim.report.sections import markdown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
+    from flashmoe_sim.verbs.compare import Compare
+    from flashmoe_sim.verbs.recommend import Recommend
+
+AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
 
 trace_argument = click.argument("trace", metavar="TRACE")
 model_option = click.option("--model", metavar="SPEC", help="The model: a manifest, sidecar folder, GGUF file or name.")
@@ -108,11 +113,19 @@ def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
         yield LongTrace(long.head, read)
 
 
-def trace_and_model(trace: str | None, model: str | None) -> tuple[str | None, str | None]:
+def trace_and_model(trace: Any, model: Any) -> tuple[Any, Any]:
     """TRACE and --model, for a verb that needs only one of them: a model's name in the place of TRACE is the model."""
     from flashmoe_sim.residency.workload import names_model
 
     return (None, trace) if model is None and names_model(trace) else (trace, model)
+
+
+def with_workload(asked: AskedVerb, *, lenient: bool) -> AskedVerb:
+    """The verb with its trace read, with progress and notes, if it has one."""
+    trace, model = trace_and_model(asked.trace, asked.model)
+    if trace is None:
+        return replace(asked, trace=None, model=model)
+    return replace(asked, trace=load_workload(trace, model, lenient=lenient), model=None)
 
 
 def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.policies.bank import OneBank
 from flashmoe_sim.question import Question
 from flashmoe_sim.report.close import Close, look_closely
@@ -17,7 +18,7 @@ from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import plan_sweep
 from flashmoe_sim.sweep.predictions import predict_as_told
-from flashmoe_sim.systems.told import AskedMemory, told
+from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.tune.recommend import Recommendation, recommend
 
 Row = dict[str, Any]
@@ -54,8 +55,8 @@ def gather(
     policy: str = "lru",
     contract: str = "protected",
     measured: str | Path | None = None,
+    memory: MemoryOptions | None = None,
     progress: Progress | None = None,
-    **memory: Unpack[AskedMemory],
 ) -> Material:
     """Compute what a report shows.
 
@@ -70,14 +71,14 @@ def gather(
     first = next(iter(workloads), None)
     on = None
     if machine is None:
-        if any(value is not None for value in memory.values()):
+        if memory not in (None, MemoryOptions()):
             raise BadInput("what memory holds counts on a machine; give --machine too, see `sim machine list`")
         seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
         wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
     elif first is not None:
         if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
             raise BadInput("traces of several models on one machine; give those of one model")
-        on = told(workload=first, model=None, machine=machine, must_fit=False, **memory)
+        on = resolve(workload=first, model=None, machine=machine, memory=memory, must_fit=False)
         machine = on.case.machine
         notes += on.notes
     swept = not rows
@@ -88,7 +89,7 @@ def gather(
             policy=policy,
             contract=contract,
             machine=machine,
-            dense=None if on is None else memory.get("dense"),
+            dense=None if on is None or memory is None else memory.dense,
             kv=None if on is None else on.case.kv_bytes,
         )
         setups, conditions = plan_sweep(question, left_out=left_out)

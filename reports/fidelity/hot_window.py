@@ -6,8 +6,7 @@ from functools import cache
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.systems.told import compare_as_told
+from flashmoe_sim.verbs.compare import Compare
 from reports.fidelity.from_table import Speed, column, predicted
 from reports.fidelity.prediction import Group, prose
 
@@ -25,15 +24,7 @@ HOT, HITS = "hot K=44, rebalance 60", 0.48 + (44 - 32) / (64 - 32) * (0.60 - 0.4
 
 def speed(system: str, hit_rate: float | None = None) -> tuple[Speed, float]:
     """What `sim compare` predicts, and the share of hits; without one, the trace is borrowed."""
-    told = compare_as_told(
-        workload=None,
-        model=load_model(MODEL),
-        machine=load_machine(MACHINE),
-        systems=system,
-        hit_rate=hit_rate,
-        kv=KV_BYTES,
-    )
-    (row,) = told.rows
+    (row,) = Compare(model=MODEL, machine=MACHINE, systems=system, hit_rate=hit_rate, kv=KV_BYTES).run().rows
     assert row.tok_s is not None
     assert row.tok_s_lo is not None
     assert row.tok_s_hi is not None

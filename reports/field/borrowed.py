@@ -21,7 +21,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import made_like
 from flashmoe_sim.systems.compare import at_setting
-from flashmoe_sim.systems.told import ALL, told
+from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first, pick
@@ -52,7 +52,7 @@ def rows() -> Iterator[dict[str, Any]]:
         model, trace = named_model(name), load_trace(recorded)
         traces = {lender: made_like(load_trace(lender), model) for lender in LENDERS}
         for machine in MACHINES:
-            on = told(workload=prepare(trace, model), model=None, machine=load_machine(machine), systems=ALL)
+            on = resolve(workload=prepare(trace, model), model=None, machine=load_machine(machine))
             assert on.workload is not None
             own = chosen(on.workload, on.case, on.systems)
             for lender, borrowed in traces.items():

@@ -8,7 +8,7 @@ from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.borrow import made_like
-from flashmoe_sim.systems.told import told
+from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.trace.load import load_trace
 from reports.field import borrowed
 
@@ -17,7 +17,7 @@ def test_a_row_of_the_table_is_computed_again() -> None:
     """On this laptop the choice of the right engine comes with a cache that is too small."""
     model_name = "qwen3-30b-a3b"
     model, trace = named_model(model_name), load_trace("qwen3-30b-mlx")
-    on = told(workload=prepare(trace, model), model=None, machine=load_machine("laptop-ddr4"))
+    on = resolve(workload=prepare(trace, model), model=None, machine=load_machine("laptop-ddr4"))
     assert on.workload is not None
     own = borrowed.chosen(on.workload, on.case, on.systems)
     theirs = borrowed.chosen(made_like(trace, model), on.case, on.systems, borrowed=True)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from flashmoe_sim.machines.belief import errors
-from flashmoe_sim.systems.told import compare_as_told
+from flashmoe_sim.verbs.compare import Compare
 from reports.field.errors import MOST
 from reports.field.machine import built_of
 from reports.field.model import model_of
@@ -37,13 +37,8 @@ def test_the_table_has_what_the_commands_print() -> None:
     asked = ROWS.filter((pl.col("machine") == "parts") & pl.col("system").is_in(["all-gpu", "placed", "placed-ik"]))
     for one in asked.unique("system", keep="first", maintain_order=True).head(NAMED).iter_rows(named=True):
         row = by_id[one["id"]]
-        (found,) = compare_as_told(
-            workload=None,
-            model=model_of(row),
-            machine=built_of(row).machine,
-            systems=[system_of(row)],
-            context=0,
-        ).rows
+        asked = Compare(model=model_of(row), machine=built_of(row).machine, systems=[system_of(row)], context=0)
+        (found,) = asked.run().rows
         assert found.tok_s == pytest.approx(one["tok_s"], rel=1e-3)
         assert (found.tok_s_lo, found.tok_s_hi) == pytest.approx((one["lo"], one["hi"]), rel=1e-2)
 

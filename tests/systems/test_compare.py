@@ -14,15 +14,15 @@ from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.systems import told as systems_told
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.borrow import borrow, bundled, nearest
 from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compare
+from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.systems.told import Comparison, compare_as_told, parse_systems
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.verbs.compare import Compare, Comparison
 from tests.systems.cases import case, machine, model, workload
 
 EVERY = [kind() for kind in SYSTEMS.values()]
@@ -116,7 +116,7 @@ def test_a_trace_is_borrowed_from_the_nearest_shape() -> None:
 
 def test_the_bundled_trace_of_the_very_model_is_not_borrowed() -> None:
     model = load_model("gpt-oss-120b")
-    on = systems_told.told(workload=None, model=model, machine=load_machine("rtx-4090"))
+    on = resolve(workload=None, model=model, machine=load_machine("rtx-4090"))
     assert on.workload is not None
     assert on.workload.trace.content_id == load_trace("gpt-oss-120b").content_id
     assert on.borrowed == ""
@@ -136,17 +136,15 @@ def test_dense_weights_of_the_trace() -> None:
 
 def test_a_profile_of_the_very_trace_is_said() -> None:
     small = case()
-    told = compare_as_told(
-        workload=workload(small.model), model=None, machine=small.machine, systems="hot-cache:profile=all,all-gpu", kv=0
-    )
-    assert told.notes == ("hot-cache: the profile comes from this very trace, which flatters it",)
+    on = Compare(workload(small.model), machine=small.machine, systems="hot-cache:profile=all,all-gpu", kv=0)
+    assert on.run().notes == ("hot-cache: the profile comes from this very trace, which flatters it",)
 
 
-def told(**asked: Any) -> Comparison:
+def compared(**asked: Any) -> Comparison:
     """Layers of 4 x (32 + 32) numbers of a token beside 1 GiB of dense weights, on a GPU of 8 GiB."""
     of = replace(model(), attention=Attention((LayerCache(4096, 4096),) * 4))
     on = machine(gpu_gib=8, ram_gib=32)
-    return compare_as_told(workload=None, model=of, machine=on, systems="all-gpu", hit_rate=0.5, **asked)
+    return Compare(model=of, machine=on, systems="all-gpu", hit_rate=0.5, **asked).run()
 
 
 def kept(found: Comparison) -> dict[str, int]:
@@ -160,41 +158,41 @@ def command(found: Comparison) -> str:
 
 def test_a_context_takes_memory() -> None:
     """A token takes 4 x 8192 x 2 bytes: 64 KiB."""
-    found = told()
+    found = compared()
     assert (
         found.notes[-1]
         == "room for a context of 4,096 tokens, 256 MiB; speeds are at an empty one; --context changes it"
     )
     assert kept(found)["context"] == 256 * MIB
     assert command(found) == "llama-server -m MODEL.gguf -c 4096 -ngl 99 -fa on -ub 512 -np 1"
-    found = told(context=16384)
+    found = compared(context=16384)
     assert found.notes[-1] == "room for a context of 16,384 tokens, 1.00 GiB; speeds are at an empty one"
     assert kept(found)["context"] == GIB
 
 
 def test_the_type_of_the_cache() -> None:
-    found = told(context=16384, kv_type="q8_0")
+    found = compared(context=16384, kv_type="q8_0")
     assert found.notes[-1] == "room for a context of 16,384 tokens, 544 MiB in q8_0; speeds are at an empty one"
     assert kept(found)["context"] == 544 * MIB
     assert command(found) == "llama-server -m MODEL.gguf -c 16384 -ctk q8_0 -ctv q8_0 -ngl 99 -fa on -ub 512 -np 1"
 
 
 def test_bytes_of_the_context_win_over_its_tokens() -> None:
-    found = told(context=16384, kv="2GiB")
+    found = compared(context=16384, kv="2GiB")
     assert kept(found)["context"] == 2 * GIB
     assert "-c 16384" in command(found)
     assert not any("context" in note for note in found.notes)
-    assert "-c" not in command(told(kv="2GiB")).split()
+    assert "-c" not in command(compared(kv="2GiB")).split()
 
 
 def test_without_a_context() -> None:
-    found = told(context=0)
+    found = compared(context=0)
     assert (kept(found)["context"], command(found)) == (0, "llama-server -m MODEL.gguf -ngl 99 -fa on -ub 512 -np 1")
     assert not any("context" in note for note in found.notes)
 
 
 def test_buffers_and_reserve_as_asked() -> None:
-    before, after = told(), told(buffers="2GiB", reserve="4GiB")
+    before, after = compared(), compared(buffers="2GiB", reserve="4GiB")
     assert kept(after) == kept(before) | {"compute buffers": 2 * GIB}
     assert (before.case.ram_bytes, after.case.ram_bytes) == (31.5 * GIB, 28 * GIB)
     assert before.case.gpu_bytes == after.case.gpu_bytes
@@ -202,8 +200,7 @@ def test_buffers_and_reserve_as_asked() -> None:
 
 def test_a_model_that_does_not_tell_what_its_context_takes() -> None:
     small = case()
-    asked: dict[str, Any] = {"workload": None, "model": small.model, "machine": small.machine, "hit_rate": 0.5}
-    found = compare_as_told(**asked, systems="all-gpu")
+    found = Compare(model=small.model, machine=small.machine, hit_rate=0.5, systems="all-gpu").run()
     assert found.notes[-1] == "the context counts as no memory; give its size, such as --kv 2GiB"
     assert found.case.context == 0
 
@@ -234,6 +231,6 @@ def test_words_for_systems() -> None:
     ],
 )
 def test_what_cannot_be_compared(given: dict[str, object], message: str) -> None:
-    asked: dict[str, object] = {"workload": None, "model": case().model, "machine": machine(), "hit_rate": 0.5} | given
+    asked: dict[str, Any] = {"model": case().model, "machine": machine(), "hit_rate": 0.5} | given
     with pytest.raises(BadInput, match=message):
-        compare_as_told(**asked)  # type: ignore[arg-type]
+        Compare(**asked).run()

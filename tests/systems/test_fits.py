@@ -9,15 +9,15 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.systems import told as module
+from flashmoe_sim.systems import resolve as module
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.fits import check_any_fits, nothing_runs, why_none_fits
 from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS
-from flashmoe_sim.systems.told import parse_systems, told
 from tests.systems.cases import case, workload
 
 
@@ -63,14 +63,14 @@ def test_nothing_is_made_for_a_model_that_fits_nowhere(monkeypatch: pytest.Monke
     with pytest.raises(
         BadInput, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is 7\.\d GiB"
     ):
-        told(workload=None, model=kimi, machine=small)
+        resolve(workload=None, model=kimi, machine=small)
 
 
 def test_several_machines_are_not_refused_for_the_first() -> None:
     model, small = load_model("olmoe-1b-7b"), load_machine("m1-8")
-    assert told(workload=None, model=model, machine=small, systems="placed", must_fit=False).workload is not None
+    assert resolve(workload=None, model=model, machine=small, systems="placed", must_fit=False).workload is not None
     with pytest.raises(BadInput, match="no system can run"):
-        told(workload=None, model=model, machine=small, systems="placed")
+        resolve(workload=None, model=model, machine=small, systems="placed")
 
 
 def test_three_reasons_are_named() -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
@@ -25,9 +24,9 @@ from flashmoe_sim.systems.compare import compare
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.hot_window import HotWindow
 from flashmoe_sim.systems.table import parse_system
-from flashmoe_sim.systems.told import compare_as_told
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import wins
+from flashmoe_sim.verbs.compare import Compare
 from tests.residency.builders import Call, geometry_of, trace_of
 
 MODEL = replace(geometry_of({0: MIB, 1: 3 * MIB}, 4), top_k=2, dense_bytes=GIB, arch="qwen35moe")
@@ -249,12 +248,8 @@ def test_a_hit_rate_alone_ranks_systems_wrongly() -> None:
 
     The slot bank waits for storage at each miss, the others compute it where it is.
     """
-    rows = compare_as_told(
-        workload=None,
-        model=load_model("qwen3.5-122b-a10b"),
-        machine=load_machine("rtx-4090"),
-        systems="hot-cache,placed,slot-bank:slots=64",
-    ).rows
+    asked = Compare(model="qwen3.5-122b-a10b", machine="rtx-4090", systems="hot-cache,placed,slot-bank:slots=64")
+    rows = asked.run().rows
     hits = {row.system.name: row.hit_rate or 0 for row in rows}
     assert hits["slot-bank"] > hits["hot-cache"] > 2 * hits["placed"]
     assert [row.system.name for row in rows] == ["hot-cache", "placed", "slot-bank"]

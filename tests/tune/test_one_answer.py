@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.report.advice import sections
 from flashmoe_sim.report.advice_json import document
 from flashmoe_sim.report.sections import Table, markdown
-from flashmoe_sim.systems.told import parse_systems
+from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.tune.recommend import Purchase, Recommendation, recommend
 from flashmoe_sim.tune.shop import parts_of
-from flashmoe_sim.tune.told import recommend_as_told
+from flashmoe_sim.verbs.recommend import Recommend
 from tests.systems.cases import case, workload
 
 BESIDE = ("levers", "bought", "smaller", "enough", "transfers")  # of other machines, models and traces
@@ -79,5 +78,5 @@ def test_with_parts_to_buy() -> None:
 if __name__ == "__main__":  # forty answers: python -m tests.tune.test_one_answer
     for model in MODELS:
         for machine in MACHINES:
-            check(recommend_as_told(workload=None, model=named_model(model), machine=load_machine(machine)))
+            check(Recommend(model=model, machine=machine).run())
             print(model, machine, file=sys.stderr)

@@ -22,9 +22,9 @@ from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
-from flashmoe_sim.systems.told import parse_systems
 from flashmoe_sim.tune.cliffs import cliffs, largest_union
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.objective import Objective

@@ -14,8 +14,8 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.slot_bank import SlotBank
-from flashmoe_sim.systems.told import parse_systems
 from flashmoe_sim.tune import search as module
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import kept_bytes, pick

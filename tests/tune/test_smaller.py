@@ -11,7 +11,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting
-from flashmoe_sim.systems.told import parse_systems
+from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.tune.smaller import MUCH, Smaller, faster_when_smaller
 from tests.systems.cases import machine, workload
 

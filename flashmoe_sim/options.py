@@ -1,0 +1,74 @@
+"""Options of a verb as fields of a dataclass: each declares its default, help and parser once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flashmoe_sim.geometry.attention import CACHE_TYPES
+
+
+def option(
+    metavar: str,
+    help_: str,
+    *,
+    several: tuple[str, str] | None = None,
+    flag: str = "",
+    parse: Callable[[str], Any] | None = None,
+    choices: tuple[str, ...] = (),
+    least: int | None = None,
+    above: float | None = None,
+    positional: bool = False,
+) -> dict[str, Any]:
+    """A field's metadata.
+
+    several: metavar and help for a verb that takes a list. flag: on the command line, if it differs from the field's
+    name. parse: from the text of the command line to the field's value. choices: the only values. least: the smallest
+    number. above: a number that is too small. positional: without a flag.
+    """
+    return {
+        "metavar": metavar,
+        "help": help_,
+        "several": several or (metavar, help_),
+        "flag": flag,
+        "parse": parse,
+        "choices": choices,
+        "least": least,
+        "above": above,
+        "positional": positional,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions:
+    """What is in a machine's memory besides routed experts; sizes have their unit (`2GiB`), or are bytes."""
+
+    dense: str | int | None = field(
+        default=None, metadata=option("SIZE", "Dense weights, such as 5GiB; default: the model's.")
+    )
+    context: int | None = field(
+        default=None, metadata=option("N", "Tokens of the context; the model gives their size; default: 0.")
+    )
+    kv: str | int | None = field(
+        default=None, metadata=option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
+    )
+    kv_type: str | None = field(
+        default=None,
+        metadata=option("T", f"Type of the context's keys and values: {', '.join(CACHE_TYPES)}; default: f16."),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(ContextOptions):
+    """The memory of a real system: also what else uses it."""
+
+    context: int | None = field(
+        default=None, metadata=option("N", "Tokens of the context; the model gives their size; default: 4096.")
+    )
+    reserve: str | int | None = field(
+        default=None, metadata=option("SIZE", "RAM of the system and other programs; default: the machine's.")
+    )
+    buffers: str | int | None = field(
+        default=None, metadata=option("SIZE", "Compute buffers of an engine like llama.cpp; default: from the model.")
+    )

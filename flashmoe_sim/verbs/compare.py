@@ -1,0 +1,112 @@
+"""`sim compare`: the real systems side by side, on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.options import MemoryOptions, option
+
+if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.systems.base import Case
+    from flashmoe_sim.systems.compare import Compared
+    from flashmoe_sim.systems.resolve import OneSystem
+    from flashmoe_sim.verbs.given import Model, Trace
+
+
+def _one_rate(text: str) -> float:
+    from flashmoe_sim.timeline.rates import parse_hit_rates
+
+    rate = parse_hit_rates(text)[0].hit_rate
+    assert rate is not None
+    return rate
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The compared systems and their case.
+
+    notes: what the user should know about trace and machine. borrowed: the note on a trace that was made from another
+    model's, or empty.
+    """
+
+    case: Case
+    rows: list[Compared]
+    notes: tuple[str, ...]
+    borrowed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(MemoryOptions):
+    """Compare real systems on a machine, like `sim compare`: a row of docs/reference/columns.md for each.
+
+    >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
+    >>> table["system"].to_list()
+    ['placed', 'cpu', 'all-gpu']
+    >>> table["why_not"][2]
+    'takes 60.8 GiB of the GPU, which has 23.2 for it'
+
+    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` from the
+    bundled model with the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems. Systems may be
+    objects.
+    Raises BadInput for unknown words, and for a trace that lacks layers of its model.
+    """
+
+    trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
+    model: Model | None = field(
+        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
+    )
+    machine: OneMachine = field(
+        metadata=option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
+    )
+    systems: OneSystem | Iterable[OneSystem] = field(
+        default="all",
+        metadata=option("S,S", "Systems, with settings: slot-bank:slots=64; see `sim system list`.", flag="--system"),
+    )
+    best: bool = field(default=False, metadata=option("", "Each system at its best setting instead of its default."))
+    hit_rate: float | None = field(
+        default=None,
+        metadata=option("R", "Instead of a trace: the hit rate of every system, 0.8 or 80%.", parse=_one_rate),
+    )
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Comparison:
+        """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
+        from flashmoe_sim.io.errors import BadInput
+        from flashmoe_sim.machines.asked import ask
+        from flashmoe_sim.systems.compare import compare
+        from flashmoe_sim.systems.fits import nothing_runs
+        from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.verbs.given import machine_of, workload_and_model
+
+        workload, model = workload_and_model(self.trace, self.model)
+        if self.hit_rate is not None and not 0 <= self.hit_rate <= 1:
+            raise BadInput(f"--hit-rate {self.hit_rate:g}; expected 0 to 1")
+        if workload is not None and self.hit_rate is not None:
+            raise BadInput("a hit rate replaces a trace; give one of the two")
+        if self.hit_rate is not None and self.best:
+            raise BadInput("with one hit rate for every setting, none is best; give a trace instead")
+        on = resolve(
+            workload=workload,
+            model=model,
+            machine=machine_of(self.machine),
+            systems=self.systems,
+            memory=self,
+            may_borrow=self.hit_rate is None,
+        )
+        rows = compare(
+            on.workload,
+            on.case,
+            on.systems,
+            best=self.best,
+            borrowed=bool(on.borrowed),
+            hit_rate=self.hit_rate,
+            progress=progress,
+        )
+        if not any(row.tok_s for row in rows):
+            raise nothing_runs(on.case, [(row.system, row.why_not) for row in rows])
+        notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
+        if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
+            notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
+        return Comparison(on.case, rows, notes, on.borrowed)

@@ -1,0 +1,164 @@
+"""`sim recommend`: what to run on a machine, with which flags, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import MemoryOptions, option
+
+if TYPE_CHECKING:
+    from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.systems.resolve import OneSystem
+    from flashmoe_sim.tune.many import Cells
+    from flashmoe_sim.tune.objective import Objective
+    from flashmoe_sim.tune.recommend import Recommendation
+    from flashmoe_sim.verbs.given import Model, Trace
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommend(MemoryOptions):
+    """Recommend an engine and its settings for a model on a machine, like `sim recommend`.
+
+        found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
+        print(found.best.best.launch.line)
+
+    Without a trace, one is made for `model` from the bundled model with the nearest shape, with a warning. Systems may
+    be objects, and so may the objective. `buy` adds `.bought`.
+    Raises BadInput for unknown words, and if nothing can run.
+    """
+
+    trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
+    model: Model | None = field(
+        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
+    )
+    machine: OneMachine = field(
+        metadata=option(
+            "X", "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all."
+        )
+    )
+    also: Iterable[Trace] = field(
+        default=(),
+        metadata=option("TRACE", "Traces of other work with the same model, to check that the choice holds there."),
+    )
+    systems: OneSystem | Iterable[OneSystem] = field(
+        default="all",
+        metadata=option(
+            "S,S",
+            "Choose among these systems, with settings: slot-bank:top_k=4; see `sim system list`.",
+            flag="--system",
+        ),
+    )
+    objective: str | Objective | None = field(
+        default="decode",
+        metadata=option(
+            "",
+            "What to make fast: generating, reading a prompt, or a prompt and its answer.",
+            choices=("decode", "prompt", "both"),
+        ),
+    )
+    prompt_tokens: int | None = field(
+        default=None, metadata=option("P", "Tokens of the prompt, for --objective.", least=1)
+    )
+    answer_tokens: int = field(
+        default=500, metadata=option("N", "Tokens of the answer, for --objective both.", least=1)
+    )
+    buy: bool = field(default=False, metadata=option("", "Show what better parts would gain; give --machine as parts."))
+    target: float | None = field(default=None, metadata=option("TOK/S", "With --buy: a speed to reach.", above=0))
+
+    def __post_init__(self) -> None:
+        if self.target is not None and not self.buy:
+            raise BadInput("--target is the speed that --buy must reach; add --buy (in Python, buy=True)")
+
+    def run(self, progress: Progress | None = None) -> Recommendation:
+        """Recommend for a trace, or for a model alone with a borrowed trace."""
+        from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.tune.recommend import Purchase, recommend
+        from flashmoe_sim.tune.shop import parts_of
+        from flashmoe_sim.verbs.given import machine_of, workload_and_model, workload_of
+
+        workload, model = workload_and_model(self.trace, self.model)
+        runs_on, goal = machine_of(self.machine), self._goal()
+        memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
+        on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
+        assert on.workload is not None
+        return recommend(
+            on.workload,
+            on.case,
+            on.systems,
+            objective=goal,
+            borrowed=bool(on.borrowed),
+            others=[workload_of(other, self.model if model is None else model) for other in self.also],
+            purchase=Purchase(parts_of(runs_on.name), self.target) if self.buy else None,
+            notes=on.notes,
+            progress=progress,
+        )
+
+    def run_each(self, machines: Sequence[str], models: Sequence[str], progress: Progress | None = None) -> Cells:
+        """The fastest system for one model on each of the machines, or for each of the models on one machine.
+
+        Raises BadInput for several models on several machines, and for unknown words.
+        """
+        from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.machines.load import load_machine
+        from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.tune.many import over_machines, over_models
+        from flashmoe_sim.verbs.given import workload_of
+
+        if len(models) > 1 and len(machines) > 1:
+            raise BadInput("several models on several machines; give one model, or one machine")
+        workload = None if self.trace is None else workload_of(self.trace)
+        on_machines, of_models = [load_machine(name) for name in machines], [load_model(name) for name in models]
+        if len(models) > 1:
+            on = [
+                resolve(
+                    workload=None,
+                    model=model,
+                    machine=on_machines[0],
+                    systems=self.systems,
+                    memory=self,
+                    may_borrow=False,
+                )
+                for model in of_models
+            ]
+            return over_models([one.case for one in on], on[0].systems, progress=progress)
+        first = resolve(
+            workload=workload,
+            model=next(iter(of_models), None),
+            machine=on_machines[0],
+            systems=self.systems,
+            memory=self,
+            must_fit=False,
+        )
+        assert first.workload is not None
+        return over_machines(
+            first.workload, first.case, first.systems, on_machines, borrowed=bool(first.borrowed), progress=progress
+        )
+
+    def _goal(self) -> Objective:
+        from flashmoe_sim.tune.objective import Objective
+
+        if isinstance(self.objective, Objective):
+            return self.objective
+        return Objective(
+            goal=self.objective or "decode",
+            prompt_tokens=self.prompt_tokens or 0,
+            answer_tokens=self.answer_tokens,
+        )
+
+    def _context(self, goal: Objective, model: ModelGeometry | None) -> int | None:
+        """The context: as given, or else what prompt and answer need if that is more than the default."""
+        from flashmoe_sim.systems.resolve import DEFAULT_CONTEXT
+
+        if self.context and self.context < goal.tokens:
+            raise BadInput(
+                f"--context {self.context}: prompt and answer have {goal.tokens:,} tokens; give at least as many"
+            )
+        if self.context is not None or self.kv is not None or model is None or model.attention is None:
+            return self.context
+        return goal.tokens if goal.tokens > DEFAULT_CONTEXT else None
