@@ -19,7 +19,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -28,8 +28,6 @@ from typing import Any, Literal, ParamSpec, TypeVar, Unpack, get_type_hints
 
 import polars
 
-from flashmoe_sim.ceilings.diagnose import Diagnosis
-from flashmoe_sim.ceilings.diagnose import diagnose as run_diagnose
 from flashmoe_sim.ceilings.speed import Ceilings
 from flashmoe_sim.ceilings.speed import ceilings as run_ceilings
 from flashmoe_sim.geometry.hints import hints_of
@@ -39,11 +37,10 @@ from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.io.arguments import taken
 from flashmoe_sim.io.errors import BadInput, SimError, did_you_mean
 from flashmoe_sim.machines.machine import Machine, OneMachine
-from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.policies.bank import Bank, OneBank
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
 from flashmoe_sim.prefetchers.base import OnePredictor
-from flashmoe_sim.question import Asked, AskedBank, AskedConditions, AskedSeveral, AskedTimedBank, Question
+from flashmoe_sim.question import Asked, AskedConditions, AskedSeveral, Question, in_order
 from flashmoe_sim.report import figures
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.replay import replay as run_replay
@@ -69,11 +66,11 @@ from flashmoe_sim.trace.load import open_long
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
 from flashmoe_sim.trace.synth import synthesize
-from flashmoe_sim.tune.layers import LayerBanks
-from flashmoe_sim.tune.layers import allocate as run_allocate
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.verbs.allocate import Allocate
 from flashmoe_sim.verbs.compare import Compare
+from flashmoe_sim.verbs.diagnose import Diagnose
 from flashmoe_sim.verbs.given import Model, Trace, machine_of, workload_of
 from flashmoe_sim.verbs.recommend import Recommend
 
@@ -113,8 +110,7 @@ NAMED = {
     "OneSystem": OneSystem,
     "Trace": Trace,
 }
-MEMORY = [item.name for item in fields(MemoryOptions)]
-OPTIONS = {item.name: item for item in sorted(fields(Question), key=lambda one: one.name in MEMORY)}
+OPTIONS = {item.name: item for item in in_order(Question)}
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -151,7 +147,7 @@ def _of_verb(verb: Callable[P, R], result: Callable[[R], T]) -> Callable[P, T]:
     def function(*given: P.args, **keywords: P.kwargs) -> T:
         return result(verb(*given, **keywords))
 
-    options = sorted(fields(verb), key=lambda one: one.name in MEMORY)  # type: ignore[arg-type]
+    options = in_order(verb)  # type: ignore[arg-type]
     kinds = get_type_hints(verb, localns=NAMED)
     function.__name__ = function.__qualname__ = verb.__name__.lower()
     helps = [f"{one.name}: {one.metadata['help']}" for one in options if one.metadata["help"]]
@@ -276,20 +272,7 @@ def replay(
     return frame([result_row(task, replayed.counts, best=None, timing=seconds(task, timed))])
 
 
-@_asking(AskedBank)
-def diagnose(trace: Trace, *, model: Model | None = None, seed: int = 1, **asked: Unpack[AskedBank]) -> Diagnosis:
-    """Say whether misses are due to the policy or to the working set, like `sim diagnose`.
-
-    docs/background/diagnosis.md explains the verdict.
-
-    >>> diagnose("python-256", bank=64).verdict.kind
-    'policy'
-
-    seed: of the random traces with which this one is compared.
-    Raises BadInput for an impossible combination, and for a bank that does not fit the trace.
-    """
-    setup, _ = plan(Question(**asked))
-    return run_diagnose(load_trace(trace, model=model), setup, seed=seed)
+diagnose = _of_verb(Diagnose, Diagnose.run)
 
 
 @_asking(Asked)
@@ -427,34 +410,7 @@ def curve(
 recommend = _of_verb(Recommend, _recommended)
 
 
-@_asking(AskedTimedBank)
-def allocate(
-    trace: Trace,
-    *,
-    least: int | None = None,
-    machine: OneMachine | None = None,
-    model: Model | None = None,
-    **asked: Unpack[AskedTimedBank],
-) -> LayerBanks:
-    """Distribute a bank's memory over the layers so that the fewest bytes are missed, like `sim allocate`.
-
-    >>> best = allocate("python-256", bank=64)
-    >>> sum(best.asked_misses), sum(best.misses)
-    (10834, 10688)
-    >>> replay("python-256", bank=best.bank)["misses"].item()
-    10688
-
-    The slots are chosen for this trace; `held_out` is what slots chosen on its first half avoid in its second half.
-    With a machine, `speed` has both banks in seconds. docs/background/why.md explains.
-    least: the fewest slots per layer; default: the experts per token.
-    Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
-    """
-    setup, conditions_of = plan(Question(machine=machine, **asked))
-    runs_on, workload = None if machine is None else machine_of(machine), load_trace(trace, model=model)
-    conditions = conditions_of(workload.geometry)
-    return run_allocate(workload, setup, least=least, machine=runs_on, conditions=conditions)
-
-
+allocate = _of_verb(Allocate, Allocate.run)
 compare = _of_verb(Compare, _compared)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Required, TypedDict
+from dataclasses import Field, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from flashmoe_sim.options import ContextOptions, option
 from flashmoe_sim.prefetchers.table import PREFETCHERS
@@ -22,7 +22,25 @@ CONDITIONS = ("execution", "dense", "context", "kv", "kv_type", "direct_io", "ho
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(ContextOptions):
+class ConditionOptions(ContextOptions):
+    """How a setup runs on a machine."""
+
+    execution: str | None = field(
+        default=None,
+        metadata=option(
+            "E",
+            f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
+            "the engine that uses this policy.",
+        ),
+    )
+    direct_io: bool = field(default=False, metadata=option("", "Reads bypass the page cache."))
+    hot: bool = field(
+        default=False, metadata=option("", "The storage is hot and throttled: it reads at its hot_share.")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(ConditionOptions):
     """One replay, and the machine that it runs on, in the words of the command line or as objects.
 
     `sim sweep` asks several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns words
@@ -70,18 +88,26 @@ class Question(ContextOptions):
             several=("X,X", "The machines to time: names from `sim machine list`, files, or parts."),
         ),
     )
-    execution: str | None = field(
-        default=None,
-        metadata=option(
-            "E",
-            f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
-            "the engine that uses this policy.",
-        ),
-    )
-    direct_io: bool = field(default=False, metadata=option("", "Reads bypass the page cache."))
-    hot: bool = field(
-        default=False, metadata=option("", "The storage is hot and throttled: it reads at its hot_share.")
-    )
+
+
+LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options
+
+
+def in_order(verb: type) -> list[Field[Any]]:
+    """A verb's options as its help shows them: its own first, then what is shared with other verbs."""
+    return sorted(fields(verb), key=lambda one: (one.kw_only, LAST.index(one.name) + 1 if one.name in LAST else 0))
+
+
+SAID = {item.name: item.metadata for item in fields(Question)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BankOptions:
+    """One bank and its policy."""
+
+    bank: OneBank = field(metadata=SAID["bank"])
+    policy: OnePolicy = field(default="lru", metadata=SAID["policy"])
+    contract: str = field(default="protected", metadata=SAID["contract"])
 
 
 class AskedConditions(TypedDict, total=False):
@@ -96,26 +122,13 @@ class AskedConditions(TypedDict, total=False):
     hot: bool
 
 
-class AskedBank(TypedDict, total=False):
-    """One bank and its rules as keywords."""
+class Asked(AskedConditions, total=False):
+    """One replay as keywords; its machine is not among them, because some functions need one."""
 
     bank: Required[OneBank]
     policy: OnePolicy
     contract: str
     scope: str
-
-
-class AskedTimedBank(AskedConditions, total=False):
-    """One bank and its policy as keywords, and how it runs on a machine."""
-
-    bank: Required[OneBank]
-    policy: OnePolicy
-    contract: str
-
-
-class Asked(AskedBank, AskedConditions, total=False):
-    """One replay as keywords; its machine is not among them, because some functions need one."""
-
     prefetch: OnePredictor
     io_split: int
 

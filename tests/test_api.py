@@ -25,6 +25,7 @@ from flashmoe_sim.cli import allocate as allocate_verb
 from flashmoe_sim.cli import ceilings as ceilings_verb
 from flashmoe_sim.cli import compare as compare_verb
 from flashmoe_sim.cli import curve as curve_verb
+from flashmoe_sim.cli import diagnose as diagnose_verb
 from flashmoe_sim.cli import predict as predict_verb
 from flashmoe_sim.cli import recommend as recommend_verb
 from flashmoe_sim.cli import sweep as sweep_verb
@@ -38,7 +39,9 @@ from flashmoe_sim.question import Question
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.verbs.allocate import Allocate
 from flashmoe_sim.verbs.compare import Compare
+from flashmoe_sim.verbs.diagnose import Diagnose
 from flashmoe_sim.verbs.recommend import Recommend
 
 # What is only for terminals, or a function's own first argument.
@@ -102,11 +105,10 @@ def test_the_examples_of_the_docstrings() -> None:
         (sweep_verb.command, sim.sweep),
         (curve_verb.command, sim.curve),
         (ceilings_verb.command, sim.ceilings),
-        (allocate_verb.command, sim.allocate),
         (synth_verb.synth, sim.synth),
         (predict_verb.command, sim.predict),
     ],
-    ids=["sweep", "curve", "ceilings", "allocate", "synth", "predict"],
+    ids=["sweep", "curve", "ceilings", "synth", "predict"],
 )
 def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb: Any, function: Any) -> None:
     options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
@@ -134,7 +136,12 @@ def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb:
 
 @pytest.mark.parametrize(
     ("verb", "command", "function"),
-    [(Compare, compare_verb.command, sim.compare), (Recommend, recommend_verb.command, sim.recommend)],
+    [
+        (Allocate, allocate_verb.command, sim.allocate),
+        (Compare, compare_verb.command, sim.compare),
+        (Diagnose, diagnose_verb.command, sim.diagnose),
+        (Recommend, recommend_verb.command, sim.recommend),
+    ],
 )
 def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, command: Any, function: Any) -> None:
     parameters = signatures.signature(function).parameters

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, print_json, print_table, wrapped
-from flashmoe_sim.cli.options import CONDITIONS, asks
-from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import bank_text, with_trace
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.verbs.allocate import Allocate
 
 if TYPE_CHECKING:
     from flashmoe_sim.tune.layer_speed import LayerSpeed
@@ -17,19 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command(name="allocate", context_settings={"help_option_names": ["-h", "--help"]})
-@trace_argument
-@asks("bank", "policy", "contract")
-@click.option(
-    "--least",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Fewest slots of a layer; default: the experts per token.",
-)
-@asks("machine", *CONDITIONS)
-@model_option
+@of_verb(Allocate)
 @lenient_option
 @json_option
-def command(trace: str, least: int | None, model: str | None, lenient: bool, as_json: bool, **asked: Any) -> None:
+def command(asked: Allocate, *, lenient: bool, as_json: bool) -> None:
     """Distribute a bank's memory over the layers so that TRACE misses the fewest bytes.
 
     The last line is the value for `sim replay --bank`. No engine of `sim system list` supports slots by layer, so this
@@ -41,21 +33,12 @@ def command(trace: str, least: int | None, model: str | None, lenient: bool, as_
     Example:  sim allocate gpt-oss-120b --bank 64 --machine m3-max-48
     """
     from flashmoe_sim.cli.progress import working
-    from flashmoe_sim.machines.load import load_machine
-    from flashmoe_sim.question import Question
-    from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.task import Task
-    from flashmoe_sim.tune.layers import allocate
 
-    setup, conditions_of = plan(Question(**asked))
-    runs_on = None if asked["machine"] is None else load_machine(asked["machine"])
-    workload = load_workload(trace, model, lenient=lenient)
-    conditions = conditions_of(workload.geometry)
+    asked = with_trace(asked, lenient=lenient)
     with working("allocating") as progress:
-        found = allocate(workload, setup, least=least, machine=runs_on, conditions=conditions, progress=progress)
+        found = asked.run(progress)
     if as_json:
-        who = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
-        print_json({"identity": who.identity(), **found.to_dict()})
+        print_json({"identity": asked.task().identity(), **found.to_dict()})
         return
     _print(found)
     if found.speed is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
-from flashmoe_sim.cli.options import asks
-from flashmoe_sim.cli.workload import bank_text, load_workload, model_option
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import bank_text, with_trace
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.verbs.diagnose import Diagnose
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis
@@ -19,18 +20,10 @@ Row = tuple[str, str, str]
 
 
 @click.command(name="diagnose", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("trace", required=False, metavar="[TRACE]")
-@asks("bank", "policy", "contract", "scope")
-@model_option
+@of_verb(Diagnose)
 @lenient_option
 @json_option
-def command(
-    trace: str | None,
-    model: str | None,
-    lenient: bool,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+def command(asked: Diagnose, *, lenient: bool, as_json: bool) -> None:
     """Say what a policy misses in a bank and why: first uses, a bank too small, or the policy.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
@@ -39,24 +32,19 @@ def command(
     \b
     Example:  sim diagnose python-256 --bank 64 --policy lru
     """
-    from flashmoe_sim.ceilings.diagnose import diagnose
     from flashmoe_sim.cli.progress import working
-    from flashmoe_sim.question import Question
-    from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.task import Task
-    from flashmoe_sim.trace.bundled import catalog
 
-    setup, _ = plan(Question(**asked))
-    workload = load_workload(trace or next(iter(catalog())), model, lenient=lenient)
+    asked = with_trace(asked, lenient=lenient)
     with working("diagnosing") as progress:
-        found = diagnose(workload, setup, progress=progress)
+        found = asked.run(progress)
+    task = asked.task()
     if as_json:
-        print_json({"identity": Task(workload, setup).identity(), "diagnosis": found.to_dict()})
+        print_json({"identity": task.identity(), "diagnosis": found.to_dict()})
         return
     click.echo(wrapped(f"{found.verdict.kind.replace('-', ' ')}: {found.verdict.text}") + "\n")
-    sections = (_misses(found), _gap(found), _demand(found, setup), _nulls(found), _halves(found), _larger(found))
+    sections = (_misses(found), _gap(found), _demand(found, task.setup), _nulls(found), _halves(found), _larger(found))
     rows = [row for number, section in enumerate(sections) for row in [("", "", "")][:number] + section]
-    title = f"{found.trace}: {found.policy}, {bank_text(setup)}, contract {found.contract}"
+    title = f"{found.trace}: {found.policy}, {bank_text(task.setup)}, contract {found.contract}"
     print_table((("", "left"), ("", "right"), ("", "left")), rows, title=title)
 
 

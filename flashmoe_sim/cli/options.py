@@ -11,12 +11,11 @@ import click
 
 from flashmoe_sim.cli.common import FiniteRange
 from flashmoe_sim.options import MemoryOptions
-from flashmoe_sim.question import CONDITIONS, SIZED, Question
+from flashmoe_sim.question import CONDITIONS, SIZED, Question, in_order
 
 __all__ = ["CONDITIONS", "SIZED", "asks", "memory_options", "of_verb"]
 
 FIELDS: dict[str, Field[Any]] = {item.name: item for item in fields(Question)}
-MEMORY = [item.name for item in fields(MemoryOptions)]
 Asked = TypeVar("Asked")
 
 
@@ -38,7 +37,7 @@ def of_verb(verb: Callable[..., Asked]) -> Callable[[Any], Any]:
     """Options for every field of a verb's class; the function gets an instance as `asked`."""
 
     def decorated(function: Callable[..., None]) -> Any:
-        options = fields(verb)  # type: ignore[arg-type]
+        options = in_order(verb)  # type: ignore[arg-type]
 
         @wraps(function)
         def with_verb(**given: Any) -> None:
@@ -50,8 +49,7 @@ def of_verb(verb: Callable[..., Asked]) -> Callable[[Any], Any]:
             function(asked=verb(**asked), **given)
 
         command: Any = with_verb
-        shown = sorted(options, key=lambda one: one.name in MEMORY)
-        for item in reversed(shown):
+        for item in reversed(options):
             command = _option(item)(command)
         return command
 

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
+    from flashmoe_sim.verbs.allocate import Allocate
     from flashmoe_sim.verbs.compare import Compare
+    from flashmoe_sim.verbs.diagnose import Diagnose
     from flashmoe_sim.verbs.recommend import Recommend
 
 AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
+OfTrace = TypeVar("OfTrace", "Allocate", "Diagnose")
 
 trace_argument = click.argument("trace", metavar="TRACE")
 model_option = click.option("--model", metavar="SPEC", help="The model: a manifest, sidecar folder, GGUF file or name.")
@@ -128,7 +131,17 @@ def with_workload(asked: AskedVerb, *, lenient: bool) -> AskedVerb:
     return replace(asked, trace=load_workload(trace, model, lenient=lenient), model=None)
 
 
-def load_workload(trace: str, model: str | None, *, lenient: bool = False) -> Workload:
+def with_trace(asked: OfTrace, *, lenient: bool) -> OfTrace:
+    """The verb with its trace read, with progress and notes; refuses impossible words before it reads."""
+    from flashmoe_sim.sweep.plan import plan
+    from flashmoe_sim.trace.bundled import catalog
+
+    plan(asked)
+    named = asked.trace or next(iter(catalog()))
+    return replace(asked, trace=load_workload(named, asked.model, lenient=lenient), model=None)
+
+
+def load_workload(trace: Any, model: Any, *, lenient: bool = False) -> Workload:
     """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace."""
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare

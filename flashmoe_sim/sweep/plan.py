@@ -17,7 +17,7 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
-from flashmoe_sim.question import CONDITIONS, SIZED, Question
+from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, Question
 from flashmoe_sim.residency.long_setups import why_not_in_chunks
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.sweep.left_out import LeftOut
@@ -29,7 +29,7 @@ One = TypeVar("One")
 ALL = "all"
 
 
-def plan(question: Question) -> tuple[Setup, Callable[[ModelGeometry | None], Conditions]]:
+def plan(question: Question | BankOptions) -> tuple[Setup, Callable[[ModelGeometry | None], Conditions]]:
     """The setup of one replay, and its conditions once the model is known, from which the context's size follows.
 
     Raises BadInput for unknown words, for an impossible combination, and for conditions without a machine.
@@ -46,20 +46,22 @@ def plan_sweep(
     return setups, _conditions(question, *setups[:1])
 
 
-def _conditions(question: Question, *setups: Setup) -> Callable[[Setup, ModelGeometry | None], Conditions]:
+def _conditions(
+    question: Question | BankOptions, *setups: Setup
+) -> Callable[[Setup, ModelGeometry | None], Conditions]:
     """Resolve the words on conditions; some setups check them at once, before any trace is read."""
     asked = _of(question, CONDITIONS)
     given = ", ".join(f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False))
-    if given and not question.machine:
+    if given and not getattr(question, "machine", None):
         raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
-    Context.asked(question.context, question.kv, question.kv_type)
+    Context.asked(asked.get("context"), asked.get("kv"), asked.get("kv_type"))
     for setup in setups:
         plan_conditions(setup, **asked | {"context": None})
     return partial(plan_conditions, **asked)
 
 
-def _of(question: Question, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(question, name) for name in names}
+def _of(question: Question | BankOptions, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(question, name) for name in names if hasattr(question, name)}
 
 
 def plan_setup(

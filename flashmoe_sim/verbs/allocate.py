@@ -1,0 +1,66 @@
+"""`sim allocate`: slots by layer in the memory of a bank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.options import option
+from flashmoe_sim.question import SAID, BankOptions, ConditionOptions
+
+if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.sweep.task import Task
+    from flashmoe_sim.tune.layers import LayerBanks
+    from flashmoe_sim.verbs.given import Model, Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocate(ConditionOptions, BankOptions):
+    """Distribute a bank's memory over the layers so that the fewest bytes are missed, like `sim allocate`.
+
+    >>> best = allocate("python-256", bank=64)
+    >>> sum(best.asked_misses), sum(best.misses)
+    (10834, 10688)
+    >>> replay("python-256", bank=best.bank)["misses"].item()
+    10688
+
+    The slots are chosen for this trace; `held_out` is what slots chosen on its first half avoid in its second half.
+    With a machine, `speed` has both banks in seconds. docs/background/why.md explains.
+    Raises BadInput for a policy whose layers depend on each other, and for a bank that does not fit.
+    """
+
+    trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
+    least: int | None = field(
+        default=None, metadata=option("N", "Fewest slots of a layer; default: the experts per token.", least=1)
+    )
+    machine: OneMachine | None = field(default=None, metadata=SAID["machine"])
+    model: Model | None = field(
+        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
+    )
+
+    def task(self) -> Task:
+        """The bank as asked, on the machine if there is one."""
+        from flashmoe_sim.sweep.plan import plan
+        from flashmoe_sim.sweep.task import Task
+        from flashmoe_sim.verbs.given import machine_of, workload_of
+
+        setup, conditions_of = plan(self)
+        runs_on = None if self.machine is None else machine_of(self.machine)
+        workload = workload_of(self.trace, self.model)
+        return Task(workload, setup, runs_on, None if runs_on is None else conditions_of(workload.geometry))
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> LayerBanks:
+        """Choose the slots of each layer."""
+        from flashmoe_sim.tune.layers import allocate
+
+        task = self.task()
+        return allocate(
+            task.workload,
+            task.setup,
+            least=self.least,
+            machine=task.machine,
+            conditions=task.conditions,
+            progress=progress,
+        )
