@@ -7,14 +7,16 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
+
+T = TypeVar("T")
 
 INTERRUPTED, TERMINATED = 130, 143
 KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not break
@@ -63,6 +65,17 @@ def stoppable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def interruptible(work: Callable[[], T]) -> T:
+    """Do it in a thread of its own: a compiled function hears no signal, so that Ctrl-C waits for its end elsewhere."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    executor = ThreadPoolExecutor(1)
+    try:
+        return executor.submit(work).result()
+    finally:
+        executor.shutdown(wait=False)
 
 
 def print_json(document: dict[str, Any], *, on_one_line: bool = False) -> None:

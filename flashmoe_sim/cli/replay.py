@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, percent, print_json, print_table
+from flashmoe_sim.cli.common import (
+    force_option,
+    interruptible,
+    json_option,
+    lenient_option,
+    message,
+    percent,
+    print_json,
+    print_table,
+)
 from flashmoe_sim.cli.options import CONDITIONS, SIZED, asks
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import (
@@ -98,7 +107,7 @@ def command(
         for note in filter(None, (says(Path(trace), runs_on) for says in NOTES)):
             message(note)
     with replaying() as progress:
-        replayed = replay(workload, setup, record=runs_on is not None, progress=progress)
+        replayed = interruptible(lambda: replay(workload, setup, record=runs_on is not None, progress=progress))
     timed = None
     if runs_on is not None:
         with working("timing"):
@@ -132,7 +141,7 @@ def _replay_in_chunks(
 
     geometry = find_geometry(trace, model)
     with read_long(trace, lenient=lenient) as long:
-        counts = replay_chunks(long, [setup], geometry)[setup]
+        counts = interruptible(lambda: replay_chunks(long, [setup], geometry)[setup])
     total, layers = counts.total(), counts.by_layer()
     warn_of_aliasing(total)
     if as_json:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.cli.common import interruptible
 from flashmoe_sim.io.printable import printable
 from flashmoe_sim.trace.store import write_store
 from native_bridge.cli.main import main
@@ -177,6 +180,28 @@ def test_ctrl_c_while_it_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"sim: interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT to send")
+def test_ctrl_c_does_not_wait_for_work_that_goes_on() -> None:
+    end, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        try:
+            end.wait(0.1)  # until it is waited for
+            os.kill(os.getpid(), signal.SIGINT)
+            end.wait(5)
+        finally:
+            ended.set()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(work)
+        assert not ended.is_set()
+    finally:
+        end.set()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_too_little_memory_is_one_line(
