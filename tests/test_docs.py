@@ -49,6 +49,22 @@ def test_examples_print_what_the_page_says(page: str) -> None:
     assert refreshed(text) == text, "run ./dev docs"
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
+def test_rows_of_a_table_have_as_many_cells_as_its_head(page: str) -> None:
+    """A bar within a cell is escaped, also within code."""
+    cells = 0
+    for line in (ROOT / page).read_text().splitlines():
+        bars = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not cells or not bars or bars == cells, line
+        cells = bars
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/recommend.md"])
+def test_the_first_recommendation_that_a_reader_sees_is_of_all_systems(page: str) -> None:
+    first = next(line for line in (ROOT / page).read_text().splitlines() if line.startswith("$ sim recommend"))
+    assert "--system" not in first
+
+
 def test_examples_are_put_into_a_page() -> None:
     page = "```console\n$ sim --version\n```\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n\nText.\n"
     filled = refreshed(page)
