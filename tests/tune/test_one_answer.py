@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.report.advice import sections
 from flashmoe_sim.report.advice_json import document
 from flashmoe_sim.report.sections import Table, markdown
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import NEAR
 from flashmoe_sim.systems.resolve import parse_systems
+from flashmoe_sim.tune import stock
+from flashmoe_sim.tune.buy import NextBetter
+from flashmoe_sim.tune.many import over_machines
 from flashmoe_sim.tune.recommend import Purchase, Recommendation, recommend
-from flashmoe_sim.tune.shop import parts_of
+from flashmoe_sim.tune.shop import Change, parts_of
 from flashmoe_sim.verbs.recommend import Recommend
 from tests.systems.cases import case, workload
 
@@ -73,6 +79,39 @@ def test_with_parts_to_buy() -> None:
     of = type(of)(of.model, machine)
     parts = Purchase(parts_of(machine.name))
     check(recommend(workload(of.model, tokens=128), of, parse_systems("placed,cpu"), purchase=parts))
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[Case, list[System]]:
+    """A model of which a card with 8 GB holds a part."""
+    on = case("rtx-3050 + ryzen-5600 + 32GiB + nvme-gen4", layers=range(2, 26), experts=128, top_k=4)
+    return on, parse_systems("all-gpu,placed,cpu")
+
+
+def test_of_several_machines_each_has_its_own_answer(large: tuple[Case, list[System]]) -> None:
+    on, systems = large
+    of = workload(on.model)
+    machines = [load_machine(name) for name in ("rtx-3060", "m1-8", "rtx-4090")]
+    cells = over_machines(of, on, systems, machines).cells
+    for cell, machine in zip(cells, machines, strict=True):
+        alone = recommend(of, Case(on.model, machine), systems).best.best
+        assert (cell.found.system, cell.found.tok_s) == (alone.system, alone.tok_s)
+
+
+def test_a_part_to_buy_has_the_speed_of_its_own_answer(
+    large: tuple[Case, list[System]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = ("rtx-5060-ti-16gb", "rtx-5070-ti", "rtx-3090")
+    monkeypatch.setattr(stock, "changes", lambda parts: {"gpu": [Change("gpu", name) for name in cards]})
+    on, systems = large
+    of = workload(on.model)
+    advice = recommend(of, on, systems, purchase=Purchase(parts_of(on.machine.name))).bought
+    assert isinstance(advice, NextBetter)
+    assert [row.parts.by_kind["gpu"].name for row in advice.rows] == list(cards)
+    for row in advice.rows:
+        alone = recommend(of, Case(on.model, compose_parts(row.parts)), systems).best.best
+        assert row.found.system.name == alone.system.name
+        assert row.found.tok_s == pytest.approx(alone.tok_s, rel=NEAR)
 
 
 if __name__ == "__main__":  # forty answers: python -m tests.tune.test_one_answer
