@@ -473,12 +473,17 @@ def test_an_argument_of_another_kind_is_refused_in_one_line(call: Callable[[], A
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    whole = np.int64
-    given = {"policy": "lru", "contract": "atomic"}
+    whole: Any = np.int64
+    given: dict[str, Any] = {"policy": "lru", "contract": "atomic"}
     cut = sim.sweep("python-256", bank=np.array([16, 64]), top_k=whole(4), threads=whole(1), **given)
     assert cut.equals(sim.sweep("python-256", bank=[16, 64], top_k=4, **given))
     assert sim.compare(**TIMED, hit_rate=np.float32(0.5), kv=whole(2 << 30)).equals(
         sim.compare(**TIMED, hit_rate=0.5, kv=2 << 30)
     )
+    timed: dict[str, Any] = {"bank": 64, "machine": "vm-2core", **given}
+    dense = [sim.replay("python-256", dense=number(1 << 20), **timed) for number in (int, whole)]
+    assert dense[0].equals(dense[1])
+    ahead = [sim.ceilings("python-256", lookahead=number(4), **timed).table() for number in (int, whole)]
+    assert ahead[0].equals(ahead[1])
     made = [sim.synth(**MADE, layers=layers, seed=layers).trace for layers in (2, whole(2))]
     assert made[0].content_id == made[1].content_id

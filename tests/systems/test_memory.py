@@ -20,6 +20,7 @@ from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.compare import at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.tune.search import search
 from reports.field.machine import machine_of
 from reports.field.model import model_of
@@ -92,6 +93,13 @@ def test_settings_that_people_ran_are_not_refused() -> None:
     for system, of in checked:
         if not system.why_not(of):
             system.check(of)
+
+
+@pytest.mark.parametrize(("name", "slots"), [("qwen3.6-35b-a3b:q4_k_m", 124), ("glm-4.7-flash:q4_k_m", 40)])
+def test_published_slots_of_a_card_with_12_gb_are_not_refused(name: str, slots: int) -> None:
+    of, context = named_model(name), Context(4096)
+    on = case_of(of, load_machine("rtx-3060 + 32GiB"), workload=None, kv_bytes=context.bytes_of(of), context=4096)
+    StaticProfile(slots=slots).check(on)
 
 
 def test_sizes_leave_room_for_a_desktop_and_the_error_of_the_plan() -> None:
