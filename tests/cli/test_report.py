@@ -46,6 +46,8 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--measured rates.csv --figures drawn --format svg" in re.sub("</?span>", "", page)
     assert "&#39;a b.html&#39;" in re.sub("</?span>", "", page)
     assert "What would add more" not in page
+    (answer,) = re.findall(r"Run [^(]*\(cpu\): ([\d.]+ tok/s) \(90 %: ([^)]*)\)", page)
+    assert "cpu is the fastest: {} ({})".format(*answer) in page
 
 
 @pytest.mark.parametrize(
