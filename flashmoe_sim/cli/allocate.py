@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import interruptible, json_option, lenient_option, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import bank_text, with_trace
 from flashmoe_sim.io.sizes import size
@@ -36,7 +36,7 @@ def command(asked: Allocate, *, lenient: bool, as_json: bool) -> None:
 
     asked = with_trace(asked, lenient=lenient)
     with working("allocating") as progress:
-        found = asked.run(progress)
+        found = interruptible(asked.run, progress)
     if as_json:
         print_json({"identity": asked.task().identity(), **found.to_dict()})
         return

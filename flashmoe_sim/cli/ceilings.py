@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import (
+    interruptible,
+    json_option,
+    lenient_option,
+    percent,
+    print_json,
+    print_table,
+    wrapped,
+)
 from flashmoe_sim.cli.options import CONDITIONS, asks
 from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
 from flashmoe_sim.io.sizes import size
@@ -67,7 +75,7 @@ def command(
     workload = load_workload(trace, model, lenient=lenient)
     conditions = conditions_of(workload.geometry)
     with replaying() as progress:
-        found = ceilings(workload, setup, runs_on, conditions, lookahead=lookahead, progress=progress)
+        found = interruptible(ceilings, workload, setup, runs_on, conditions, lookahead=lookahead, progress=progress)
     if as_json:
         who = Task(workload, setup, runs_on, conditions).identity()
         print_json({"identity": who, "ceilings": found.to_dict()})

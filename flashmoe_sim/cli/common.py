@@ -9,13 +9,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -67,13 +68,13 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def interruptible(work: Callable[[], T]) -> T:
-    """Do it in a thread of its own: a compiled function hears no signal, so that Ctrl-C waits for its end elsewhere."""
+def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Do it in a thread of its own: Ctrl-C would wait for the end of a compiled function in this one."""
     from concurrent.futures import ThreadPoolExecutor
 
     executor = ThreadPoolExecutor(1)
     try:
-        return executor.submit(work).result()
+        return executor.submit(work, *given, **named).result()
     finally:
         executor.shutdown(wait=False)
 

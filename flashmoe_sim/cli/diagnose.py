@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import (
+    interruptible,
+    json_option,
+    lenient_option,
+    percent,
+    print_json,
+    print_table,
+    wrapped,
+)
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import bank_text, with_trace
 from flashmoe_sim.io.sizes import size
@@ -36,7 +44,7 @@ def command(asked: Diagnose, *, lenient: bool, as_json: bool) -> None:
 
     asked = with_trace(asked, lenient=lenient)
     with working("diagnosing") as progress:
-        found = asked.run(progress)
+        found = interruptible(asked.run, progress)
     task = asked.task()
     if as_json:
         print_json({"identity": task.identity(), "diagnosis": found.to_dict()})

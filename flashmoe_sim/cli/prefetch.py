@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import (
+    interruptible,
+    json_option,
+    lenient_option,
+    percent,
+    print_json,
+    print_table,
+    wrapped,
+)
 from flashmoe_sim.cli.options import asks
 from flashmoe_sim.cli.policy import print_described
 from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
@@ -78,9 +86,9 @@ def judge(
     chosen = [NoPrefetch(), *(one for one in plan_predictors(prefetchers) if not isinstance(one, NoPrefetch))]
     workload = load_workload(trace, model, lenient=lenient)
     with replaying() as progress:
-        values = ahead_values(workload, setup, chosen, progress=progress)
+        values = interruptible(ahead_values, workload, setup, chosen, progress=progress)
     with replaying() as progress:
-        needed = break_even(workload, setup, price=price, progress=progress)
+        needed = interruptible(break_even, workload, setup, price=price, progress=progress)
     if as_json:
         print_json({"identity": Task(workload, setup).identity(), **_document(values, needed)})
         return

@@ -107,7 +107,7 @@ def command(
         for note in filter(None, (says(Path(trace), runs_on) for says in NOTES)):
             message(note)
     with replaying() as progress:
-        replayed = interruptible(lambda: replay(workload, setup, record=runs_on is not None, progress=progress))
+        replayed = interruptible(replay, workload, setup, record=runs_on is not None, progress=progress)
     timed = None
     if runs_on is not None:
         with working("timing"):
@@ -141,7 +141,7 @@ def _replay_in_chunks(
 
     geometry = find_geometry(trace, model)
     with read_long(trace, lenient=lenient) as long:
-        counts = interruptible(lambda: replay_chunks(long, [setup], geometry)[setup])
+        counts = interruptible(replay_chunks, long, [setup], geometry)[setup]
     total, layers = counts.total(), counts.by_layer()
     warn_of_aliasing(total)
     if as_json:
