@@ -40,6 +40,9 @@ def option(
     }
 
 
+MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ContextOptions:
     """What is in a machine's memory besides routed experts; sizes have their unit (`2GiB`), or are bytes."""

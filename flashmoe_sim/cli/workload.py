@@ -11,6 +11,7 @@ import click
 
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import MODEL
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
@@ -27,7 +28,7 @@ AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
 OfTrace = TypeVar("OfTrace", "Allocate", "Diagnose")
 
 trace_argument = click.argument("trace", metavar="TRACE")
-model_option = click.option("--model", metavar="SPEC", help="The model: a manifest, sidecar folder, GGUF file or name.")
+model_option = click.option("--model", metavar=MODEL["metavar"], help=MODEL["help"])
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,

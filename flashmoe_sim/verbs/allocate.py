@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import option
+from flashmoe_sim.options import MODEL, option
 from flashmoe_sim.question import SAID, BankOptions, ConditionOptions
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class Allocate(ConditionOptions, BankOptions):
         default=None, metadata=option("N", "Fewest slots of a layer; default: the experts per token.", least=1)
     )
     machine: OneMachine | None = field(default=None, metadata=SAID["machine"])
-    model: Model | None = field(
-        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
-    )
+    model: Model | None = field(default=None, metadata=MODEL)
 
     def task(self) -> Task:
         """The bank as asked, on the machine if there is one."""

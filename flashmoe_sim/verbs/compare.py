@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import MemoryOptions, option
+from flashmoe_sim.options import MODEL, MemoryOptions, option
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
@@ -55,9 +55,7 @@ class Compare(MemoryOptions):
     """
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
-    model: Model | None = field(
-        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
-    )
+    model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine = field(
         metadata=option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import option
+from flashmoe_sim.options import MODEL, option
 from flashmoe_sim.question import SAID, BankOptions
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ class Diagnose(BankOptions):
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     scope: str = field(default="layer", metadata=SAID["scope"])
-    model: Model | None = field(
-        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
-    )
+    model: Model | None = field(default=None, metadata=MODEL)
     seed: int = field(default=1, metadata=option("N", "Of the random traces with which this one is compared."))
 
     def task(self) -> Task:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MemoryOptions, option
+from flashmoe_sim.options import MODEL, MemoryOptions, option
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -34,9 +34,7 @@ class Recommend(MemoryOptions):
     """
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
-    model: Model | None = field(
-        default=None, metadata=option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
-    )
+    model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine = field(
         metadata=option(
             "X", "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all."
