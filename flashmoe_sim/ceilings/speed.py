@@ -31,8 +31,8 @@ from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.resident import Resident
-from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.timed import Timed, time_replay
+from flashmoe_sim.timeline.work import INTERVAL_STEPS, Work, last_steps
 
 if TYPE_CHECKING:
     import polars

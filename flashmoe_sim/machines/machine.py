@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.numbers import plain
@@ -193,12 +194,12 @@ class Machine:
 
         Raises BadInput for a path without a quantity, listing the known paths.
         """
-        quantities = dict(self.quantities())
-        if path not in quantities:
-            raise unknown_name(f"quantity of {self.name}", path, quantities)
         section, _, key = path.partition(".")
-        part = replace(getattr(self, section), **{key: replace(quantities[path], value=value)})
-        return replace(self, **{section: part})
+        part: Any = getattr(self, section, None)
+        quantity = getattr(part, key, None)
+        if not isinstance(quantity, Quantity):
+            raise unknown_name(f"quantity of {self.name}", path, dict(self.quantities()))
+        return replace(self, **{section: replace(part, **{key: replace(quantity, value=value)})})
 
 
 def _range(rate: Quantity) -> str:

@@ -8,7 +8,8 @@ from flashmoe_sim.ceilings.bottleneck import bottleneck
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps
+from flashmoe_sim.timeline.timed import Timed
+from flashmoe_sim.timeline.work import INTERVAL_STEPS, last_steps
 
 
 def seconds(task: Task, timed: Timed | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.assemble import Conditions, costs_of
 from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.names import PARTS
-from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.run import total_seconds
 from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.work import some_calls
 from flashmoe_sim.trace.prompt import Prompted, with_prompt
@@ -33,7 +33,7 @@ def prompt_draws(
     some = some_calls(timed.work, timed.work.phase == PHASE_PROMPT)
 
     def speed_on(other: Machine) -> float:
-        return 1 / simulate(some, costs_of(workload, setup, other, conditions), conditions.execution).total_s
+        return 1 / total_seconds(some, costs_of(workload, setup, other, conditions), conditions.execution)
 
     return speed_draws(speed_on, machine, timing.step_s[timing.phase == PHASE_PROMPT], whose=whose)
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import mul
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +28,8 @@ from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_UNKNOWN
+
+_WORKS: WeakKeyDictionary[Replay, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
 
 class DoesNotFit(BadInput):
@@ -47,7 +53,7 @@ class Conditions:
     checked: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weights:
     """The sizes of a model's layers, in the order of the costs' rows.
 
@@ -74,8 +80,19 @@ class Weights:
 def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool = False) -> Work:
     """The work of a recorded replay on a machine whose page cache has this many bytes.
 
-    loaded: every expert that fits in RAM was read into it before the run.
+    loaded: every expert that fits in RAM was read into it before the run. It is kept as long as the replay, which is
+    of this workload only.
     """
+    known = _WORKS.setdefault(replay, {})
+    if workload.expert_bytes is not None:  # a cache that holds all experts is as good as a larger one
+        page_cache_bytes = min(page_cache_bytes, sum(map(mul, workload.expert_bytes, workload.n_experts)))
+    key = page_cache_bytes, loaded
+    if key not in known:
+        known[key] = _work_of(workload, replay, page_cache_bytes=page_cache_bytes, loaded=loaded)
+    return known[key]
+
+
+def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool) -> Work:
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phases = find_phases(trace)
@@ -144,6 +161,53 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
     return Weights(geometry.name, layers, each, geometry.routed_bytes, (geometry.dense_bytes or 0) - streamed)
 
 
+class _Sizes(NamedTuple):
+    """Sizes of reads: all layers together have few. place: of each read in `sizes`."""
+
+    sizes: list[int]
+    place: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, size_bytes: NDArray[np.float64]) -> _Sizes:
+        sizes, place = np.unique(np.maximum(np.rint(size_bytes), 1).astype(np.int64), return_inverse=True)
+        return cls(sizes.tolist(), place.reshape(size_bytes.shape))
+
+    def seconds(self, seconds: Callable[[int], list[float]]) -> NDArray[np.float64]:
+        """Seconds of a read of each size at every depth, f64 [*sizes, lanes]."""
+        return np.array([seconds(size) for size in self.sizes])[self.place]
+
+
+class _Reads(NamedTuple):
+    """The reads of one expert of each layer, the same on every machine."""
+
+    expert_bytes: NDArray[np.float64]
+    chunks: NDArray[np.int32]
+    chunk_bytes: NDArray[np.float64]
+    of_chunks: _Sizes
+    family_bytes: NDArray[np.float64]
+    family_chunks: NDArray[np.int32]
+    family_chunk_bytes: NDArray[np.float64]
+    of_family_chunks: _Sizes
+
+
+@lru_cache(maxsize=4)
+def _reads_of(weights: Weights, io_split: int) -> _Reads:
+    expert_bytes = np.array([layer.expert_bytes for layer in weights.layers], np.float64)
+    chunks = np.array([layer.read_ops(io_split=io_split) for layer in weights.layers], np.int32)
+    family_bytes, family_chunks = _families(weights.layers, io_split=io_split)
+    chunk_bytes, family_chunk_bytes = expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
+    return _Reads(
+        expert_bytes,
+        chunks,
+        chunk_bytes,
+        _Sizes.of(chunk_bytes),
+        family_bytes,
+        family_chunks,
+        family_chunk_bytes,
+        _Sizes.of(family_chunk_bytes),
+    )
+
+
 def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int) -> Costs:
     """The seconds of each kind of work on `machine`, for the layers of a model.
 
@@ -166,8 +230,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
     dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(layers))
-    expert_bytes = np.array([layer.expert_bytes for layer in layers], np.float64)
-    chunks = np.array([layer.read_ops(io_split=io_split) for layer in layers], np.int32)
+    reads = _reads_of(weights, io_split)
+    expert_bytes, family_bytes = reads.expert_bytes, reads.family_bytes
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
     execution.check(machine, direct_io=conditions.direct_io)
     if execution.in_place:
@@ -181,8 +245,6 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
         memory_s = expert_bytes * least_s
-    family_bytes, family_chunks = _families(layers, io_split=io_split)
-    chunk_bytes, family_chunk_bytes = expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
@@ -206,15 +268,15 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         cold_expert_s=cold_expert_s,
         knee_tokens=unit.knee_tokens.value,
         cold_knee_tokens=cold_knee,
-        chunks=chunks,
-        chunk_s=_by_size(chunk_bytes, read_s),
-        warm_chunk_s=_by_size(chunk_bytes, warm_s),
-        fill_s=_fill_s(machine, execution, chunk_bytes),
+        chunks=reads.chunks,
+        chunk_s=reads.of_chunks.seconds(read_s),
+        warm_chunk_s=reads.of_chunks.seconds(warm_s),
+        fill_s=_fill_s(machine, execution, reads.chunk_bytes),
         upload_s=family_upload_s.sum(axis=1),
-        family_chunks=family_chunks,
-        family_chunk_s=_by_size(family_chunk_bytes, read_s),
-        family_warm_chunk_s=_by_size(family_chunk_bytes, warm_s),
-        family_fill_s=_fill_s(machine, execution, family_chunk_bytes),
+        family_chunks=reads.family_chunks,
+        family_chunk_s=reads.of_family_chunks.seconds(read_s),
+        family_warm_chunk_s=reads.of_family_chunks.seconds(warm_s),
+        family_fill_s=_fill_s(machine, execution, reads.family_chunk_bytes),
         family_upload_s=family_upload_s,
         memory_s=memory_s,
         call_s=call_s * (execution.host_calls != "none"),
@@ -309,12 +371,6 @@ def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDAr
         size_bytes[row, : len(layer.family_bytes)] = list(layer.family_bytes.values())
         reads[row, : len(layer.family_bytes)] = layer.family_reads(io_split=io_split)
     return size_bytes, reads
-
-
-def _by_size(size_bytes: NDArray[np.float64], seconds: Callable[[int], list[float]]) -> NDArray[np.float64]:
-    """Seconds of a read of each size at every depth, f64 [*sizes, lanes]; all layers together have few sizes."""
-    sizes, place = np.unique(np.maximum(np.rint(size_bytes), 1).astype(np.int64), return_inverse=True)
-    return np.array([seconds(size) for size in sizes.tolist()])[place.reshape(size_bytes.shape)]
 
 
 def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:

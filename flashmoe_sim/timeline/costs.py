@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,3 +55,8 @@ class Costs:
     resume_s: float
     merge_s: float
     step_s: float
+
+    @cached_property
+    def content(self) -> bytes:
+        """All numbers as bytes, equal for costs of the same model that are equal."""
+        return b"".join(np.asarray(getattr(self, item.name)).tobytes() for item in fields(self))

@@ -108,16 +108,20 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     families = np.zeros(costs.family_chunks.shape, FAMILY)
     families["chunks"] = costs.family_chunks
     families["fill_s"], families["upload_s"] = costs.family_fill_s, costs.family_upload_s
-    depth = _depths(costs.family_chunks, costs.chunk_s.shape[1])[:, :, None] - 1
-    families["read_s"] = np.take_along_axis(costs.family_chunk_s, depth, 2)[:, :, 0]
-    families["warm_s"] = np.take_along_axis(costs.family_warm_chunk_s, depth, 2)[:, :, 0]
+    row, family = np.ogrid[: len(costs.family_chunks), : costs.family_chunks.shape[1]]
+    depth = _depths(costs.family_chunks, costs.chunk_s.shape[1]) - 1
+    families["read_s"] = costs.family_chunk_s[row, family, depth]
+    families["warm_s"] = costs.family_warm_chunk_s[row, family, depth]
     ahead = np.zeros(len(work.ahead_after), AHEAD)
     for name in ("after", "row", "warm", "cold"):
         ahead[name] = getattr(work, f"ahead_{name}")
     ahead["arrived"] = ahead["usable"] = np.inf
     by_use = np.argsort(work.ahead_used, kind="stable")[np.count_nonzero(work.ahead_used < 0) :]
     use = work.ahead_used[by_use].astype(np.int64)
-    most = int((work.misses * costs.chunks.max(initial=1) + np.bincount(use, minlength=len(work.row))).max(initial=0))
+    items = work.misses * costs.chunks.max(initial=1)
+    if len(use):
+        items = items + np.bincount(use, minlength=len(work.row))
+    most = int(items.max(initial=0))
     state = np.zeros(1, STATE)
     state["recording"] = recording
     for name in ("call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s"):

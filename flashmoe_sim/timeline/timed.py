@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,16 +15,16 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
+from flashmoe_sim.timeline.assemble import Conditions, page_cache_bytes, price, weights_of, work_of
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import parse_execution
-from flashmoe_sim.timeline.run import Timeline, simulate
+from flashmoe_sim.timeline.run import Timeline, simulate, total_seconds
 from flashmoe_sim.timeline.timing import Timing, timing_of
-from flashmoe_sim.timeline.work import Work, decoded, some_calls
+from flashmoe_sim.timeline.work import Work
 
-INTERVAL_STEPS = 512
+_LAST: WeakKeyDictionary[Work, tuple[tuple[ExecutionModel, bytes], Timeline, Timing]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +100,9 @@ def time_replay(
     warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions) if must_fit else 0
     loaded = execution.in_place or execution.from_ram
     work = work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded)
-    costs = costs_of(workload, setup, machine, conditions)
-    timeline = simulate(work, costs, conditions.execution, record=record)
-    timing = timing_of(timeline, work)
+    weights = weights_of(workload, conditions)
+    costs = price(weights, machine, conditions, io_split=setup.io_split)
+    timeline, timing = _run(work, costs, execution, record=record)
     draws = None
     if interval and timing.tok_s is not None:
         draws = draws_of(
@@ -109,7 +110,7 @@ def time_replay(
             timing,
             machine,
             conditions.execution,
-            lambda other: costs_of(workload, setup, other, conditions),
+            lambda other: price(weights, other, conditions, io_split=setup.io_split),
             whose=whose,
         )
     assert workload.expert_bytes is not None
@@ -121,27 +122,33 @@ def time_replay(
     return Timed(timing, timeline, work, costs, draws, execution.reads * stored, from_pages * warm)
 
 
+def _run(work: Work, costs: Costs, execution: ExecutionModel, *, record: bool) -> tuple[Timeline, Timing]:
+    """The timeline and its summary; those of the last run of this work are kept for a run at equal costs."""
+    key = execution, costs.content
+    if not record and work in _LAST and _LAST[work][0] == key:
+        return _LAST[work][1:]
+    timeline = simulate(work, costs, execution, record=record)
+    timing = timing_of(timeline, work)
+    if not record:
+        _LAST[work] = key, timeline, timing
+    return timeline, timing
+
+
 def draws_of(
     work: Work,
     timing: Timing,
     machine: Machine,
     execution: ExecutionModel,
-    price: Callable[[Machine], Costs],
+    costs_on: Callable[[Machine], Costs],
     *,
     whose: Whose | None = ANY_ENGINE,
 ) -> Draws:
     """Draws of the logarithm of the speed over timing.tok_s, from the last 512 decoded steps.
 
-    price: what the work costs on a machine. whose: as in `time_replay`.
+    costs_on: what the work costs on a machine. whose: as in `time_replay`.
     """
-    some = last_steps(decoded(work), INTERVAL_STEPS)
 
     def speed_on(other: Machine) -> float:
-        return 1 / simulate(some, price(other), execution).total_s
+        return 1 / total_seconds(work.last_decoded, costs_on(other), execution)
 
     return speed_draws(speed_on, machine, timing.decode_step_s, whose=whose)
-
-
-def last_steps(work: Work, steps: int) -> Work:
-    """The last `steps` steps, with what was read ahead in them."""
-    return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])

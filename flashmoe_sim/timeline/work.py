@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,40 @@ class Work:
     ahead_cold: NDArray[np.uint8]
     ahead_used: NDArray[np.int64]
 
+    @cached_property
+    def broken_rule(self) -> str:
+        """The first rule that the columns break, or empty."""
+        calls, used = len(self.row), self.ahead_used >= 0
+        rules = {
+            "columns of calls have one length": all(
+                len(getattr(self, item.name)) == calls for item in fields(self) if not item.name.startswith("ahead")
+            ),
+            "steps never decrease": bool((np.diff(self.step) >= 0).all()),
+            "0 <= warm <= misses, 0 <= cold <= installs <= misses <= requests <= refs": bool(
+                ((self.warm >= 0) & (self.warm <= self.misses) & (self.cold >= 0) & (self.cold <= self.installs)).all()
+                and (self.installs <= self.misses).all()
+                and (self.misses <= self.requests).all()
+                and (self.requests <= self.refs).all()
+            ),
+            "ahead_after ascends from -1": bool((np.diff(self.ahead_after, prepend=-1) >= 0).all()),
+            "ahead_used is a later call": bool(
+                (self.ahead_used[used] > self.ahead_after[used]).all() and (self.ahead_used < calls).all()
+            ),
+        }
+        broken = [rule for rule, kept in rules.items() if not kept]
+        if not broken and used.any():
+            same_row = bool((self.ahead_row[used] == self.row[self.ahead_used[used]]).all())
+            hits = bool((np.bincount(self.ahead_used[used], minlength=calls) <= self.requests - self.misses).all())
+            broken = [] if same_row and hits else ["what is used of the experts read ahead are hits of their layer"]
+        return broken[0] if broken else ""
 
+    @cached_property
+    def last_decoded(self) -> Work:
+        """The last 512 decoded steps, by which machines are compared, see `decoded`."""
+        return last_steps(decoded(self), INTERVAL_STEPS)
+
+
+INTERVAL_STEPS = 512
 OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "installs", "phase")
 OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_cold", "ahead_used")
 
@@ -78,6 +112,11 @@ def decoded(work: Work) -> Work:
         work = some_calls(work, decode)
     known = np.repeat(*_by_step(work)) > 0
     return some_calls(work, known) if known.any() and not known.all() else work
+
+
+def last_steps(work: Work, steps: int) -> Work:
+    """The last `steps` steps, with what was read ahead in them."""
+    return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])
 
 
 def tokens_of(work: Work) -> int:

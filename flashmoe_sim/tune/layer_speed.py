@@ -11,9 +11,8 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of
 from flashmoe_sim.timeline.interval import gain_interval
-from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import INTERVAL_STEPS, Timed, last_steps, time_replay
-from flashmoe_sim.timeline.work import decoded
+from flashmoe_sim.timeline.run import total_seconds
+from flashmoe_sim.timeline.timed import Timed, time_replay
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +55,11 @@ def time_layers(
     before, after = asked.timing.tok_s, best.timing.tok_s
     if before is None or after is None:
         return LayerSpeed(machine.name, asked, best, None, None, None)
-    parts = [last_steps(decoded(timed.work), INTERVAL_STEPS) for timed in (asked, best)]
+    parts = [timed.work.last_decoded for timed in (asked, best)]
 
     def ratio_on(other: Machine) -> float:
         slow, fast = (
-            simulate(part, costs_of(workload, setup, other, conditions), conditions.execution).total_s
+            total_seconds(part, costs_of(workload, setup, other, conditions), conditions.execution)
             for part, setup in zip(parts, setups, strict=True)
         )
         return slow / fast

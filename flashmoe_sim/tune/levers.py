@@ -88,9 +88,12 @@ def levers(
     for number, (change, machine) in enumerate(machines.items()):
         if progress is not None:
             progress(number, len(machines))
-        after = resizer.fastest(machine)
-        found.append(Lever(change, before, after if after.tok_s is None else resizer.sure(after, machine)))
-    return sorted(_without_idle_sizes(found), key=lambda one: -one.gain)
+        found.append(Lever(change, before, resizer.fastest(machine)))
+    sure = [
+        one if one.after.tok_s is None else replace(one, after=resizer.sure(one.after, machines[one.change]))
+        for one in _without_idle_sizes(found)
+    ]
+    return sorted(sure, key=lambda one: -one.gain)
 
 
 def _without_idle_sizes(found: Sequence[Lever]) -> list[Lever]:

@@ -57,8 +57,9 @@ class Resizer:
         case = replace(self.case, machine=machine)
         tried = {system.unsized: self._ends(system.unsized, case) for system in self.systems}
         for system in self.systems:
-            if system.size_given and system.size:
-                tried[system.unsized].append(self._at(system, case))
+            ends = tried[system.unsized]
+            if system.size_given and system.size and all(one.system != system for one in ends):
+                ends.append(self._at(system, case))
         most = max(one.tok_s or 0.0 for ends in tried.values() for one in ends)
         for system, ends in tried.items():
             if most and max(one.tok_s or 0.0 for one in ends) >= WORTH * most:

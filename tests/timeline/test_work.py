@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flashmoe_sim.timeline.timed import last_steps
-from flashmoe_sim.timeline.work import decoded, some_calls, tokens_of
+from flashmoe_sim.timeline.work import decoded, last_steps, some_calls, tokens_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 from tests.timeline.cases import work_of
 
