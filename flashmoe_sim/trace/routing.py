@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.trace.calls import run_starts
 
 PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE = 0, 1, 2
 PER_LAYER = ("n_experts", "expert_bytes", "dense_bytes")
@@ -189,8 +188,7 @@ class RoutingTrace:
 def infer_n_experts(layer: NDArray[np.int16], expert: NDArray[np.int16]) -> dict[int, int]:
     """For every layer, the smallest power of two that holds the largest id seen in any of them."""
     most = 1 << int(expert.max(initial=0)).bit_length()
-    ordered = np.sort(layer)
-    return {int(number): most for number in ordered[run_starts(ordered)]}
+    return {int(number): most for number in np.unique(layer)}
 
 
 def _restored(kind: type[RoutingTrace], own: dict[str, Any]) -> RoutingTrace:
