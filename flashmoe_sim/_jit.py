@@ -25,7 +25,19 @@ _imputils: Any = imputils
 _runtime: Any = runtime
 
 _PACKAGE = Path(__file__).parent
-_AFTER_KERNELS = ("ceilings", "systems", "question.py", "sweep", "tune", "report", "reference.py", "api.py", "cli")
+_AFTER_KERNELS = (
+    "ceilings",
+    "options.py",
+    "systems",
+    "question.py",
+    "sweep",
+    "tune",
+    "report",
+    "verbs",
+    "reference.py",
+    "api.py",
+    "cli",
+)
 _KEPT_VERSIONS = 4
 _choosing_folder = Lock()  # numba reads it from a variable that all threads share
 
