@@ -13,30 +13,32 @@ def option(
     metavar: str,
     help_: str,
     *,
-    several: tuple[str, str] | None = None,
     flag: str = "",
     parse: Callable[[str], Any] | None = None,
     choices: tuple[str, ...] = (),
-    least: int | None = None,
+    least: float | None = None,
+    most: float | None = None,
     above: float | None = None,
     positional: bool = False,
+    in_python: bool = False,
 ) -> dict[str, Any]:
     """A field's metadata.
 
-    several: metavar and help for a verb that takes a list. flag: on the command line, if it differs from the field's
-    name. parse: from the text of the command line to the field's value. choices: the only values. least: the smallest
-    number. above: a number that is too small. positional: without a flag.
+    flag: on the command line, if it differs from the field's name. parse: from the text of the command line to the
+    field's value. choices: the only values. least, most: the smallest and the largest number. above: a number that is
+    too small. positional: without a flag. in_python: only there, not on the command line.
     """
     return {
         "metavar": metavar,
         "help": help_,
-        "several": several or (metavar, help_),
         "flag": flag,
         "parse": parse,
         "choices": choices,
         "least": least,
+        "most": most,
         "above": above,
         "positional": positional,
+        "in_python": in_python,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.options import ContextOptions, option
 from flashmoe_sim.prefetchers.table import PREFETCHERS
@@ -19,6 +19,40 @@ if TYPE_CHECKING:
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
 CONDITIONS = ("execution", "dense", "context", "kv", "kv_type", "direct_io", "hot")
+
+BANK = option("N", "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).")
+POLICY = option("P", "Eviction policy; see `sim policy list`.")
+CONTRACT = option(
+    "C",
+    "Replay contract: protected, atomic, sequential, or runtime, which is the patched runtime with its slot aliasing.",
+)
+SCOPE = option("S", "layer: a bank for each layer; global: one for all.")
+IO_SPLIT = option("N", "The most chunks in one read of a tensor family.")
+SIZES = option(
+    "SIZES",
+    "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes in total "
+    "(4GiB..16GiB).",
+)
+RULES = option("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own.")
+MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BankOptions:
+    """One bank and its policy."""
+
+    bank: OneBank = field(metadata=BANK)
+    policy: OnePolicy = field(default="lru", metadata=POLICY)
+    contract: str = field(default="protected", metadata=CONTRACT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupOptions(BankOptions):
+    """One replay."""
+
+    scope: str = field(default="layer", metadata=SCOPE)
+    prefetch: OnePredictor = field(default="none", metadata=option("F", f"Predictor: {PREDICTORS}."))
+    io_split: int = field(default=4, metadata=IO_SPLIT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,53 +74,26 @@ class ConditionOptions(ContextOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(ConditionOptions):
-    """One replay, and the machine that it runs on, in the words of the command line or as objects.
+class SeveralOptions:
+    """Several banks and policies."""
 
-    `sim sweep` asks several at once, with a list of banks, policies, predictors and machines. `sweep.plan` turns words
-    into values, and refuses unknown ones.
-    """
+    bank: OneBank | Iterable[OneBank] = field(metadata=SIZES)
+    bank_step: str = field(default="auto", metadata=option("S", "Steps of a range: auto, 16, or x2."))
+    policy: OnePolicy | Iterable[OnePolicy] = field(default="lru", metadata=RULES)
+    contract: str = field(default="protected", metadata=CONTRACT)
+    scope: str = field(default="layer", metadata=SCOPE)
 
-    bank: OneBank | Iterable[OneBank] = field(
-        metadata=option(
-            "N",
-            "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).",
-            several=(
-                "SIZES",
-                "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes "
-                "in total (4GiB..16GiB).",
-            ),
-        )
-    )
-    policy: OnePolicy | Iterable[OnePolicy] = field(
-        default="lru",
-        metadata=option(
-            "P",
-            "Eviction policy; see `sim policy list`.",
-            several=("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own."),
-        ),
-    )
-    contract: str = field(
-        default="protected",
-        metadata=option(
-            "C",
-            "Replay contract: protected, atomic, sequential, or runtime, which is "
-            "the patched runtime with its slot aliasing.",
-        ),
-    )
-    scope: str = field(default="layer", metadata=option("S", "layer: a bank for each layer; global: one for all."))
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(SeveralOptions, ConditionOptions):
+    """Several replays, and the machines that they run on."""
+
     prefetch: OnePredictor | Iterable[OnePredictor] = field(
-        default="none",
-        metadata=option("F", f"Predictor: {PREDICTORS}.", several=("F,F", f"Predictors, or all: {PREDICTORS}.")),
+        default="none", metadata=option("F,F", f"Predictors, or all: {PREDICTORS}.")
     )
-    io_split: int = field(default=4, metadata=option("N", "The most chunks in one read of a tensor family."))
+    io_split: int = field(default=4, metadata=IO_SPLIT)
     machine: OneMachine | Iterable[OneMachine] | None = field(
-        default=None,
-        metadata=option(
-            "X",
-            "The machine to time: a name from `sim machine list`, a file, or parts.",
-            several=("X,X", "The machines to time: names from `sim machine list`, files, or parts."),
-        ),
+        default=None, metadata=option("X,X", "The machines to time: names from `sim machine list`, files, or parts.")
     )
 
 
@@ -96,49 +103,3 @@ LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options
 def in_order(verb: type) -> list[Field[Any]]:
     """A verb's options as its help shows them: its own first, then what is shared with other verbs."""
     return sorted(fields(verb), key=lambda one: (one.kw_only, LAST.index(one.name) + 1 if one.name in LAST else 0))
-
-
-SAID = {item.name: item.metadata for item in fields(Question)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BankOptions:
-    """One bank and its policy."""
-
-    bank: OneBank = field(metadata=SAID["bank"])
-    policy: OnePolicy = field(default="lru", metadata=SAID["policy"])
-    contract: str = field(default="protected", metadata=SAID["contract"])
-
-
-class AskedConditions(TypedDict, total=False):
-    """CONDITIONS as keywords, for functions that take them as `**conditions`."""
-
-    execution: str | None
-    dense: str | int | None
-    context: int | None
-    kv: str | int | None
-    kv_type: str | None
-    direct_io: bool
-    hot: bool
-
-
-class Asked(AskedConditions, total=False):
-    """One replay as keywords; its machine is not among them, because some functions need one."""
-
-    bank: Required[OneBank]
-    policy: OnePolicy
-    contract: str
-    scope: str
-    prefetch: OnePredictor
-    io_split: int
-
-
-class AskedSeveral(AskedConditions, total=False):
-    """The replays of a sweep as keywords."""
-
-    bank: Required[OneBank | Iterable[OneBank]]
-    policy: OnePolicy | Iterable[OnePolicy]
-    contract: str
-    scope: str
-    prefetch: OnePredictor | Iterable[OnePredictor]
-    io_split: int

@@ -28,6 +28,7 @@ from flashmoe_sim.cli import curve as curve_verb
 from flashmoe_sim.cli import diagnose as diagnose_verb
 from flashmoe_sim.cli import predict as predict_verb
 from flashmoe_sim.cli import recommend as recommend_verb
+from flashmoe_sim.cli import replay as replay_verb
 from flashmoe_sim.cli import sweep as sweep_verb
 from flashmoe_sim.cli import trace_synth as synth_verb
 from flashmoe_sim.cli.main import main
@@ -35,35 +36,23 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.last_call import Temporal
-from flashmoe_sim.question import Question
+from flashmoe_sim.question import in_order
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.verbs.allocate import Allocate
+from flashmoe_sim.verbs.ceilings import Ceilings
 from flashmoe_sim.verbs.compare import Compare
+from flashmoe_sim.verbs.curve import Curve
 from flashmoe_sim.verbs.diagnose import Diagnose
+from flashmoe_sim.verbs.predict import Predict
 from flashmoe_sim.verbs.recommend import Recommend
+from flashmoe_sim.verbs.replay import Replay
+from flashmoe_sim.verbs.sweep import Sweep
 
-# What is only for terminals, or a function's own first argument.
-ELSEWHERE = {
-    "--full",
-    "--dry-run",
-    "--in-chunks",
-    "--out",
-    "--to",
-    "--force",
-    "--lenient",
-    "--json",
-    "--all-layers",
-    "--timeline",
-    "--save",
-    "--objective",
-    "--prompt-tokens",
-    "--answer-tokens",
-    "--help",
-}
+ONLY_IN_A_TERMINAL = {"full", "out", "save", "force", "lenient", "as_json", "timeline_file", "all_layers", "dry_run"}
+ONLY_IN_A_TERMINAL |= {"in_chunks"}  # of a replay and a curve
 ROOT = Path(__file__).parents[1]
-NAMED = {"--topk": "top_k", "--system": "systems"}
 
 
 @pytest.fixture(scope="module")
@@ -99,60 +88,44 @@ def test_the_examples_of_the_docstrings() -> None:
     assert found.failed == 0
 
 
-@pytest.mark.parametrize(
-    ("verb", "function"),
-    [
-        (sweep_verb.command, sim.sweep),
-        (curve_verb.command, sim.curve),
-        (ceilings_verb.command, sim.ceilings),
-        (synth_verb.synth, sim.synth),
-        (predict_verb.command, sim.predict),
-    ],
-    ids=["sweep", "curve", "ceilings", "synth", "predict"],
-)
-def test_what_functions_take_beside_a_question_is_that_of_the_command_line(verb: Any, function: Any) -> None:
-    options = [one for one in verb.params if isinstance(one, click.Option) and one.opts[0] not in ELSEWHERE]
-    required = [f"{one.opts[0]}=1" for one in verb.params if isinstance(one, click.Option) and one.required]
-    arguments = ["TRACE" for one in verb.params if isinstance(one, click.Argument)]
-    said = verb.make_context("sim", [*arguments, *required]).params
-    known = dict(signatures.signature(signatures.unwrap(function)).parameters)
-    of_question = signatures.signature(function).parameters.keys() - known
+def test_what_synth_takes_is_that_of_the_command_line() -> None:
+    options = [one for one in synth_verb.synth.params if isinstance(one, click.Option)]
+    required = [f"{one.opts[0]}=1" for one in options if one.required]
+    defaults = synth_verb.synth.make_context("sim", required).params
+    parameters = dict(signatures.signature(sim.synth).parameters)
     for option in options:
-        name = NAMED.get(option.opts[0], option.opts[0].removeprefix("--").replace("-", "_"))
-        if name in of_question:
-            continue
-        parameter = known.pop(name)
-        assert parameter.kind is parameter.KEYWORD_ONLY
-        assert parameter.default == (parameter.empty if option.required else said[option.name]), name
-    assert list(known) in (
-        ["traces", "out", "in_chunks", "asked"],
-        ["trace"],
-        ["trace", "asked"],
-        ["trace", "objective"],
-        ["conditions"],
-        [],
-    )
+        if option.opts[0] not in ("--out", "--to", "--force", "--json"):
+            parameter = parameters.pop(option.opts[0].removeprefix("--").replace("-", "_"))
+            assert parameter.default == (parameter.empty if option.required else defaults[option.name])
+    assert not parameters
 
 
 @pytest.mark.parametrize(
     ("verb", "command", "function"),
     [
         (Allocate, allocate_verb.command, sim.allocate),
+        (Ceilings, ceilings_verb.command, sim.ceilings),
         (Compare, compare_verb.command, sim.compare),
+        (Curve, curve_verb.command, sim.curve),
         (Diagnose, diagnose_verb.command, sim.diagnose),
+        (Predict, predict_verb.command, sim.predict),
         (Recommend, recommend_verb.command, sim.recommend),
+        (Replay, replay_verb.command, sim.replay),
+        (Sweep, sweep_verb.command, sim.sweep),
     ],
 )
 def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, command: Any, function: Any) -> None:
     parameters = signatures.signature(function).parameters
     options = {one.name: one for one in command.params}
     assert set(parameters) == {item.name for item in fields(verb)}
-    assert set(options) - set(parameters) <= {"full", "out", "save", "force", "lenient", "as_json"}
+    assert set(options) - set(parameters) <= ONLY_IN_A_TERMINAL
     for item in fields(verb):
         default = Parameter.empty if item.default is MISSING else item.default
         assert parameters[item.name].default == default
+        if item.metadata["in_python"]:
+            continue
         assert options[item.name].required == (item.default is MISSING)
-        if item.name != "trace":
+        if not item.metadata["positional"]:
             assert f"    {item.name}: {item.metadata['help'][:40]}" in (function.__doc__ or "")
             assert options[item.name].help == item.metadata["help"]
 
@@ -179,13 +152,14 @@ def test_a_purchase_needs_parts_to_exchange() -> None:
         sim.recommend("gpt-oss-120b", machine="rtx-4090", buy=True)
 
 
-def test_the_keywords_of_a_question_are_in_signature_and_docstring() -> None:
+def test_the_fields_of_a_verb_are_in_signature_and_docstring() -> None:
     parameters = signatures.signature(sim.replay, eval_str=True).parameters
-    assert set(parameters) == {"trace", *(item.name for item in fields(Question)), "model", "by"}
+    assert list(parameters) == [item.name for item in in_order(Replay)]
     assert list(parameters)[:3] == ["trace", "bank", "policy"]
-    for item in fields(Question):
+    for item in fields(Replay):
         default = Parameter.empty if item.default is MISSING else item.default
-        assert (parameters[item.name].kind, parameters[item.name].default) == (Parameter.KEYWORD_ONLY, default)
+        kind = Parameter.KEYWORD_ONLY if item.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+        assert (parameters[item.name].kind, parameters[item.name].default) == (kind, default)
     assert "  policy: Eviction policy; see `sim policy list`." in (sim.replay.__doc__ or "")
     assert "  policy: Eviction policies; all: every one" in (sim.sweep.__doc__ or "")
     assert "prefetch" not in (sim.diagnose.__doc__ or "")

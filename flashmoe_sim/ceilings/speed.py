@@ -63,7 +63,7 @@ class Ceiling:
 
 
 @dataclass(frozen=True, repr=False)
-class Ceilings(InNotebook):
+class SpeedCeilings(InNotebook):
     """The ceilings of one setup on one machine, `this` first, and the verdict.
 
     notes: why rows are missing, and whether `stock` fits. floor: how long each resource is busy.
@@ -112,7 +112,7 @@ def ceilings(
     *,
     lookahead: int = 16,
     progress: Callable[[int, int], None] | None = None,
-) -> Ceilings:
+) -> SpeedCeilings:
     """How fast `setup` runs on the machine, how fast it could run, and what holds it back.
 
     lookahead: steps that the row `lookahead-W` sees. Every setup is replayed once.
@@ -147,7 +147,7 @@ def ceilings(
     hardware = hardware_moves(workload, own, timed.work, machine, conditions)
     speeds = {row.name: row.tok_s for row in rows}
     named = {name: speeds[name] for name in (ALL_HIT, OVERLAPPED, "min") if name in speeds}
-    return Ceilings(
+    return SpeedCeilings(
         trace=workload.trace.name,
         policy=setup.policy.spec,
         contract=setup.contract,

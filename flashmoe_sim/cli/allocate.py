@@ -33,12 +33,13 @@ def command(asked: Allocate, *, lenient: bool, as_json: bool) -> None:
     Example:  sim allocate gpt-oss-120b --bank 64 --machine m3-max-48
     """
     from flashmoe_sim.cli.progress import working
+    from flashmoe_sim.verbs.given import task_of
 
     asked = with_trace(asked, lenient=lenient)
     with working("allocating") as progress:
         found = interruptible(asked.run, progress)
     if as_json:
-        print_json({"identity": asked.task().identity(), **found.to_dict()})
+        print_json({"identity": task_of(asked).identity(), **found.to_dict()})
         return
     _print(found)
     if found.speed is not None:

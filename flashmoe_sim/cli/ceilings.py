@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,47 +15,21 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import CONDITIONS, asks
-from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import bank_text, with_trace
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.verbs.ceilings import Ceilings
 
 if TYPE_CHECKING:
-    from flashmoe_sim.ceilings.speed import Ceilings
+    from flashmoe_sim.ceilings.speed import SpeedCeilings
     from flashmoe_sim.residency.setup import Setup
 
 
 @click.command(name="ceilings", context_settings={"help_option_names": ["-h", "--help"]})
-@trace_argument
-@asks(
-    "bank",
-    "machine",
-    "policy",
-    "contract",
-    "scope",
-    "prefetch",
-    "io_split",
-    *CONDITIONS,
-    machine={"required": True, "help": "A name from `sim machine list`, a file, or parts."},
-)
-@model_option
-@click.option(
-    "--lookahead",
-    type=click.IntRange(0, 2**31 - 1),
-    default=16,
-    show_default=True,
-    metavar="W",
-    help="Steps that the row lookahead-W looks ahead.",
-)
+@of_verb(Ceilings)
 @lenient_option
 @json_option
-def command(
-    trace: str,
-    model: str | None,
-    lookahead: int,
-    lenient: bool,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+def command(asked: Ceilings, *, lenient: bool, as_json: bool) -> None:
     """Show how fast TRACE could decode at best on a machine, and what limits it.
 
     TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/background/ceilings.md explains each ceiling.
@@ -63,28 +37,21 @@ def command(
     \b
     Example:  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48
     """
-    from flashmoe_sim.ceilings.speed import ceilings
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.machines.load import load_machine
-    from flashmoe_sim.question import Question
-    from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.task import Task
+    from flashmoe_sim.verbs.given import task_of
 
-    setup, conditions_of = plan(Question(**asked))
-    runs_on = load_machine(asked["machine"])
-    workload = load_workload(trace, model, lenient=lenient)
-    conditions = conditions_of(workload.geometry)
+    asked = with_trace(asked, lenient=lenient)
     with replaying() as progress:
-        found = interruptible(ceilings, workload, setup, runs_on, conditions, lookahead=lookahead, progress=progress)
+        found = interruptible(asked.run, progress)
+    task = task_of(asked)
     if as_json:
-        who = Task(workload, setup, runs_on, conditions).identity()
-        print_json({"identity": who, "ceilings": found.to_dict()})
+        print_json({"identity": task.identity(), "ceilings": found.to_dict()})
         return
-    _print(found, setup)
+    _print(found, task.setup)
     click.echo(wrapped(found.verdict.text))
 
 
-def _print(found: Ceilings, setup: Setup) -> None:
+def _print(found: SpeedCeilings, setup: Setup) -> None:
     from flashmoe_sim.io.numbers import three
 
     columns = [("", "left"), ("hit %", "right"), ("reads/tok", "right"), ("read/tok", "right")]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table
-from flashmoe_sim.cli.options import asks
-from flashmoe_sim.cli.workload import in_chunks_option, load_workload, model_option, read_long, trace_argument
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import in_chunks_option, load_workload, read_long
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.verbs.curve import Curve
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
-    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.residency.counts import Counts
+    from flashmoe_sim.residency.sample import SampledCurve
 
 KEPT = (
     "hits",
@@ -29,42 +32,11 @@ KEPT = (
 
 
 @click.command(name="curve", context_settings={"help_option_names": ["-h", "--help"]})
-@trace_argument
-@asks(
-    "policy",
-    "contract",
-    "io_split",
-    policy={"help": "Eviction policy: lru, min or static; with --sample any that evicts."},
-    contract={
-        "default": "atomic",
-        "help": "Replay contract: atomic; protected for lru and static; runtime for static; with --sample any.",
-    },
-)
-@click.option(
-    "--sample",
-    "share",
-    type=float,
-    metavar="SHARE",
-    help="Replay only this share of the layers, and estimate the others: 0.25.",
-)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the draw of layers.")
-@model_option
+@of_verb(Curve)
 @in_chunks_option
 @lenient_option
 @json_option
-def command(
-    trace: str,
-    policy: str,
-    contract: str,
-    share: float | None,
-    seed: int,
-    model: str | None,
-    *,
-    io_split: int,
-    in_chunks: bool,
-    lenient: bool,
-    as_json: bool,
-) -> None:
+def command(asked: Curve, *, in_chunks: bool, lenient: bool, as_json: bool) -> None:
     """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
     TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call. --sample estimates the
@@ -75,31 +47,42 @@ def command(
                sim curve gpt-oss-120b --policy arc --sample 0.25
     """
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.policies.table import parse_policy
-    from flashmoe_sim.residency.curve import hit_curve, round_sizes
-    from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
-    from flashmoe_sim.residency.workload import find_geometry
+    from flashmoe_sim.sweep.plan import plan_policy
+    from flashmoe_sim.verbs.curve import ExactCurve
 
-    chosen = parse_policy(policy)
-    if in_chunks and share is not None:
-        raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
+    policy = plan_policy(asked.policy)
     if in_chunks:
-        geometry = find_geometry(trace, model)
-        with read_long(trace, lenient=lenient) as long:
-            name = long.head.name
-            curve = hit_curve_in_chunks(long, chosen, contract=contract, io_split=io_split, geometry=geometry)
+        _print(*_in_chunks(asked, policy, lenient=lenient), policy, asked.contract, as_json=as_json)
+        return
+    asked = replace(asked, trace=load_workload(asked.trace, asked.model, lenient=lenient), model=None)
+    with replaying() as progress:
+        found = asked.run(progress)
+    if isinstance(found, ExactCurve):
+        _print(found.workload.trace.name, found.counts, policy, asked.contract, as_json=as_json)
     else:
-        workload = load_workload(trace, model, lenient=lenient)
-        if share is not None:
-            _sampled(workload, chosen, contract, share=share, seed=seed, as_json=as_json)
-            return
-        name = workload.trace.name
-        with replaying() as progress:
-            curve = hit_curve(workload, chosen, contract=contract, io_split=io_split, progress=progress)
+        _print_sampled(asked, found, policy, as_json=as_json)
+
+
+def _in_chunks(asked: Curve, policy: Policy, *, lenient: bool) -> tuple[str, dict[int, Counts]]:
+    """The name of the trace, and its curve."""
+    from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+    from flashmoe_sim.verbs.given import geometry_of
+
+    if asked.sample is not None:
+        raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
+    geometry = geometry_of(asked.trace, asked.model)
+    with read_long(str(asked.trace), lenient=lenient) as long:
+        counted = hit_curve_in_chunks(long, policy, contract=asked.contract, io_split=asked.io_split, geometry=geometry)
+        return long.head.name, counted
+
+
+def _print(name: str, curve: dict[int, Counts], policy: Policy, contract: str, *, as_json: bool) -> None:
+    from flashmoe_sim.residency.curve import round_sizes
+
     totals = {slots: counts.total() for slots, counts in curve.items()}
     if as_json:
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
-        print_json({"trace": name, "policy": chosen.spec, "contract": contract, "curve": rows})
+        print_json({"trace": name, "policy": policy.spec, "contract": contract, "curve": rows})
         return
     shown = round_sizes(list(totals))
     columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
@@ -118,20 +101,18 @@ def command(
         for slots in shown
     ]
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
-    print_table(columns, cells, title=f"{name}: {chosen.spec}, contract {contract}", caption=caption)
+    print_table(columns, cells, title=f"{name}: {policy.spec}, contract {contract}", caption=caption)
 
 
-def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float, seed: int, as_json: bool) -> None:
-    from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.residency.sample import sampled_curve
+def _print_sampled(asked: Curve, found: SampledCurve, policy: Policy, *, as_json: bool) -> None:
     from flashmoe_sim.trace.cut import shown_layers
+    from flashmoe_sim.verbs.given import workload_of
 
-    with replaying() as progress:
-        found = sampled_curve(workload, policy, contract=contract, share=share, seed=seed, progress=progress)
-    name, of = workload.trace.name, len(workload.trace.layers)
+    trace, seed = workload_of(asked.trace).trace, asked.seed
+    name, of = trace.name, len(trace.layers)
     if as_json:
-        sample = {"kind": "layers", "share": share, "layers": found.layers, "of": of, "seed": seed}
-        document = {"trace": name, "policy": policy.spec, "contract": contract, "sample": sample}
+        sample = {"kind": "layers", "share": asked.sample, "layers": found.layers, "of": of, "seed": seed}
+        document = {"trace": name, "policy": policy.spec, "contract": asked.contract, "sample": sample}
         print_json(document | {"curve": found.rows})
         return
     columns = [("bank", "right"), ("hit %", "right"), ("90 % interval", "right"), ("misses/token", "right")]
@@ -146,7 +127,7 @@ def _sampled(workload: Workload, policy: Policy, contract: str, *, share: float,
         )
         for row in found.rows
     ]
-    title = f"{name}: {policy.spec}, contract {contract}, estimated from a sample"
+    title = f"{name}: {policy.spec}, contract {asked.contract}, estimated from a sample"
     replayed = f"{len(found.layers)} of {of} layers (seed {seed}): {shown_layers(found.layers)}"
     caption = f"replayed in {replayed}; lru is exact"
     print_table(columns, cells, title=title, caption=caption)

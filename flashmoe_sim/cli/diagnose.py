@@ -41,11 +41,12 @@ def command(asked: Diagnose, *, lenient: bool, as_json: bool) -> None:
     Example:  sim diagnose python-256 --bank 64 --policy lru
     """
     from flashmoe_sim.cli.progress import working
+    from flashmoe_sim.verbs.given import task_of
 
     asked = with_trace(asked, lenient=lenient)
     with working("diagnosing") as progress:
         found = interruptible(asked.run, progress)
-    task = asked.task()
+    task = task_of(asked)
     if as_json:
         print_json({"identity": task.identity(), "diagnosis": found.to_dict()})
         return

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flashmoe_sim.cli.common import json_option, message, percent, print_json, print_table, wrapped
-from flashmoe_sim.cli.options import CONDITIONS, asks
-from flashmoe_sim.cli.workload import model_option
+from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.verbs.predict import Predict
 
 if TYPE_CHECKING:
     from flashmoe_sim.sweep.predictions import Unfit
@@ -19,38 +18,9 @@ if TYPE_CHECKING:
 
 
 @click.command(name="predict", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hit-rate", metavar="R,R", help="Hit rates of the bank: 0.588, or 58.8%.")
-@click.option(
-    "--table",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A published table with a column misses_per_call, hit_pct or hit_rate, and optionally bank, topk and tok_s.",
-)
-@model_option
-@asks(
-    "machine",
-    "bank",
-    bank={
-        "required": False,
-        "help": "Slots of each layer (64), or bytes of all banks (8GiB); default: no memory.",
-    },
-)
-@click.option(
-    "--topk",
-    type=click.IntRange(1),
-    metavar="K",
-    help="Experts per token; default: the model's top-k.",
-)
-@asks("io_split", *CONDITIONS)
+@of_verb(Predict)
 @json_option
-def command(
-    hit_rate: str | None,
-    table: Path | None,
-    model: str | None,
-    topk: int | None,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+def command(asked: Predict, *, as_json: bool) -> None:
     """Predict how fast a model decodes on a machine, from published hit rates.
 
     No trace is needed: a synthetic workload misses as often. If the table has a measured speed, the signed error
@@ -61,19 +31,17 @@ def command(
     Example:  sim predict --model qwen3.5-35b-a3b:ud-iq2_m --machine m5-max-128 \\
                   --hit-rate 58.8%,72.8% --topk 4 --bank 32
     """
-    from flashmoe_sim.sweep.predictions import predict_as_told
-
-    told = predict_as_told(hit_rate=hit_rate, table=table, model=model, top_k=topk, **asked)
-    for note in told.notes:
-        message(f"{table}: {note}")
-    geometry, runs_on, execution_name = told.geometry, told.machine, told.conditions.execution.name
+    predicted = asked.run()
+    for note in predicted.notes:
+        message(f"{asked.table}: {note}")
+    geometry, runs_on, execution_name = predicted.geometry, predicted.machine, predicted.conditions.execution.name
     if as_json:
-        rows = [row.as_row() | {"ms_per_token_by_part": _parts(row)} for row in told.rows]
+        rows = [row.as_row() | {"ms_per_token_by_part": _parts(row)} for row in predicted.rows]
         found = {"model": geometry.name, "machine": runs_on.name, "execution": execution_name, "rows": rows}
         print_json(found | {"notes": list(runs_on.notes)})
         return
     title = f"{geometry.name} on {runs_on.name}: {runs_on.title}; {execution_name}"
-    _print(told.rows, lines=table is not None, title=title, notes=runs_on.notes)
+    _print(predicted.rows, lines=asked.table is not None, title=title, notes=runs_on.notes)
 
 
 def _parts(row: Predicted | Unfit) -> dict[str, float] | None:

@@ -16,10 +16,11 @@ from flashmoe_sim.cli.common import (
     print_table,
     wrapped,
 )
-from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.policy import print_described
-from flashmoe_sim.cli.workload import bank_text, load_workload, model_option, trace_argument
+from flashmoe_sim.cli.workload import bank_text, with_trace
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.verbs.judge import Judge
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
@@ -32,41 +33,10 @@ def command() -> None:
 
 
 @command.command(short_help="What each predictor costs and saves in a bank.")
-@trace_argument
-@asks("bank")
-@click.option(
-    "--prefetch",
-    "prefetchers",
-    default="all",
-    show_default=True,
-    metavar="F,F",
-    help="Predictors; see `sim prefetch list`.",
-)
-@asks(
-    "policy",
-    "contract",
-    "scope",
-    contract={"help": "Replay contract: runtime, protected or atomic."},
-)
-@click.option(
-    "--price",
-    default=0.5,
-    show_default=True,
-    metavar="X",
-    help="Cost of a prefetch, as a share of a read that stalls.",
-)
-@model_option
+@of_verb(Judge)
 @lenient_option
 @json_option
-def judge(
-    trace: str,
-    prefetchers: str,
-    price: float,
-    model: str | None,
-    lenient: bool,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+def judge(asked: Judge, *, lenient: bool, as_json: bool) -> None:
     """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
 
     TRACE is a file, or a name from `sim trace catalog`. The last table shows how accurate any predictor must be to pay
@@ -75,25 +45,18 @@ def judge(
     \b
     Example:  sim prefetch judge python-256 --bank 16
     """
-    from flashmoe_sim.ceilings.ahead_value import ahead_values, break_even
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.prefetchers.none import NoPrefetch
-    from flashmoe_sim.question import Question
-    from flashmoe_sim.sweep.plan import plan, plan_predictors
-    from flashmoe_sim.sweep.task import Task
+    from flashmoe_sim.verbs.given import task_of
 
-    setup, _ = plan(Question(**asked))
-    chosen = [NoPrefetch(), *(one for one in plan_predictors(prefetchers) if not isinstance(one, NoPrefetch))]
-    workload = load_workload(trace, model, lenient=lenient)
+    asked = with_trace(asked, lenient=lenient)
     with replaying() as progress:
-        values = interruptible(ahead_values, workload, setup, chosen, progress=progress)
-    with replaying() as progress:
-        needed = interruptible(break_even, workload, setup, price=price, progress=progress)
+        found = interruptible(asked.run, progress)
+    task = task_of(asked)
     if as_json:
-        print_json({"identity": Task(workload, setup).identity(), **_document(values, needed)})
+        print_json({"identity": task.identity(), **_document(found.values, found.needed)})
         return
-    _print_values(workload.trace.name, setup, values)
-    _print_break_even(needed)
+    _print_values(task.workload.trace.name, task.setup, found.values)
+    _print_break_even(found.needed)
 
 
 @command.command(name="list", short_help="All predictors in a table.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,33 +17,22 @@ from flashmoe_sim.cli.common import (
     print_json,
     print_table,
 )
-from flashmoe_sim.cli.options import CONDITIONS, SIZED, asks
+from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.timing import print_timing
-from flashmoe_sim.cli.workload import (
-    bank_text,
-    in_chunks_option,
-    load_workload,
-    model_option,
-    read_long,
-    slots_hint,
-    trace_argument,
-)
+from flashmoe_sim.cli.workload import bank_text, in_chunks_option, read_long, slots_hint, with_trace
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.verbs.replay import Replay
 
 if TYPE_CHECKING:
-    from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.trace.routing import RoutingTrace
 
 LAYER_ROWS = 16
-# What other packages say about a trace, if anything, before it is replayed on a machine.
-NOTES: list[Callable[[Path, Machine], str | None]] = []
 
 
 @click.command(name="replay", context_settings={"help_option_names": ["-h", "--help"]})
-@trace_argument
-@asks(*SIZED, "machine", *CONDITIONS)
-@model_option
+@of_verb(Replay)
 @click.option(
     "--timeline",
     "timeline_file",
@@ -58,15 +46,14 @@ NOTES: list[Callable[[Path, Machine], str | None]] = []
 @lenient_option
 @json_option
 def command(
-    trace: str,
-    model: str | None,
+    asked: Replay,
+    *,
     timeline_file: Path | None,
     force: bool,
     all_layers: bool,
     in_chunks: bool,
     lenient: bool,
     as_json: bool,
-    **asked: Any,
 ) -> None:
     """Replay TRACE against one bank and count hits, misses and evictions exactly.
 
@@ -79,68 +66,52 @@ def command(
                sim replay gpt-oss-120b --bank 32 --machine m3-max-48
     """
     from flashmoe_sim.cli.progress import replaying, working
-    from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.machines.load import load_machine
-    from flashmoe_sim.question import Question
-    from flashmoe_sim.residency.replay import replay
-    from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.sweep.row import seconds
-    from flashmoe_sim.sweep.task import Task
-    from flashmoe_sim.timeline.timed import time_replay
 
-    machine = asked["machine"]
-    setup, conditions_of = plan(Question(**asked))
     if in_chunks:
-        if machine is not None or timeline_file is not None:
+        if asked.machine is not None or timeline_file is not None:
             raise BadInput("--in-chunks only counts; leave out --machine and --timeline, or replay the whole trace")
-        _replay_in_chunks(trace, setup, model, all_layers=all_layers, lenient=lenient, as_json=as_json)
+        _replay_in_chunks(asked, all_layers=all_layers, lenient=lenient, as_json=as_json)
         return
-    workload = load_workload(trace, model, lenient=lenient)
-    conditions = conditions_of(workload.geometry)
-    if machine is None and timeline_file is not None:
+    if asked.machine is None and timeline_file is not None:
         raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
-    runs_on = None if machine is None else load_machine(machine)
     if timeline_file is not None:
         refuse_existing(timeline_file, force=force)
-    if runs_on is not None:
-        for note in filter(None, (says(Path(trace), runs_on) for says in NOTES)):
-            message(note)
+    asked = with_trace(asked, lenient=lenient)
     with replaying() as progress:
-        replayed = interruptible(replay, workload, setup, record=runs_on is not None, progress=progress)
-    timed = None
-    if runs_on is not None:
+        found = interruptible(asked.count, progress)
+    if asked.machine is not None:
         with working("timing"):
-            timed = time_replay(workload, setup, replayed, runs_on, conditions, record=timeline_file is not None)
-    task = Task(workload, setup) if runs_on is None else Task(workload, setup, runs_on, conditions)
-    columns = {} if timed is None else seconds(task, timed)
-    total, layers = replayed.counts.total(), replayed.counts.by_layer()
+            found = found.time(record=timeline_file is not None)
+    task, timed, counts = found.task, found.timed, found.replayed.counts
+    total, layers = counts.total(), counts.by_layer()
     warn_of_aliasing(total)
     if timed is not None and timeline_file is not None:
         from flashmoe_sim.timeline.perfetto import write_perfetto
 
-        write_perfetto(timed.timeline, timed.work, timeline_file, layers=workload.trace.layers, force=force)
+        write_perfetto(timed.timeline, timed.work, timeline_file, layers=task.workload.trace.layers, force=force)
         message(f"wrote {timeline_file}; open it in ui.perfetto.dev")
     if as_json:
         timing = None
-        if timed is not None and runs_on is not None:
-            timing = timed.as_json() | columns | {"notes": list(runs_on.notes)}
+        if timed is not None and task.machine is not None:
+            timing = timed.as_json() | found.seconds | {"notes": list(task.machine.notes)}
         print_json({"identity": task.identity(), "counts": total, "layers": layers, "timing": timing})
         return
-    _print_total(workload.trace, setup, total)
-    if timed is not None and runs_on is not None:
-        print_timing(timed, runs_on, execution=columns["execution"], bottleneck=columns["bottleneck"])
+    _print_total(task.workload.trace, task.setup, total)
+    if timed is not None and task.machine is not None:
+        seconds = found.seconds
+        print_timing(timed, task.machine, execution=seconds["execution"], bottleneck=seconds["bottleneck"])
     _print_layers(layers, all_layers=all_layers)
 
 
-def _replay_in_chunks(
-    trace: str, setup: Setup, model: str | None, *, all_layers: bool, lenient: bool, as_json: bool
-) -> None:
+def _replay_in_chunks(asked: Replay, *, all_layers: bool, lenient: bool, as_json: bool) -> None:
     from flashmoe_sim.residency.long import replay_chunks
-    from flashmoe_sim.residency.workload import find_geometry
+    from flashmoe_sim.sweep.plan import plan
+    from flashmoe_sim.verbs.given import geometry_of
 
-    geometry = find_geometry(trace, model)
-    with read_long(trace, lenient=lenient) as long:
+    setup, _ = plan(asked)
+    geometry = geometry_of(asked.trace, asked.model)
+    with read_long(str(asked.trace), lenient=lenient) as long:
         counts = interruptible(replay_chunks, long, [setup], geometry)[setup]
     total, layers = counts.total(), counts.by_layer()
     warn_of_aliasing(total)

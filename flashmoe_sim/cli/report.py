@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json
-from flashmoe_sim.cli.options import asks, memory_options
-from flashmoe_sim.cli.workload import load_workload, model_option
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.verbs.report import Report
 
 if TYPE_CHECKING:
     from flashmoe_sim.report.sections import Section
@@ -25,27 +26,9 @@ PAGES = (".html", ".htm")
 
 
 @click.command(name="report", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("sources", nargs=-1, required=True, metavar="RESULTS|TRACE...")
+@of_verb(Report)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The page to write, FILE.html."
-)
-@model_option
-@asks(
-    "machine",
-    "bank",
-    "policy",
-    "contract",
-    several=True,
-    machine={"help": "Say how fast it runs, and what to run, on this machine: a name, a file, or parts."},
-    bank={
-        "required": False,
-        "default": None,
-        "help": "Sizes as for `sim sweep`; default: 16 sizes up to all experts.",
-    },
-)
-@memory_options
-@click.option(
-    "--measured", metavar="FILE", help="A table with measured speeds to compare with, as for `sim predict --table`."
 )
 @click.option(
     "--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the figures as files too, for papers."
@@ -57,16 +40,7 @@ PAGES = (".html", ".htm")
 @lenient_option
 @json_option
 def command(
-    sources: tuple[str, ...],
-    out: Path,
-    model: str | None,
-    machine: str | None,
-    figures: Path | None,
-    formats: str,
-    force: bool,
-    lenient: bool,
-    as_json: bool,
-    **asked: Any,
+    asked: Report, *, out: Path, figures: Path | None, formats: str, force: bool, lenient: bool, as_json: bool
 ) -> None:
     """Write one web page with the answer, its figures and the evidence; it needs no network.
 
@@ -81,7 +55,6 @@ def command(
     """
     from flashmoe_sim.cli.progress import stages
     from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.report.page import check_installed, html
     from flashmoe_sim.systems.files import write_together
 
@@ -92,18 +65,11 @@ def command(
     if figures is not None and os.path.lexists(figures) and not figures.is_dir():
         raise BadInput(f"{figures}: is not a folder; give another folder for the figures")
     check_installed()
-    from flashmoe_sim.report.material import gather
     from flashmoe_sim.report.report import sections
 
-    rows, workloads = _read(sources, model, lenient=lenient)
+    rows, workloads = _read(asked.sources, asked.model, lenient=lenient)
     with stages() as progress:
-        found = gather(
-            rows=rows,
-            workloads=workloads,
-            machine=None if machine is None else load_machine(machine),
-            progress=progress,
-            **asked,
-        )
+        found = asked.gather(rows, workloads, progress)
         said = sections(found, command=_again())
         page = html(said[0].title, said)
         files = {} if figures is None else _figures(said, figures, kinds, force=force)
@@ -120,7 +86,7 @@ def command(
         message(f"wrote {len(names)} files to {figures}")
 
 
-def _read(sources: tuple[str, ...], model: str | None, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
+def _read(sources: tuple[str, ...], model: Any, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
     """The rows of the folders of results, and the traces that are given or in the catalogue."""
     from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, read_results
 

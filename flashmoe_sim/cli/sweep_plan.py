@@ -9,12 +9,7 @@ from flashmoe_sim.cli.common import echo, print_json, print_table
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flashmoe_sim.residency.workload import Workload
-    from flashmoe_sim.sweep.collect import Plan
-    from flashmoe_sim.sweep.left_out import LeftOut
-    from flashmoe_sim.sweep.long import LongPlan
+    from flashmoe_sim.verbs.sweep import OpenSweep
 
 DOES = {
     "stack": "one pass for all sizes",
@@ -26,14 +21,13 @@ DOES = {
 }
 
 
-def print_plan(
-    plan: Plan | LongPlan, workloads: Sequence[Workload], left_out: Sequence[LeftOut], *, threads: int, as_json: bool
-) -> None:
+def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
     """Print the tasks, how many are known, the passes by kind, and the estimate."""
     from flashmoe_sim.residency.many import CountPass
     from flashmoe_sim.sweep.estimate import estimate
     from flashmoe_sim.sweep.long import LongPlan, estimate_in_chunks
 
+    plan, workloads, left_out, threads = opened.plan(), opened.workloads, opened.left_out, opened.cores
     if isinstance(plan, LongPlan):
         kinds = Counter(chunks=len(plan.replays)) if plan.replays else Counter()
         about = estimate_in_chunks(plan, threads=threads)

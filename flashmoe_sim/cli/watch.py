@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from flashmoe_sim.cli.common import (
-    FiniteRange,
     Interrupted,
     Terminated,
     echo,
@@ -25,10 +24,10 @@ from flashmoe_sim.cli.common import (
     message,
     print_json,
 )
-from flashmoe_sim.cli.options import asks
+from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.watch_table import as_document, as_line, as_lines
-from flashmoe_sim.cli.workload import model_option
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.verbs.watch import Watch
 
 if TYPE_CHECKING:
     from flashmoe_sim.sweep.watch import Seen
@@ -38,43 +37,10 @@ LONGEST_PAUSE_S = 5.0
 
 
 @click.command(name="watch", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("trace", type=click.Path(path_type=Path), metavar="TRACE")
-@asks("bank", several=True, bank={"required": False, "default": "16..256", "show_default": True})
-@click.option("--bank-step", default="auto", show_default=True, metavar="S", help="Steps of a range: auto, 16, or x2.")
-@asks("policy", several=True)
-@asks("contract", "scope")
-@model_option
-@click.option(
-    "--window",
-    type=click.IntRange(1, 1_000_000),
-    default=256,
-    show_default=True,
-    metavar="N",
-    help="Also count the last N tokens (at most an eighth more) separately.",
-)
-@click.option(
-    "--every",
-    "every_s",
-    type=FiniteRange(0.1, 3600),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Look for new calls this often; less often if looking takes more than 2 % of a core.",
-)
-@click.option("--once", is_flag=True, help="Print the present state, and stop.")
+@of_verb(Watch)
 @lenient_option
 @json_option
-def command(
-    trace: Path,
-    bank_step: str,
-    model: str | None,
-    window: int,
-    every_s: float,
-    once: bool,
-    lenient: bool,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
     """Follow TRACE while the patched runtime writes it (--moe-trace), and count what banks would hit.
 
     The counts equal those of `sim replay` for the same bytes. TRACE may be cut, replaced or not exist yet. Ctrl-C stops
@@ -86,20 +52,11 @@ def command(
                sim watch trace.jsonl --bank 32,64 --policy lru,lfu --window 512
                sim watch trace.jsonl --json --every 10 >> hits.ndjson
     """
-    from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.question import Question
-    from flashmoe_sim.sweep.plan import plan_sweep
-    from flashmoe_sim.sweep.watch import Watch, why_not_while_written
-
-    stop = _Stop()
-    if not once:
+    trace, stop = asked.trace, _Stop()
+    if not asked.once:
         click.get_current_context().with_resource(stop.hearing())
-    setups, _ = plan_sweep(Question(**asked), bank_step=bank_step)
-    if "all" in [policy.strip() for policy in asked["policy"].split(",")]:
-        setups = [setup for setup in setups if not why_not_while_written(setup)]
-    geometry = None if model is None else load_model(model)
-    watch = Watch(trace, setups, geometry=geometry, window_tokens=window, lenient=lenient)
-    if once:
+    watch = asked.begin(lenient=lenient)
+    if asked.once:
         seen = watch.look(time.monotonic())
         if not seen.there:
             raise BadInput(f"{trace}: no such file; give the path of a trace, or wait for it without --once")
@@ -107,7 +64,7 @@ def command(
             show(seen)
         return
     shown = _json(trace) if as_json else _screen(trace) if sys.stdout.isatty() else _plain(trace)
-    pause_s, first = every_s, True
+    pause_s, first = asked.every_s, True
     with shown as show:
         while True:
             began_s = time.process_time()
@@ -116,7 +73,7 @@ def command(
             if first:  # this look loaded kernels, while more was written
                 watch.forget_rate()
             else:
-                pause_s = max(every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
+                pause_s = max(asked.every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
             first = False
             if stop.pause(pause_s):
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
     from flashmoe_sim.verbs.allocate import Allocate
+    from flashmoe_sim.verbs.ceilings import Ceilings
     from flashmoe_sim.verbs.compare import Compare
     from flashmoe_sim.verbs.diagnose import Diagnose
+    from flashmoe_sim.verbs.judge import Judge
     from flashmoe_sim.verbs.recommend import Recommend
-
-AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
-OfTrace = TypeVar("OfTrace", "Allocate", "Diagnose")
+    from flashmoe_sim.verbs.replay import Replay
 
 trace_argument = click.argument("trace", metavar="TRACE")
+AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
+OfTrace = TypeVar("OfTrace", "Allocate", "Ceilings", "Diagnose", "Judge", "Replay")
+
 model_option = click.option("--model", metavar=MODEL["metavar"], help=MODEL["help"])
 in_chunks_option = click.option(
     "--in-chunks",
@@ -136,10 +139,13 @@ def with_trace(asked: OfTrace, *, lenient: bool) -> OfTrace:
     """The verb with its trace read, with progress and notes; refuses impossible words before it reads."""
     from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.trace.bundled import catalog
+    from flashmoe_sim.verbs.given import machine_of
 
     plan(asked)
+    machine = getattr(asked, "machine", None)
+    known: dict[str, Any] = {} if machine is None else {"machine": machine_of(machine)}
     named = asked.trace or next(iter(catalog()))
-    return replace(asked, trace=load_workload(named, asked.model, lenient=lenient), model=None)
+    return replace(asked, trace=load_workload(named, asked.model, lenient=lenient), model=None, **known)
 
 
 def load_workload(trace: Any, model: Any, *, lenient: bool = False) -> Workload:
@@ -163,26 +169,11 @@ def _say_partial(workload: Workload) -> None:
         )
 
 
-@contextmanager
-def read_heads(
-    traces: Sequence[str], model: str | None, *, lenient: bool = False
-) -> Iterator[dict[Workload, LongTrace]]:
-    """Read each trace once in chunks, with progress; within the block each can be read again, without progress."""
-    from flashmoe_sim.sweep.workloads import plan_workloads
-
-    with ExitStack() as stack:
-        read = [_read_head(stack, trace, model, lenient=lenient) for trace in traces]
-        workloads = plan_workloads([workload for workload, _ in read], traces)
-        yield dict(zip(workloads, (long for _, long in read), strict=True))
-
-
-def _read_head(stack: ExitStack, trace: str, model: str | None, *, lenient: bool) -> tuple[Workload, LongTrace]:
+def read_shown_head(stack: ExitStack, trace: Any, model: Any, *, lenient: bool = False) -> tuple[Workload, LongTrace]:
+    """Read a trace once in chunks, with progress and notes; it can be read again, without progress."""
     from flashmoe_sim.cli.progress import reading
-    from flashmoe_sim.geometry.hints import hints_of
-    from flashmoe_sim.residency.workload import find_geometry
-    from flashmoe_sim.sweep.long import read_head
     from flashmoe_sim.trace.bundled import find_trace
-    from flashmoe_sim.trace.load import open_long
+    from flashmoe_sim.verbs.given import read_head_of
 
     bars: list[Callable[[int], None]] = []  # none once the head was read: the sweep shows its own
 
@@ -190,13 +181,11 @@ def _read_head(stack: ExitStack, trace: str, model: str | None, *, lenient: bool
         for bar in bars:
             bar(count_bytes)
 
-    geometry = find_geometry(trace, model)
-    long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress, hints=hints_of(geometry)))
-    for note in long.head.notes:
-        message(f"{trace}: {note}")
     with reading(find_trace(trace)[0]) as bar:
         bars.append(bar)
-        workload = read_head(long, geometry)
+        workload, long = read_head_of(stack, trace, model, lenient=lenient, progress=progress)
         bars.clear()
+    for note in long.head.notes:
+        message(f"{trace}: {note}")
     _say_partial(workload)
     return workload, long

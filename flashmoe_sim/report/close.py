@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
-from flashmoe_sim.ceilings.speed import Ceilings, ceilings
+from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.residency.replay import replay
@@ -33,7 +33,7 @@ class Close:
     row: Row
     setup: Setup
     diagnosis: Diagnosis | None
-    ceilings: Ceilings | None
+    ceilings: SpeedCeilings | None
     layers: Sequence[Row]
 
 

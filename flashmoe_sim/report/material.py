@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,14 +11,15 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.policies.bank import OneBank
-from flashmoe_sim.question import Question
+from flashmoe_sim.question import SweepOptions
 from flashmoe_sim.report.close import Close, look_closely
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
-from flashmoe_sim.sweep.plan import plan_sweep
-from flashmoe_sim.sweep.predictions import predict_as_told
+from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
+from flashmoe_sim.sweep.predictions import predict_rates
 from flashmoe_sim.systems.resolve import resolve
+from flashmoe_sim.timeline.rates import percent_or_share, read_rates
 from flashmoe_sim.tune.recommend import Recommendation, recommend
 
 Row = dict[str, Any]
@@ -71,7 +72,7 @@ def gather(
     first = next(iter(workloads), None)
     on = None
     if machine is None:
-        if memory not in (None, MemoryOptions()):
+        if any(getattr(memory, item.name, None) is not None for item in fields(MemoryOptions)):
             raise BadInput("what memory holds counts on a machine; give --machine too, see `sim machine list`")
         seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
         wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
@@ -84,7 +85,7 @@ def gather(
     swept = not rows
     if swept:
         left_out: list[LeftOut] = []
-        question = Question(
+        question = SweepOptions(
             bank=bank if bank is not None else _sizes(workloads),
             policy=policy,
             contract=contract,
@@ -123,17 +124,10 @@ def gather(
     else:
         if on is None or first is None:
             raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
-        case = on.case
-        predicted = predict_as_told(
-            hit_rate=None,
-            table=measured,
-            model=case.model,
-            machine=case.machine,
-            dense=case.model.dense_bytes,
-            kv=case.kv_bytes,
-        )
-        compared = [row.as_row() for row in predicted.rows]
-        notes += predicted.notes
+        case, rates = on.case, read_rates(measured)
+        on_it = plan_conditions(plan_setup(1), case.model, dense=case.model.dense_bytes, kv=case.kv_bytes)
+        compared = [row.as_row() for row in predict_rates(rates, case.model, case.machine, on_it)]
+        notes += filter(None, [percent_or_share(rates)])
     return Material(
         rows,
         swept,

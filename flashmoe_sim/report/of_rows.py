@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashmoe_sim.ceilings.speed import Ceilings
+from flashmoe_sim.ceilings.speed import SpeedCeilings
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.policies.bank import brief_bank, parse_bank
@@ -126,7 +126,7 @@ def _together(rows: Sequence[Row]) -> Table:
     return table(columns, means)
 
 
-def _limits(close: Close | None, row: Row) -> Ceilings | None:
+def _limits(close: Close | None, row: Row) -> SpeedCeilings | None:
     """The ceilings, if they are of this trace and machine."""
     if close is None or close.ceilings is None:
         return None
@@ -134,7 +134,7 @@ def _limits(close: Close | None, row: Row) -> Ceilings | None:
     return close.ceilings if own == (row["trace_id"], row["machine"]) else None
 
 
-def _ceilings(on: Ceilings) -> Table:
+def _ceilings(on: SpeedCeilings) -> Table:
     columns = [
         ("", "left", lambda row: row.name),
         ("hit %", "right", lambda row: percent(row.hit_rate)),

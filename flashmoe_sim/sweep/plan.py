@@ -17,7 +17,7 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
-from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, Question
+from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, SeveralOptions
 from flashmoe_sim.residency.long_setups import why_not_in_chunks
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.sweep.left_out import LeftOut
@@ -29,7 +29,7 @@ One = TypeVar("One")
 ALL = "all"
 
 
-def plan(question: Question | BankOptions) -> tuple[Setup, Callable[[ModelGeometry | None], Conditions]]:
+def plan(question: BankOptions) -> tuple[Setup, Callable[[ModelGeometry | None], Conditions]]:
     """The setup of one replay, and its conditions once the model is known, from which the context's size follows.
 
     Raises BadInput for unknown words, for an impossible combination, and for conditions without a machine.
@@ -39,15 +39,15 @@ def plan(question: Question | BankOptions) -> tuple[Setup, Callable[[ModelGeomet
 
 
 def plan_sweep(
-    question: Question, *, bank_step: str = "auto", in_chunks: bool = False, left_out: list[LeftOut] | None = None
+    question: SeveralOptions, *, in_chunks: bool = False, left_out: list[LeftOut] | None = None
 ) -> tuple[list[Setup], Callable[[Setup, ModelGeometry | None], Conditions]]:
     """The setups of a sweep, from `plan_setups`, and the conditions of each with a model."""
-    setups = plan_setups(**_of(question, SIZED), bank_step=bank_step, in_chunks=in_chunks, left_out=left_out)
+    setups = plan_setups(**_of(question, (*SIZED, "bank_step")), in_chunks=in_chunks, left_out=left_out)
     return setups, _conditions(question, *setups[:1])
 
 
 def _conditions(
-    question: Question | BankOptions, *setups: Setup
+    question: SeveralOptions | BankOptions, *setups: Setup
 ) -> Callable[[Setup, ModelGeometry | None], Conditions]:
     """Resolve the words on conditions; some setups check them at once, before any trace is read."""
     asked = _of(question, CONDITIONS)
@@ -60,7 +60,7 @@ def _conditions(
     return partial(plan_conditions, **asked)
 
 
-def _of(question: Question | BankOptions, names: Iterable[str]) -> dict[str, Any]:
+def _of(question: SeveralOptions | BankOptions, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(question, name) for name in names if hasattr(question, name)}
 
 
@@ -77,7 +77,9 @@ def plan_setup(
 
     Raises BadInput for unknown words and for an impossible combination.
     """
-    return Setup(parse_bank(str(bank)), _policy(policy), contract, _predictor(prefetch), cast(Scope, scope), io_split)
+    return Setup(
+        parse_bank(str(bank)), plan_policy(policy), contract, _predictor(prefetch), cast(Scope, scope), io_split
+    )
 
 
 def plan_conditions(
@@ -131,7 +133,7 @@ def plan_setups(
     is possible.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
-    chosen = _named(policy, POLICIES, _policy)
+    chosen = _named(policy, POLICIES, plan_policy)
     predictors = _named(prefetch, PREFETCHERS, _predictor)
     for what, given in (("policies", chosen), ("predictors", predictors)):
         if not given:
@@ -166,8 +168,28 @@ def plan_setups(
     return setups
 
 
+def names_all(policy: Any) -> bool:
+    """Whether `all` is among the words."""
+    return isinstance(policy, str) and ALL in [word.strip() for word in policy.split(",")]
+
+
 def _is_ceiling(rule: Policy, contract: str) -> bool:
     return rule.textbook == "min" and contract not in rule.contracts
+
+
+def plan_policy(given: OnePolicy) -> Policy:
+    """A policy that is given by name, with parameters, as a class or as an object.
+
+    Raises BadInput for anything else.
+    """
+    if isinstance(given, str):
+        return parse_policy(given.strip())
+    policy = _instance("policy", given)
+    if not isinstance(policy, Policy) or not hasattr(policy, "name"):
+        raise BadInput(
+            f"policy {given!r}: expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"
+        )
+    return policy
 
 
 def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Prefetcher]:
@@ -209,14 +231,3 @@ def _instance(kind: str, given: Any) -> Any:
 
 def _each(given: One | Iterable[One]) -> Iterator[One]:
     yield from given if isinstance(given, Iterable) else (given,)
-
-
-def _policy(given: OnePolicy) -> Policy:
-    if isinstance(given, str):
-        return parse_policy(given.strip())
-    policy = _instance("policy", given)
-    if not isinstance(policy, Policy) or not hasattr(policy, "name"):
-        raise BadInput(
-            f"policy {given!r}: expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"
-        )
-    return policy

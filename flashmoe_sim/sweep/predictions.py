@@ -1,25 +1,17 @@
-"""From the arguments of `sim predict`, as words or objects, to predictions."""
+"""Predictions from hit rates, also of those whose bank does not fit the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine, OneMachine
-from flashmoe_sim.policies.bank import Bank, OneBank, parse_bank
-from flashmoe_sim.question import AskedConditions
-from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
 from flashmoe_sim.timeline.from_rates import Predicted, predict
-from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
-
-HitRates = str | float | Iterable[float]
+from flashmoe_sim.timeline.rates import Rate
 
 
 @dataclass(frozen=True)
@@ -44,63 +36,29 @@ class Unfit:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """The arguments, and a prediction for each rate, or why there is none. notes: what the user should know."""
-
-    geometry: ModelGeometry
-    machine: Machine
-    conditions: Conditions
-    rows: list[Predicted | Unfit]
-    notes: tuple[str, ...] = ()
-
-
-def predict_as_told(
+def predict_rates(
+    rates: Sequence[Rate],
+    geometry: ModelGeometry,
+    machine: Machine,
+    conditions: Conditions,
     *,
-    hit_rate: HitRates | None,
-    table: str | Path | None,
-    model: str | Path | ModelGeometry | None,
-    machine: OneMachine | None,
-    bank: OneBank | None = None,
+    bank: Bank | None = None,
     top_k: int | None = None,
     io_split: int = 4,
-    **conditions: Unpack[AskedConditions],
-) -> Predictions:
-    """Predict each hit rate, or each row of a table; conditions: the arguments of `plan_conditions`.
+) -> list[Predicted | Unfit]:
+    """Predict each rate; bank and top_k are of rates without their own.
 
-    A row of a table that does not fit the machine becomes Unfit, unless no row fits.
-    Raises BadInput if neither or both are given, without a model or machine, and if any of them is invalid.
+    Raises DoesNotFit if no bank fits the machine.
     """
-    if (hit_rate is None) == (table is None):
-        raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
-    if model is None or machine is None:
-        missing = "--model, see `sim model list`" if model is None else "--machine, see `sim machine list`"
-        raise BadInput(f"predict: seconds need a model and a machine; give {missing}")
-    if top_k is not None and top_k < 1:
-        raise BadInput(f"predict: {top_k} experts a token; expected at least 1")
-    # The policy does not matter: misses are read in parallel unless another execution model is named.
-    setup = plan_setup("1" if bank is None else bank, io_split=io_split)
-    rates = read_rates(table) if table is not None else _hit_rates(hit_rate)
-    geometry = model if isinstance(model, ModelGeometry) else load_model(model)
-    told = plan_conditions(setup, geometry, **conditions)
-    runs_on = machine if isinstance(machine, Machine) else load_machine(machine)
-    of_all: Bank | None = None if bank is None else parse_bank(str(bank))
     rows: list[Predicted | Unfit] = []
     unfit: DoesNotFit | None = None
     for rate in rates:
         try:
-            rows += predict([rate], geometry, runs_on, told, bank=of_all, top_k=top_k, io_split=io_split)
+            rows += predict([rate], geometry, machine, conditions, bank=bank, top_k=top_k, io_split=io_split)
         except DoesNotFit as error:
             unfit = unfit or error
-            asked = replace(rate, bank=rate.bank or of_all, top_k=rate.top_k or top_k or geometry.top_k)
+            asked = replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k)
             rows.append(Unfit(asked, error.said))
     if unfit is not None and not any(isinstance(row, Predicted) for row in rows):
         raise unfit
-    return Predictions(geometry, runs_on, told, rows, tuple(filter(None, [percent_or_share(rates)])))
-
-
-def _hit_rates(given: HitRates | None) -> list[Rate]:
-    if isinstance(given, str):
-        return parse_hit_rates(given)
-    several = [given] if isinstance(given, int | float) else list(given or ())
-    return parse_hit_rates(",".join(map(str, several)))
+    return rows

@@ -83,7 +83,7 @@ class _Mark(NamedTuple):
     asked: NDArray[np.int64]
 
 
-class Watch:
+class Watcher:
     """Replays what is written to a trace, at every `look`.
 
     window_tokens: the minimum for the counts over the last tokens.

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.options import MODEL, option
-from flashmoe_sim.question import SAID, BankOptions, ConditionOptions
+from flashmoe_sim.question import MACHINE, BankOptions, ConditionOptions
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
-    from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.tune.layers import LayerBanks
     from flashmoe_sim.verbs.given import Model, Trace
 
@@ -35,25 +34,15 @@ class Allocate(ConditionOptions, BankOptions):
     least: int | None = field(
         default=None, metadata=option("N", "Fewest slots of a layer; default: the experts per token.", least=1)
     )
-    machine: OneMachine | None = field(default=None, metadata=SAID["machine"])
+    machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
-
-    def task(self) -> Task:
-        """The bank as asked, on the machine if there is one."""
-        from flashmoe_sim.sweep.plan import plan
-        from flashmoe_sim.sweep.task import Task
-        from flashmoe_sim.verbs.given import machine_of, workload_of
-
-        setup, conditions_of = plan(self)
-        runs_on = None if self.machine is None else machine_of(self.machine)
-        workload = workload_of(self.trace, self.model)
-        return Task(workload, setup, runs_on, None if runs_on is None else conditions_of(workload.geometry))
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> LayerBanks:
         """Choose the slots of each layer."""
         from flashmoe_sim.tune.layers import allocate
+        from flashmoe_sim.verbs.given import task_of
 
-        task = self.task()
+        task = task_of(self)
         return allocate(
             task.workload,
             task.setup,

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.options import MODEL, option
-from flashmoe_sim.question import SAID, BankOptions
+from flashmoe_sim.question import SCOPE, BankOptions
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis
-    from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.verbs.given import Model, Trace
 
 
@@ -29,23 +28,14 @@ class Diagnose(BankOptions):
     """
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
-    scope: str = field(default="layer", metadata=SAID["scope"])
+    scope: str = field(default="layer", metadata=SCOPE)
     model: Model | None = field(default=None, metadata=MODEL)
     seed: int = field(default=1, metadata=option("N", "Of the random traces with which this one is compared."))
-
-    def task(self) -> Task:
-        """What is diagnosed."""
-        from flashmoe_sim.sweep.plan import plan
-        from flashmoe_sim.sweep.task import Task
-        from flashmoe_sim.trace.bundled import catalog
-        from flashmoe_sim.verbs.given import workload_of
-
-        setup, _ = plan(self)
-        return Task(workload_of(self.trace or next(iter(catalog())), self.model), setup)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Diagnosis:
         """Diagnose the trace's misses."""
         from flashmoe_sim.ceilings.diagnose import diagnose
+        from flashmoe_sim.verbs.given import task_of
 
-        task = self.task()
+        task = task_of(self)
         return diagnose(task.workload, task.setup, seed=self.seed, progress=progress)

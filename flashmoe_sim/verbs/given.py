@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
-from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.sweep.long import read_head
+from flashmoe_sim.sweep.plan import plan
+from flashmoe_sim.sweep.task import Task
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.chunk import LongTrace
+from flashmoe_sim.trace.load import load_trace, open_long
 from flashmoe_sim.trace.routing import RoutingTrace
+
+if TYPE_CHECKING:
+    from flashmoe_sim.verbs.allocate import Allocate
+    from flashmoe_sim.verbs.ceilings import Ceilings
+    from flashmoe_sim.verbs.diagnose import Diagnose
+    from flashmoe_sim.verbs.judge import Judge
+    from flashmoe_sim.verbs.replay import Replay
 
 Trace: TypeAlias = str | Path | RoutingTrace | Workload
 Model: TypeAlias = str | Path | ModelGeometry
@@ -24,15 +39,17 @@ def workload_of(trace: Trace, model: Model | None = None, *, lenient: bool = Fal
         if model is None:
             return trace
         trace = trace.trace
-    if isinstance(model, ModelGeometry):
-        geometry: ModelGeometry | None = model
-    elif isinstance(trace, RoutingTrace):
-        geometry = None if model is None else load_model(model)
-    else:
-        geometry = find_geometry(trace, model)
+    geometry = geometry_of(trace, model)
     if not isinstance(trace, RoutingTrace):
         trace = load_trace(trace, lenient=lenient, hints=hints_of(geometry))
     return prepare(trace, geometry)
+
+
+def geometry_of(trace: Trace, model: Model | None) -> ModelGeometry | None:
+    """The given model, else the catalogue's for this trace."""
+    if isinstance(trace, str | Path) and not isinstance(model, ModelGeometry):
+        return find_geometry(trace, model)
+    return model_of(model)
 
 
 def workload_and_model(trace: Trace | None, model: Model | None) -> tuple[Workload | None, ModelGeometry | None]:
@@ -52,3 +69,44 @@ def model_of(model: Model | None) -> ModelGeometry | None:
 def machine_of(machine: OneMachine) -> Machine:
     """A machine that is given by name, file, parts or value."""
     return machine if isinstance(machine, Machine) else load_machine(machine)
+
+
+def machines_of(machines: OneMachine | Iterable[OneMachine] | None) -> list[Machine]:
+    """Machines that are given by names with commas between them, as one value or as several."""
+    if machines is None:
+        return []
+    several = machines.split(",") if isinstance(machines, str) else machines
+    each = several if isinstance(several, Iterable) and not isinstance(several, Path | Machine) else [several]
+    return [machine_of(one.strip() if isinstance(one, str) else one) for one in each]
+
+
+def task_of(verb: Allocate | Ceilings | Diagnose | Judge | Replay) -> Task:
+    """The one setup of a verb, on its trace (the first of the catalogue if none is given) and machine, if it has one.
+
+    Raises BadInput for unknown words before it reads the trace.
+    """
+    setup, conditions_of = plan(verb)
+    machine = getattr(verb, "machine", None)
+    runs_on = None if machine is None else machine_of(machine)
+    workload = workload_of(verb.trace or next(iter(catalog())), verb.model)
+    return Task(workload, setup, runs_on, None if runs_on is None else conditions_of(workload.geometry))
+
+
+def read_head_of(
+    stack: ExitStack,
+    trace: Trace,
+    model: Model | None = None,
+    *,
+    lenient: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Workload, LongTrace]:
+    """A trace that is read once in chunks, and can be read again while the stack is open.
+
+    progress: called with the bytes read so far, also in later readings.
+    Raises BadInput for a trace in memory.
+    """
+    if not isinstance(trace, str | Path):
+        raise BadInput("in_chunks reads files; give the path of a trace or the name of a bundled one")
+    geometry = geometry_of(trace, model)
+    long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress, hints=hints_of(geometry)))
+    return read_head(long, geometry), long

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.replay import NOTES, command
+from flashmoe_sim.cli import replay
+from flashmoe_sim.cli.common import message
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
-
-__all__ = ["command"]
 
 
 def host_bank(trace: Path, machine: Machine) -> str | None:
@@ -33,4 +33,14 @@ def host_bank(trace: Path, machine: Machine) -> str | None:
     )
 
 
-NOTES.append(host_bank)
+def _with_note(**given: Any) -> None:
+    from flashmoe_sim.machines.load import load_machine
+
+    assert replay.command.callback is not None
+    if given["machine"] is not None and (note := host_bank(Path(given["trace"]), load_machine(given["machine"]))):
+        message(note)
+    replay.command.callback(**given)
+
+
+command = copy(replay.command)
+command.callback = _with_note

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.api import load_trace as load_workload
 from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
-from flashmoe_sim.ceilings.speed import Ceilings, ceilings
+from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
@@ -83,7 +83,7 @@ def found(
     direct_io: bool = True,
     lookahead: int = 16,
     dense: int = 0,
-) -> Ceilings:
+) -> SpeedCeilings:
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch)
     conditions = plan_conditions(setup, execution=execution, dense=dense, direct_io=direct_io)
     return ceilings(workload, setup, machine, conditions, lookahead=lookahead)
@@ -232,7 +232,7 @@ def test_a_prompt_is_not_in_the_speed() -> None:
     assert table.verdict.free_tok_s["read"] == pytest.approx(4000 / (4 * 0.45 + 3 * 0.51))
 
 
-def random_table(seed: int) -> tuple[Ceilings, str]:
+def random_table(seed: int) -> tuple[SpeedCeilings, str]:
     """The ceilings of a small random run of a system that reads its misses, and its contract."""
     rng = np.random.default_rng(seed)
     n_experts, layers = int(rng.integers(4, 17)), int(rng.integers(1, 4))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.sweep.watch import Seen, Watch
+from flashmoe_sim.sweep.watch import Seen, Watcher
 from native_bridge.cli.main import main
 
 LINE = b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[%d,%d]}\n'
@@ -198,14 +198,14 @@ def test_a_signal_during_a_look_ends_it_after_that(
     """One during the first look, which compiles kernels, is not lost; the handlers are as before in the end."""
     between(lambda: pytest.fail("it went on"))
     write(path, 10)
-    look = Watch.look
+    look = Watcher.look
 
-    def interrupted(watch: Watch, now_s: float) -> Seen:
+    def interrupted(watch: Watcher, now_s: float) -> Seen:
         if not watch._follower.read_bytes:
             os.kill(os.getpid(), number)
         return look(watch, now_s)
 
-    monkeypatch.setattr(Watch, "look", interrupted)
+    monkeypatch.setattr(Watcher, "look", interrupted)
     before = signal.getsignal(number)
     assert main(["watch", str(path), "--bank", "6"]) == code
     assert signal.getsignal(number) is before
@@ -218,7 +218,7 @@ def test_a_second_signal_ends_it_at_once(path: Path, monkeypatch: pytest.MonkeyP
             os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("it went on")
 
-    monkeypatch.setattr(Watch, "look", never)
+    monkeypatch.setattr(Watcher, "look", never)
     assert main(["watch", str(path)]) == 130
 
 

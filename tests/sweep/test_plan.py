@@ -9,11 +9,12 @@ import pytest
 
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.question import Question
+from flashmoe_sim.question import SweepOptions
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.left_out import LeftOut, reasons
 from flashmoe_sim.sweep.plan import plan, plan_setups, plan_sweep
 from flashmoe_sim.sweep.workloads import plan_workloads
+from flashmoe_sim.verbs.replay import Replay
 from tests.residency.builders import trace_of
 
 
@@ -92,18 +93,18 @@ def test_a_context_is_what_the_model_tells() -> None:
     """12 of 24 layers of gpt-oss-20b keep every token in 2,048 bytes, 12 keep 768 cells; --kv says it outright."""
     model = named_model("gpt-oss-20b")
     asked = {"bank": "8,16", "machine": "rtx-3090", "context": 8192}
-    setups, conditions = plan_sweep(Question(**asked))
+    setups, conditions = plan_sweep(SweepOptions(**asked))
     assert [conditions(setup, model).kv_bytes for setup in setups] == [12 * 2048 * (8192 + 768)] * 2
-    _, conditions_of = plan(Question(**asked | {"bank": 8}))
+    _, conditions_of = plan(Replay("t", **asked | {"bank": 8}))
     assert conditions_of(model).kv_bytes == 12 * 2048 * (8192 + 768)
-    _, conditions_of = plan(Question(**asked | {"bank": 8, "kv_type": "q8_0"}))
+    _, conditions_of = plan(Replay("t", **asked | {"bank": 8, "kv_type": "q8_0"}))
     assert conditions_of(model).kv_bytes == 12 * 1088 * (8192 + 768)
-    _, conditions_of = plan(Question(**asked | {"bank": 8, "kv": "1MiB"}))
+    _, conditions_of = plan(Replay("t", **asked | {"bank": 8, "kv": "1MiB"}))
     assert conditions_of(model).kv_bytes == 1 << 20
 
 
 def test_a_context_of_a_model_that_does_not_tell() -> None:
-    _, conditions_of = plan(Question(bank=8, machine="rtx-3090", context=8192))
+    _, conditions_of = plan(Replay("t", bank=8, machine="rtx-3090", context=8192))
     with pytest.raises(BadInput, match="--context 8192: the trace does not give the size of a context; give it"):
         conditions_of(None)
 
@@ -119,4 +120,4 @@ def test_a_context_of_a_model_that_does_not_tell() -> None:
 )
 def test_words_of_a_context_are_checked_before_any_trace_is_read(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        plan_sweep(Question(**{"bank": 8, "machine": "rtx-3090"} | given))
+        plan_sweep(SweepOptions(**{"bank": 8, "machine": "rtx-3090"} | given))

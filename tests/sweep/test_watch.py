@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setups
-from flashmoe_sim.sweep.watch import Seen, Watch
+from flashmoe_sim.sweep.watch import Seen, Watcher
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.residency.builders import geometry_of, random_calls, trace_of
@@ -56,7 +56,7 @@ def test_at_any_moment(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     path = tmp_path / "t.jsonl"
     path.touch()
-    watch, at, refused = Watch(path, SETUPS, window_tokens=5), 0, 0
+    watch, at, refused = Watcher(path, SETUPS, window_tokens=5), 0, 0
     while at < len(data):
         more = int(rng.integers(1, 400))
         with path.open("ab") as stream:
@@ -74,7 +74,7 @@ def test_the_window_is_what_the_last_tokens_added(tmp_path: Path) -> None:
     lines = [b'{"layer":%d,"experts":[%d]}\n' % (layer, n * n % 7) for n in range(300) for layer in (0, 1)]
     path = tmp_path / "t.jsonl"
     path.touch()
-    watch, spans = Watch(path, plan_setups("2,3"), window_tokens=32), []
+    watch, spans = Watcher(path, plan_setups("2,3"), window_tokens=32), []
     cuts = [0, 3, 10, 11, 40, 200, 201, 230, 300]  # tokens
     for first, end in pairwise(cuts):
         with path.open("ab") as stream:
@@ -96,7 +96,7 @@ def test_the_window_is_what_the_last_tokens_added(tmp_path: Path) -> None:
 
 def test_overlap_of_one_window_with_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    watch, overlaps = Watch(path, plan_setups("2"), window_tokens=16), []
+    watch, overlaps = Watcher(path, plan_setups("2"), window_tokens=16), []
     for experts in ((0, 1), (0, 1), (0, 2), (5, 6)):
         with path.open("ab") as stream:
             stream.write(b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[%d,%d]}\n' % experts * 16)
@@ -108,7 +108,7 @@ def test_tokens_per_second_are_of_the_last_ten_in_which_it_grew(tmp_path: Path) 
     path = tmp_path / "t.jsonl"
     line, rates = b'{"layer":0,"experts":[1]}\n', []
     path.write_bytes(line * 1000)
-    watch = Watch(path, plan_setups("1"))
+    watch = Watcher(path, plan_setups("1"))
     for now_s, more in ((0, 0), (2, 10), (4, 10), (14, 0), (24, 0), (24, 10)):
         with path.open("ab") as stream:
             stream.write(line * more)
@@ -121,7 +121,7 @@ def test_tokens_per_second_are_of_the_last_ten_in_which_it_grew(tmp_path: Path) 
 
 def test_it_begins_again_with_another_file(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    watch = Watch(path, SETUPS, window_tokens=5)
+    watch = Watcher(path, SETUPS, window_tokens=5)
     assert not watch.look(0).there
     lines = written(path, 1)
     assert_replayed(watch.look(1), path)
@@ -138,15 +138,15 @@ def test_it_begins_again_with_another_file(tmp_path: Path) -> None:
 def test_bytes_and_recorded_aliasing(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[0,1],"slots":[3,3]}\n' * 4)
-    seen = Watch(path, plan_setups("2"), geometry=geometry_of({0: 100}, {0: 8})).look(0)
+    seen = Watcher(path, plan_setups("2"), geometry=geometry_of({0: 100}, {0: 8})).look(0)
     assert seen.aliased == 4
     assert seen.rows[0].whole is not None
     assert seen.rows[0].whole.total()["bytes_read"] == 200
     with pytest.raises(BadInput, match="layer 0 asks for expert 1"):
-        Watch(path, plan_setups("1"), geometry=geometry_of({0: 100}, {0: 1})).look(0)
+        Watcher(path, plan_setups("1"), geometry=geometry_of({0: 100}, {0: 1})).look(0)
 
 
 @pytest.mark.parametrize("policy", ["min", "static", "hot-window"])
 def test_what_needs_the_whole_trace_is_refused(policy: str) -> None:
     with pytest.raises(BadInput, match=f"policy {policy}"):
-        Watch(Path("t.jsonl"), plan_setups("2", policy=policy, contract="atomic"))
+        Watcher(Path("t.jsonl"), plan_setups("2", policy=policy, contract="atomic"))

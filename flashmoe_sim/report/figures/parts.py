@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.ceilings.speed import ALL_HIT, Ceilings
+from flashmoe_sim.ceilings.speed import ALL_HIT, SpeedCeilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.rows import ROW, place, y
@@ -13,7 +13,7 @@ LEAST_SHARE = 0.0005
 KINDS = COMPUTES, WAITS, HITS = "computing", "waiting", "all hits"
 
 
-def waterfall(found: Ceilings) -> Chart:
+def waterfall(found: SpeedCeilings) -> Chart:
     """The parts of a token's time, adding up to the whole, and below the time with all hits.
 
     found: reads `part_ms_per_token` (the timeline.names.PARTS that take time, in ms) and the row all-hit.

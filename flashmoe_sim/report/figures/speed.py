@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.ceilings.speed import ALL_HIT, FLOOR, ORACLE, Ceilings
+from flashmoe_sim.ceilings.speed import ALL_HIT, FLOOR, ORACLE, SpeedCeilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.lines import (
@@ -29,7 +29,7 @@ BEYOND = 2.5  # ceilings above this many times the fastest line are only named
 MOST_BANDS = 3
 
 
-def speeds(rows: polars.DataFrame, *, ceilings: Ceilings | None = None) -> Chart:
+def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> Chart:
     """Decode speed against the bank with its 90 % interval, a line per policy and predictor.
 
     rows: schema.RESULT_COLUMNS of one trace and one machine. It reads trace, machine, policy, contract, prefetch,

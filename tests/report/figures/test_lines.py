@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.ceilings.floor import Floor
-from flashmoe_sim.ceilings.speed import Ceiling, Ceilings
+from flashmoe_sim.ceilings.speed import Ceiling, SpeedCeilings
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.report.figures import hit_curves, speeds, styled
@@ -122,9 +122,9 @@ def test_labels_differ_and_places_stand_apart() -> None:
     assert spread([1, 2, 3], 10, 0, 10) == [0, 5, 10]
 
 
-def ceilings_of(*, all_hit: float, parts: dict[str, float] | None = None) -> Ceilings:
+def ceilings_of(*, all_hit: float, parts: dict[str, float] | None = None) -> SpeedCeilings:
     speed = {"this": 10.0, "all-hit": all_hit, "bandwidth limit": 900.0}
     rows = [Ceiling(name, "", 0.5, 1, 1, tok_s, tok_s, tok_s, 1000 / tok_s) for name, tok_s in speed.items()]
     verdict = SpeedVerdict("read", "", 10, {}, 1, (), ())
     texts = ("a trace", "lru", "atomic", "layer", "32", "none", "a machine", "sync-install")
-    return Ceilings(*texts, verdict, tuple(rows), Floor("storage", 900, {}), parts or {}, ())
+    return SpeedCeilings(*texts, verdict, tuple(rows), Floor("storage", 900, {}), parts or {}, ())

@@ -1,0 +1,117 @@
+"""`sim predict`: seconds if only hit rates are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
+
+if TYPE_CHECKING:
+    from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.machines.machine import Machine, OneMachine
+    from flashmoe_sim.policies.bank import OneBank
+    from flashmoe_sim.sweep.predictions import Unfit
+    from flashmoe_sim.timeline.assemble import Conditions
+    from flashmoe_sim.timeline.from_rates import Predicted
+    from flashmoe_sim.timeline.rates import Rate
+    from flashmoe_sim.verbs.given import Model
+
+
+@dataclass(frozen=True, eq=False)
+class RatePredictions:
+    """A prediction for each hit rate, or why there is none. notes: what the user should know."""
+
+    geometry: ModelGeometry
+    machine: Machine
+    conditions: Conditions
+    rows: list[Predicted | Unfit]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(ConditionOptions):
+    """Predict how fast a model decodes from hit rates alone, like `sim predict`.
+
+    docs/guides/predict.md explains.
+
+    >>> found = predict(hit_rate=[0.6, 0.9], model="qwen3.5-35b-a3b", machine="m5-max-128", top_k=4)
+    >>> found["tok_s"].is_sorted()
+    True
+
+    Give one of hit rates and a table, a model and a machine. `bank` and `top_k` apply to every row without its own. A
+    row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
+    Raises BadInput for a table that cannot be read, and if no row fits the machine.
+    """
+
+    hit_rate: str | float | Iterable[float] | None = field(
+        default=None, metadata=option("R,R", "Hit rates of the bank: 0.588, or 58.8%.")
+    )
+    table: str | Path | None = field(
+        default=None,
+        metadata=option(
+            "FILE",
+            "A published table with a column misses_per_call, hit_pct or hit_rate, and optionally bank, topk and "
+            "tok_s.",
+        ),
+    )
+    model: Model | None = field(default=None, metadata=MODEL)
+    machine: OneMachine | None = field(default=None, metadata=MACHINE)
+    bank: OneBank | None = field(
+        default=None,
+        metadata=option("N", "Slots of each layer (64), or bytes of all banks (8GiB); default: no memory."),
+    )
+    top_k: int | None = field(
+        default=None, metadata=option("K", "Experts per token; default: the model's top-k.", flag="--topk", least=1)
+    )
+    io_split: int = field(default=4, metadata=IO_SPLIT)
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> RatePredictions:
+        """Predict each hit rate, or each row of the table."""
+        from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.geometry.model import ModelGeometry
+        from flashmoe_sim.policies.bank import parse_bank
+        from flashmoe_sim.question import CONDITIONS
+        from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
+        from flashmoe_sim.sweep.predictions import predict_rates
+        from flashmoe_sim.timeline.rates import percent_or_share
+        from flashmoe_sim.verbs.given import machine_of
+
+        if (self.hit_rate is None) == (self.table is None):
+            raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
+        if self.model is None or self.machine is None:
+            missing = "--model, see `sim model list`" if self.model is None else "--machine, see `sim machine list`"
+            raise BadInput(f"predict: seconds need a model and a machine; give {missing}")
+        if self.top_k is not None and self.top_k < 1:
+            raise BadInput(f"predict: {self.top_k} experts a token; expected at least 1")
+        # The policy does not matter: misses are read in parallel unless another execution model is named.
+        setup = plan_setup("1" if self.bank is None else self.bank, io_split=self.io_split)
+        rates = self._rates()
+        geometry = self.model if isinstance(self.model, ModelGeometry) else load_model(self.model)
+        conditions = plan_conditions(setup, geometry, **{name: getattr(self, name) for name in CONDITIONS})
+        machine = machine_of(self.machine)
+        rows = predict_rates(
+            rates,
+            geometry,
+            machine,
+            conditions,
+            bank=None if self.bank is None else parse_bank(str(self.bank)),
+            top_k=self.top_k,
+            io_split=self.io_split,
+        )
+        return RatePredictions(geometry, machine, conditions, rows, tuple(filter(None, [percent_or_share(rates)])))
+
+    def _rates(self) -> list[Rate]:
+        from flashmoe_sim.timeline.rates import parse_hit_rates, read_rates
+
+        if self.table is not None:
+            return read_rates(self.table)
+        assert self.hit_rate is not None
+        if isinstance(self.hit_rate, str):
+            return parse_hit_rates(self.hit_rate)
+        several = [self.hit_rate] if isinstance(self.hit_rate, int | float) else self.hit_rate
+        return parse_hit_rates(",".join(map(str, several)))

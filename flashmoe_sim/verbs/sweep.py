@@ -1,0 +1,186 @@
+"""`sim sweep`: many bank sizes and policies, one table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.question import SweepOptions
+
+if TYPE_CHECKING:
+    from flashmoe_sim.geometry.model import ModelGeometry
+    from flashmoe_sim.machines.machine import Machine
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.sweep.collect import Plan
+    from flashmoe_sim.sweep.ledger import Ledger
+    from flashmoe_sim.sweep.left_out import LeftOut
+    from flashmoe_sim.sweep.long import LongPlan
+    from flashmoe_sim.sweep.workers import OpenWorkers
+    from flashmoe_sim.timeline.assemble import Conditions
+    from flashmoe_sim.trace.chunk import LongTrace
+    from flashmoe_sim.verbs.given import Model, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSweep:
+    """A sweep whose traces are read, and whose ledger is open.
+
+    longs: with in_chunks, the trace of each workload. left_out: what does not fit; planning and running add to it.
+    """
+
+    setups: list[Setup]
+    conditions: Callable[[Setup, ModelGeometry | None], Conditions]
+    workloads: list[Workload]
+    longs: dict[Workload, LongTrace]
+    machines: list[Machine]
+    workers: OpenWorkers
+    cores: int
+    ledger: Ledger | None
+    left_out: list[LeftOut]
+
+    def plan(self) -> Plan | LongPlan:
+        """What it would do."""
+        from flashmoe_sim.sweep.collect import Plan, plan_tasks
+        from flashmoe_sim.sweep.long import LongPlan
+
+        if self.longs:
+            return LongPlan(self.workloads, self.setups, self.ledger, self.left_out)
+        tasks = plan_tasks(self.workloads, self.setups, machines=self.machines, conditions=self.conditions)
+        return Plan(tasks, self.ledger, self.left_out)
+
+    def rows(self, progress: Callable[[int, int], None] | None = None) -> list[dict[str, Any]]:
+        """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order."""
+        from flashmoe_sim.sweep.collect import sweep
+        from flashmoe_sim.sweep.long import sweep_in_chunks
+
+        if self.longs:
+            return sweep_in_chunks(
+                self.longs,
+                self.setups,
+                threads=self.cores,
+                left_out=self.left_out,
+                ledger=self.ledger,
+                progress=progress,
+            )
+        return sweep(
+            self.workloads,
+            self.setups,
+            machines=self.machines,
+            conditions=self.conditions,
+            workers=self.workers,
+            ledger=self.ledger,
+            progress=progress,
+            left_out=self.left_out,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(SweepOptions):
+    """Replay traces against banks of many sizes under many policies, on all cores: a row for each, with the optimum.
+
+    >>> table = sweep("python-256", bank="16..256", policy="lru,min", contract="atomic")
+    >>> table.select("bank", "policy", "hits", polars.col("best_hit_rate").round(3)).row(0)
+    ('16', 'lru', 20682, 0.622)
+    >>> sweep(["python-256", "prose-256"], bank=[16, 64], policy=["lru", "fifo"]).height
+    8
+
+    Banks, policies, predictors and machines may be lists; there is a row for every combination, and a row's speed is
+    null if the model does not fit the machine. Under `runtime` and `protected`, `min` is counted under `atomic`,
+    without a predictor. Without a trace, the first of the catalogue is used. A sweep in chunks is without `top_k`,
+    `machine` and `cluster`. `sim sweep --out` also writes tables.
+    Warns about banks that do not fit a trace, and returns the rows of the others.
+    Raises BadInput, before anything runs, for unreadable files or impossible combinations, and if no bank fits any
+    trace.
+    """
+
+    traces: Trace | Iterable[Trace] = field(
+        default=(), kw_only=False, metadata=option("[TRACE]...", "", positional=True)
+    )
+    top_k: str | int | Iterable[int] | None = field(
+        default=None, metadata=option("K,K", "Cut each trace to these experts per token.", flag="--topk")
+    )
+    model: Model | None = field(default=None, metadata=MODEL)
+    out: str | Path | None = field(
+        default=None,
+        metadata=option(
+            "DIR",
+            "Store each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all its "
+            "rows; known rows are not computed again.",
+        ),
+    )
+    threads: int | None = field(
+        default=None, metadata=option("N", "Passes at once; default: one per core.", least=1, most=1024)
+    )
+    cluster: str | None = field(
+        default=None,
+        metadata=option(
+            "ADDRESS",
+            "Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes "
+            "(docs/guides/sweeps.md).",
+        ),
+    )
+    in_chunks: bool = field(
+        default=False,
+        metadata=option("", "Read TRACE in chunks, for a trace larger than memory; the counts are the same."),
+    )
+
+    @contextmanager
+    def opened(
+        self,
+        *,
+        force: bool = False,
+        read: Callable[[Trace, Model | None], Workload] | None = None,
+        read_head: Callable[[ExitStack, Trace, Model | None], tuple[Workload, LongTrace]] | None = None,
+    ) -> Iterator[OpenSweep]:
+        """The sweep with its traces read and its ledger open, in the block.
+
+        force: drop the rows that the ledger has. read, read_head: how a trace is read, as a whole or in chunks.
+        """
+        from flashmoe_sim.sweep.ledger import Ledger
+        from flashmoe_sim.sweep.long import check_in_chunks
+        from flashmoe_sim.sweep.plan import plan_sweep
+        from flashmoe_sim.sweep.workers import run_on
+        from flashmoe_sim.sweep.workloads import plan_workloads
+        from flashmoe_sim.verbs.given import machines_of, read_head_of, workload_of
+
+        if self.in_chunks:
+            check_in_chunks(machine=self.machine, cluster=self.cluster, top_k=self.top_k)
+        workers = run_on(threads=self.threads, cluster=self.cluster)
+        left_out: list[LeftOut] = []
+        setups, conditions = plan_sweep(self, in_chunks=self.in_chunks, left_out=left_out)
+        machines, named = machines_of(self.machine), self.named()
+        if self.out is not None:
+            from flashmoe_sim.sweep.store import check_folder
+
+            check_folder(Path(self.out), force=force)
+        with ExitStack() as stack:
+            longs: dict[Workload, LongTrace] = {}
+            if self.in_chunks:
+                heads = [(read_head or read_head_of)(stack, trace, self.model) for trace in named]
+                workloads = plan_workloads([workload for workload, _ in heads], named)
+                longs = dict(zip(workloads, (long for _, long in heads), strict=True))
+            else:
+                loaded = [(read or workload_of)(trace, self.model) for trace in named]
+                workloads = plan_workloads(loaded, named, top_ks=self.top_k)
+            ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))
+            cores = self.threads or os.cpu_count() or 1
+            yield OpenSweep(setups, conditions, workloads, longs, machines, workers, cores, ledger, left_out)
+
+    def named(self) -> list[Trace]:
+        """The traces, the first of the catalogue if none is given."""
+        from flashmoe_sim.trace.bundled import catalog
+        from flashmoe_sim.verbs.given import Trace
+
+        if self.traces == ():
+            return [next(iter(catalog()))]
+        several = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
+        if not several:
+            raise BadInput("no traces given; give at least one")
+        return several
