@@ -95,7 +95,7 @@ def test_what_synth_takes_is_that_of_the_command_line() -> None:
     parameters = dict(signatures.signature(sim.synth).parameters)
     for option in options:
         if option.opts[0] not in ("--out", "--to", "--force", "--json"):
-            parameter = parameters.pop(option.opts[0].removeprefix("--").replace("-", "_"))
+            parameter = parameters.pop(option.opts[0].removeprefix("--").replace("-", "_").replace("topk", "top_k"))
             assert parameter.default == (parameter.empty if option.required else defaults[option.name])
     assert not parameters
 
