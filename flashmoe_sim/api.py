@@ -20,14 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from pathlib import Path
 from textwrap import fill
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import polars
 
 from flashmoe_sim.geometry.load import load_model as read_model
-from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.io.arguments import taken
 from flashmoe_sim.io.errors import BadInput, SimError, did_you_mean
 from flashmoe_sim.machines.machine import OneMachine
@@ -36,15 +34,13 @@ from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, PinningPolicy
 from flashmoe_sim.prefetchers.base import OnePredictor
 from flashmoe_sim.question import in_order
 from flashmoe_sim.report import figures
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.left_out import reasons
 from flashmoe_sim.systems.resolve import OneSystem
 from flashmoe_sim.trace.bundled import bundled_folder, catalog
-from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
-from flashmoe_sim.trace.synth import synthesize
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import Recommendation
 from flashmoe_sim.verbs.allocate import Allocate
@@ -57,6 +53,7 @@ from flashmoe_sim.verbs.predict import Predict
 from flashmoe_sim.verbs.recommend import Recommend
 from flashmoe_sim.verbs.replay import Replay
 from flashmoe_sim.verbs.sweep import Sweep
+from flashmoe_sim.verbs.synth import Synth
 
 __all__ = [
     "BadInput",
@@ -179,6 +176,10 @@ def _curve(asked: Curve) -> polars.DataFrame:
     return found.table() if isinstance(found, ExactCurve) else frame(found.rows, SAMPLED)
 
 
+def _synthesized(asked: Synth) -> Workload:
+    return asked.run().workload
+
+
 def _predicted(asked: Predict) -> polars.DataFrame:
     found = asked.run()
     for note in found.notes:
@@ -236,47 +237,4 @@ recommend = _of_verb(Recommend, _recommended)
 allocate = _of_verb(Allocate, Allocate.run)
 compare = _of_verb(Compare, _compared)
 predict = _of_verb(Predict, _predicted)
-
-
-@_checked
-def synth(
-    *,
-    curve: str | Path | Mapping[int, float] | None = None,
-    curve_tokens: int | None = None,
-    like: Trace | None = None,
-    null: str | None = None,
-    model: Model | None = None,
-    layers: int | None = None,
-    experts: int | None = None,
-    top_k: int | None = None,
-    tokens: int | None = None,
-    prompt: int = 0,
-    seed: int = 1,
-) -> Workload:
-    """Make a trace from a hit curve, another trace or chance, like `sim trace synth`.
-
-    docs/guides/what-if.md explains.
-
-    >>> made = synth(curve={16: 0.588, 32: 0.728, 64: 0.818}, layers=40, experts=256, top_k=4, tokens=500)
-    >>> replay(made, bank=32, contract="atomic")["hit_rate"].round(3).item()
-    0.728
-
-    curve: the LRU hit rate, 0 to 1, by slots per layer, or as for `--curve`. curve_tokens: the length of its run.
-    like: a trace whose popularity and overlap to imitate. null: `uniform` or `shuffled`.
-    The result is described in `.trace.notes`.
-    Raises BadInput for missing or contradictory arguments, and for a curve that no such trace can have.
-    """
-    if curve is not None:
-        curve = check_hit_points(curve.items()) if isinstance(curve, Mapping) else read_hit_points(curve)
-    other = None if like is None else load_trace(like)
-    made, _ = synthesize(
-        curve=curve,
-        like=other.trace if other else None,
-        null=null,
-        shape=find_shape(model, layers=layers, n_experts=experts, top_k=top_k),
-        tokens=tokens,
-        prompt=prompt,
-        curve_tokens=curve_tokens,
-        seed=seed,
-    )
-    return prepare(made, other.geometry) if other else load_trace(made, model=model)
+synth = _of_verb(Synth, _synthesized)

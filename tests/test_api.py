@@ -14,7 +14,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import polars
 import pytest
@@ -49,9 +48,21 @@ from flashmoe_sim.verbs.predict import Predict
 from flashmoe_sim.verbs.recommend import Recommend
 from flashmoe_sim.verbs.replay import Replay
 from flashmoe_sim.verbs.sweep import Sweep
+from flashmoe_sim.verbs.synth import Synth
 
-ONLY_IN_A_TERMINAL = {"full", "out", "save", "force", "lenient", "as_json", "timeline_file", "all_layers", "dry_run"}
-ONLY_IN_A_TERMINAL |= {"in_chunks"}  # of a replay and a curve
+ONLY_IN_A_TERMINAL = {
+    "full",
+    "out",
+    "to",
+    "save",
+    "force",
+    "lenient",
+    "as_json",
+    "timeline_file",
+    "all_layers",
+    "dry_run",
+}
+ONLY_IN_A_TERMINAL |= {"dry_run", "in_chunks"}  # of a replay and a curve
 ROOT = Path(__file__).parents[1]
 
 
@@ -88,18 +99,6 @@ def test_the_examples_of_the_docstrings() -> None:
     assert found.failed == 0
 
 
-def test_what_synth_takes_is_that_of_the_command_line() -> None:
-    options = [one for one in synth_verb.synth.params if isinstance(one, click.Option)]
-    required = [f"{one.opts[0]}=1" for one in options if one.required]
-    defaults = synth_verb.synth.make_context("sim", required).params
-    parameters = dict(signatures.signature(sim.synth).parameters)
-    for option in options:
-        if option.opts[0] not in ("--out", "--to", "--force", "--lenient", "--json"):
-            name = str(option.name)
-            assert parameters.pop(name).default == (Parameter.empty if option.required else defaults[name])
-    assert not parameters
-
-
 @pytest.mark.parametrize(
     ("verb", "command", "function"),
     [
@@ -112,6 +111,7 @@ def test_what_synth_takes_is_that_of_the_command_line() -> None:
         (Recommend, recommend_verb.command, sim.recommend),
         (Replay, replay_verb.command, sim.replay),
         (Sweep, sweep_verb.command, sim.sweep),
+        (Synth, synth_verb.synth, sim.synth),
     ],
 )
 def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, command: Any, function: Any) -> None:

@@ -57,7 +57,7 @@ def _option(item: Field[Any]) -> Callable[[Any], Any]:
         settings |= {"metavar": metavar, "type": _type(item)}
     if item.default == ():
         settings |= {"multiple": True}
-    elif not required and item.default not in (None, False):
+    elif not required and item.default is not None and item.default is not False:
         settings |= {"default": item.default, "show_default": True}
     return click.option(said["flag"] or f"--{item.name.replace('_', '-')}", item.name, **settings)
 

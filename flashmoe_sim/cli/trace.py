@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, message, print_json, print_table
+from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.trace_import import import_
-from flashmoe_sim.cli.trace_out import format_of, report_written, to_option, trace_writer, write_long
+from flashmoe_sim.cli.trace_out import (
+    TraceWriter,
+    out_argument,
+    report_written,
+    write_long,
+    writes_trace,
+)
 from flashmoe_sim.cli.trace_synth import synth
 from flashmoe_sim.cli.trace_tables import print_banks, print_findings, print_layers, print_summary, shown
 from flashmoe_sim.cli.trace_what_if import merge, speculate
-from flashmoe_sim.cli.workload import in_chunks_option, parse_numbers, read_long, read_trace, trace_argument
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.cli.workload import in_chunks_option, read_long, read_trace, trace_argument
+from flashmoe_sim.io.errors import SimError
+from flashmoe_sim.io.numbers import parse_numbers
+from flashmoe_sim.verbs.cut import Cut
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
-
-out_argument = click.argument("out", type=click.Path(path_type=Path))
 
 
 @click.group(name="trace", context_settings={"help_option_names": ["-h", "--help"]})
@@ -122,59 +129,30 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
 
 @command.command(short_help="Write a trace as Parquet or in the runtime's layout.")
 @trace_argument
-@out_argument
-@to_option
-@force_option
+@writes_trace(out_argument)
 @lenient_option
 @json_option
-def convert(trace: str, out: Path, to: str | None, force: bool, lenient: bool, as_json: bool) -> None:
+def convert(trace: str, *, writer: TraceWriter, lenient: bool, as_json: bool) -> None:
     """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout.
 
     From the runtime's JSONL or Parquet to Parquet, memory use does not grow with the length of the trace.
     """
-    from flashmoe_sim.io.whole import refuse_existing
-
-    if format_of(out, to) == "parquet":
-        refuse_existing(out, force=force)
+    if writer.format == "parquet":
         with read_long(trace, lenient=lenient) as long:
-            report_written(write_long(long, out, force=force), as_json=as_json)
+            report_written(write_long(long, writer.out, force=writer.force), as_json=as_json)
         return
-    write = trace_writer(out, to, force=force)
-    report_written(write(read_trace(trace, lenient=lenient)), as_json=as_json)
+    report_written(writer.write(read_trace(trace, lenient=lenient)), as_json=as_json)
 
 
 @command.command(short_help="A part of a trace: fewer ranks, layers or steps.")
-@trace_argument
-@out_argument
-@click.option("--topk", "top_k", type=int, metavar="K", help="Keep the first K ranks of every token.")
-@click.option("--layers", metavar="0-11,20", help="Keep these layers.")
-@click.option("--steps", metavar="A:B", help="Keep the steps from A up to, not including, B; either can be left out.")
-@to_option
-@force_option
+@of_verb(Cut)
+@writes_trace(out_argument)
 @lenient_option
 @json_option
-def cut(
-    trace: str,
-    out: Path,
-    *,
-    top_k: int | None,
-    layers: str | None,
-    steps: str | None,
-    to: str | None,
-    force: bool,
-    lenient: bool,
-    as_json: bool,
-) -> None:
+def cut(asked: Cut, *, writer: TraceWriter, lenient: bool, as_json: bool) -> None:
     """Write a part of a trace: fewer ranks, layers or steps."""
-    from flashmoe_sim.trace.cut import cut as part
-
-    if top_k is None and layers is None and steps is None:
-        raise click.UsageError("nothing to cut; give --topk, --layers or --steps")
-    write = trace_writer(out, to, force=force)
-    kept_layers = parse_numbers(layers, "--layers") if layers is not None else None
-    kept_steps = _slice(steps) if steps is not None else None
-    loaded = read_trace(trace, lenient=lenient)
-    report_written(write(part(loaded, top_k=top_k, layers=kept_layers, steps=kept_steps)), as_json=as_json)
+    loaded = read_trace(str(asked.trace), lenient=lenient)
+    report_written(writer.write(replace(asked, trace=loaded).run()), as_json=as_json)
 
 
 @command.command(short_help="Write the uses of each expert, for a hot cache.")
@@ -216,14 +194,3 @@ def _shape(trace: RoutingTrace) -> dict[str, int | None]:
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:
     return {"trace": trace.name, "format": trace.format, "content_id": trace.content_id}
-
-
-def _slice(text: str) -> tuple[int | None, int | None]:
-    """A range of steps: A:B, A: or :B."""
-    begin, colon, end = (part.strip() for part in text.partition(":"))
-    if not colon or any(part and not part.isdecimal() for part in (begin, end)) or len(begin + end) > 18:
-        raise BadInput(f"--steps {text!r}: expected A:B, for example 10:500, or 10: or :500")
-    first, last = int(begin) if begin else None, int(end) if end else None
-    if first is not None and last is not None and last <= first:
-        raise BadInput(f"--steps {text!r}: keeps nothing; B must be greater than A")
-    return first, last

@@ -7,19 +7,18 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message
-from flashmoe_sim.cli.trace_out import report_written, to_option, trace_writer
-from flashmoe_sim.cli.trace_what_if import out_option
-from flashmoe_sim.cli.workload import parse_numbers, read_trace
+from flashmoe_sim.cli.common import json_option, lenient_option
+from flashmoe_sim.cli.trace_out import TraceWriter, report_written, writes_trace
+from flashmoe_sim.cli.workload import read_trace
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.numbers import parse_numbers
 
 ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id")
 
 
 @click.command("import", short_help="Convert recordings of engines and tools, and state what was assumed.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@out_option
-@to_option
+@writes_trace()
 @click.option("--prefill-chunk", type=click.IntRange(1), metavar="N", help="Prompt tokens that one pass reads.")
 @click.option("--prompt-tokens", type=click.IntRange(0), metavar="P", help="Tokens of the prompt, only for arrays.")
 @click.option("--phase", type=click.Choice(["prompt", "decode"]), help="All tokens are prompt, or all decoded.")
@@ -42,12 +41,9 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id")
 @click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="How the rows of a table divide into calls.")
 @click.option("--layer-from-name", metavar="REGEX", help="Find the layer's number in the name of a table's file.")
 @click.option("--first-id", type=click.IntRange(0), metavar="N", help="The first expert's id in a table, if not 0.")
-@force_option
 @lenient_option
 @json_option
-def import_(
-    files: tuple[str, ...], out: Path, to: str | None, force: bool, lenient: bool, as_json: bool, **given: Any
-) -> None:
+def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_json: bool, **given: Any) -> None:
     """Write a recording of an engine as a trace, and say what was assumed.
 
     Most files need none of these options, and every command reads them directly. Arrays need --prompt-tokens or
@@ -79,7 +75,6 @@ def import_(
     if given["axes"] is not None:
         given["axes"] = tuple(axis.strip() for axis in given["axes"].split(","))
     hints = hints_of(load_model(model) if model else None, **{k: v for k, v in given.items() if v is not None})
-    write = trace_writer(out, to, force=force)
     if columns is None and len(files) > 1:
         trace = read_ranks([Path(file) for file in files])
     elif columns is None:
@@ -95,11 +90,10 @@ def import_(
             first_id=about["first_id"] or 0,
         )
         trace = read_table([Path(file) for file in files], table, hints=hints, lenient=lenient)
-    written = write(trace)
+    written = writer.write(trace)
     notes = [*trace.notes, *([f"no layer asks for expert 0: {ASK}"] if begins_at_1(trace) else [])]
     report_written({**written, "notes": notes}, as_json=as_json)
-    for note in notes:
-        message(f"{out}: {note}")
+    writer.say(notes)
 
 
 def _check_used(file: str, format: str, given: dict[str, Any]) -> None:

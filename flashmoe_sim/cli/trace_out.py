@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import echo, message, print_json
+from flashmoe_sim.cli.common import echo, force_option, message, print_json
 from flashmoe_sim.io.errors import BadInput
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
 
+out_option = click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write."
+)
+out_argument = click.argument("out", type=click.Path(path_type=Path))
 to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; default: from OUT's name.")
 
 
@@ -28,24 +33,48 @@ def format_of(out: Path, to: str | None) -> str:
     return chosen
 
 
-def trace_writer(out: Path, to: str | None, *, force: bool) -> Callable[[RoutingTrace], dict[str, Any]]:
-    """Writes a trace to `out` and reports it; refuses an existing file before anything is read."""
-    from flashmoe_sim.cli.progress import working
-    from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.trace.store import write_store
-    from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
+class TraceWriter:
+    """Writes a trace to `out`; refuses an existing file before anything is read."""
 
-    chosen = format_of(out, to)
-    refuse_existing(out, force=force)
+    def __init__(self, out: Path, to: str | None, *, force: bool) -> None:
+        from flashmoe_sim.io.whole import refuse_existing
 
-    def write(trace: RoutingTrace) -> dict[str, Any]:
+        self.out, self.format, self.force = out, format_of(out, to), force
+        refuse_existing(out, force=force)
+
+    def write(self, trace: RoutingTrace) -> dict[str, Any]:
+        """Write it, with progress, and say what was written."""
+        from flashmoe_sim.cli.progress import working
+        from flashmoe_sim.trace.store import write_store
+        from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
+
+        out, as_store = self.out, self.format == "parquet"
         with working(f"writing {out.name}") as progress:
-            (write_store if chosen == "parquet" else write_jsonl)(trace, out, force=force, progress=progress)
-        lost = lost_in_jsonl(trace) if chosen == "jsonl" else ()
+            (write_store if as_store else write_jsonl)(trace, out, force=self.force, progress=progress)
+        lost = () if as_store else lost_in_jsonl(trace)
         sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
-        return {"out": str(out), "format": chosen, **sizes, "not_kept": list(lost)}
+        return {"out": str(out), "format": self.format, **sizes, "not_kept": list(lost)}
 
-    return write
+    def say(self, notes: Iterable[str]) -> None:
+        """Print notes on the new trace."""
+        for note in notes:
+            message(f"{self.out}: {note}")
+
+
+def writes_trace(out: Callable[[Any], Any] = out_option) -> Callable[[Any], Any]:
+    """OUT with its options; the function gets `writer`."""
+
+    def decorated(function: Callable[..., None]) -> Any:
+        @wraps(function)
+        def with_writer(*, out: Path, to: str | None, force: bool, **given: Any) -> None:
+            function(writer=TraceWriter(out, to, force=force), **given)
+
+        command: Any = with_writer
+        for add in (force_option, to_option, out):
+            command = add(command)
+        return command
+
+    return decorated
 
 
 def write_long(trace: LongTrace, out: Path, *, force: bool) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.options import MODEL
 
 if TYPE_CHECKING:
@@ -60,20 +59,6 @@ def slots_hint(trace: RoutingTrace, contract: str) -> str:
     if trace.slot is None or contract == "runtime":
         return ""
     return "slots are recorded: --contract runtime reproduces the counts of their engine"
-
-
-def parse_numbers(text: str, option: str) -> list[int]:
-    """Numbers and ranges of numbers: 0-11,20."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 9:
-            raise BadInput(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
-        begin, end = int(first), int(last or first)
-        if end < begin or end > 32767:
-            raise BadInput(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
-        numbers.extend(range(begin, end + 1))
-    return numbers
 
 
 def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: Hints | None = None) -> RoutingTrace:

@@ -1,0 +1,106 @@
+"""`sim trace merge`: several traces as one workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import option
+
+if TYPE_CHECKING:
+    from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """Several traces of one model as one workload.
+
+    Raises BadInput for options that do not belong together, and for traces that do not.
+    """
+
+    traces: tuple[str, ...] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
+    concurrency: int | None = field(
+        default=None,
+        metadata=option(
+            "C",
+            "As a server batches requests: at most C run at once, and the next one is admitted when one ends.",
+            least=1,
+        ),
+    )
+    prefill_chunk: int | None = field(
+        default=None,
+        metadata=option(
+            "N",
+            "With --concurrency: the most prompt tokens in a step, over all requests; default: prompts as recorded.",
+            least=1,
+        ),
+    )
+    arrivals: Path | None = field(
+        default=None,
+        metadata=option(
+            "FILE",
+            "With --concurrency: when each request arrives, in seconds, one per line; default: all wait at the start.",
+        ),
+    )
+    step_ms: float | None = field(default=None, metadata=option("MS", "With --arrivals: the time of a step.", above=0))
+    how: str | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "union: step i of all is one step; concat: one after another; interleave: --every steps of each in turn.",
+            choices=("union", "concat", "interleave"),
+        ),
+    )
+    stagger: int | None = field(
+        default=None,
+        metadata=option(
+            "STEPS",
+            "With union: begin each TRACE this many steps further on than the one before, and wrap around at its end.",
+            least=0,
+        ),
+    )
+    every: int | None = field(default=None, metadata=option("STEPS", "With interleave: steps per turn.", least=1))
+
+    def __post_init__(self) -> None:
+        how = self.how
+        if (how is None) == (self.concurrency is None):
+            raise BadInput("give --concurrency for a server's batches, or --how union, concat or interleave")
+        asked = "--concurrency" if how is None else f"--how {how}"
+        if how is not None and (self.prefill_chunk or self.arrivals or self.step_ms):
+            raise BadInput(f"--prefill-chunk, --arrivals and --step-ms belong to --concurrency, not {asked}")
+        if (self.arrivals is None) != (self.step_ms is None):
+            raise BadInput("--arrivals needs --step-ms" if self.arrivals else "--step-ms belongs to --arrivals")
+        if how is not None and len(self.traces) < 2:
+            raise BadInput("one trace only; give at least two to merge")
+        if self.stagger is not None and how != "union":
+            raise BadInput(f"--stagger belongs to --how union, not {asked}")
+        if (self.every is None) == (how == "interleave"):
+            raise BadInput(
+                "--how interleave needs --every" if self.every is None else f"--every does not belong to {asked}"
+            )
+
+    def run(self, parts: Sequence[RoutingTrace], progress: Callable[[int, int], None] | None = None) -> RoutingTrace:
+        """Merge the traces, which were read in their order."""
+        from flashmoe_sim.trace.arrivals import read_arrivals
+        from flashmoe_sim.trace.batching import batched
+        from flashmoe_sim.trace.merge import concat, interleave, union
+
+        if self.concurrency is not None:
+            if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
+                raise BadInput(f"{self.traces[0]}: a single request; give a trace of several sequences, or more traces")
+            return batched(
+                parts,
+                concurrency=self.concurrency,
+                prefill_chunk=self.prefill_chunk,
+                arrivals_s=None if self.arrivals is None else read_arrivals(self.arrivals),
+                step_s=(self.step_ms or 0) / 1000,
+                progress=progress,
+            )
+        if self.how == "union":
+            return union(parts, stagger=self.stagger or 0, progress=progress)
+        if self.every is not None:
+            return interleave(parts, every=self.every, progress=progress)
+        return concat(parts, progress=progress)

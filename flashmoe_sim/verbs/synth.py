@@ -1,0 +1,98 @@
+"""`sim trace synth`: a workload made without a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.options import option
+
+if TYPE_CHECKING:
+    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.trace.synth_curve import CurveFit
+    from flashmoe_sim.trace.synth_like import LikeFit
+    from flashmoe_sim.verbs.given import Model, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Synthesized:
+    """A made trace with its model, and how close it came to its targets; None for a null model, which has none."""
+
+    workload: Workload
+    fit: CurveFit | LikeFit | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synth:
+    """Make a trace from a hit curve, another trace or chance, like `sim trace synth`.
+
+    docs/guides/what-if.md explains.
+
+    >>> made = synth(curve={16: 0.588, 32: 0.728, 64: 0.818}, layers=40, experts=256, top_k=4, tokens=500)
+    >>> replay(made, bank=32, contract="atomic")["hit_rate"].round(3).item()
+    0.728
+
+    The result is described in `.trace.notes`.
+    Raises BadInput for missing or contradictory arguments, and for a curve that no such trace can have.
+    """
+
+    curve: str | Path | Mapping[int, float] | None = field(
+        default=None,
+        metadata=option(
+            "POINTS",
+            "LRU hit rates by slots of a layer: 16:0.588,32:72.8%, or a published table with a column bank or slots, "
+            "and one hit_pct or hit_rate.",
+        ),
+    )
+    curve_tokens: int | None = field(
+        default=None,
+        metadata=option("R", "Tokens of the run behind the curve, prompt included; default: as many as the trace has."),
+    )
+    like: Trace | None = field(
+        default=None, metadata=option("TRACE", "Imitate the popularity and the token overlap of this trace.")
+    )
+    null: str | None = field(
+        default=None,
+        metadata=option(
+            "KIND",
+            "uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
+        ),
+    )
+    model: Model | None = field(default=None, metadata=option("SPEC", "The model, for layers, experts and top-k."))
+    layers: int | None = field(default=None, metadata=option("L", "Without a model: the number of layers."))
+    experts: int | None = field(default=None, metadata=option("N", "Without a model: the experts per layer."))
+    top_k: int | None = field(
+        default=None, metadata=option("K", "Experts per token, if not the model's.", flag="--topk")
+    )
+    tokens: int | None = field(
+        default=None, metadata=option("T", "Tokens to decode; with --like as many as TRACE has.")
+    )
+    prompt: int = field(default=0, metadata=option("P", "Prompt tokens before them, also one per call."))
+    seed: int = field(default=1, metadata=option("N", "Seed of the random draws."))
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Synthesized:
+        """Make the trace."""
+        from flashmoe_sim.geometry.shape import find_shape
+        from flashmoe_sim.residency.workload import prepare
+        from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
+        from flashmoe_sim.trace.synth import synthesize
+        from flashmoe_sim.verbs.given import workload_of
+
+        curve = self.curve
+        if curve is not None:
+            curve = check_hit_points(curve.items()) if isinstance(curve, Mapping) else read_hit_points(curve)
+        other = None if self.like is None else workload_of(self.like)
+        made, fit = synthesize(
+            curve=curve,
+            like=None if other is None else other.trace,
+            null=self.null,
+            shape=find_shape(self.model, layers=self.layers, n_experts=self.experts, top_k=self.top_k),
+            tokens=self.tokens,
+            prompt=self.prompt,
+            curve_tokens=self.curve_tokens,
+            seed=self.seed,
+            progress=progress,
+        )
+        return Synthesized(workload_of(made, self.model) if other is None else prepare(made, other.geometry), fit)
