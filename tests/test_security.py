@@ -16,9 +16,9 @@ from flashmoe_sim import _jit
 from flashmoe_sim.geometry.manifest import read_manifest, repacked_files
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.sections import Command, Section, markdown
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.page import html
-from flashmoe_sim.report.sections import Command, Section, markdown
 from flashmoe_sim.sweep.store import write_results
 from native_bridge.cli.main import main
 from native_bridge.engines.read import read_run

@@ -9,6 +9,7 @@ import click
 from flashmoe_sim.cli.common import interruptible, json_option, lenient_option, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import bank_text, with_trace
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.allocate import Allocate
 
@@ -73,7 +74,7 @@ def _print(found: LayerBanks) -> None:
     if found.gap:
         caption += f"; another choice may miss up to {size(found.gap)} fewer"
     title = f"{found.trace}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
-    print_table(columns, rows, title=title, caption=caption)
+    print_table(Table(columns, rows, title=title, caption=caption))
 
 
 def _speed(speed: LayerSpeed) -> str:

@@ -10,13 +10,13 @@ from flashmoe_sim.cli.common import (
     interruptible,
     json_option,
     lenient_option,
-    percent,
     print_json,
     print_table,
     wrapped,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import bank_text, with_trace
+from flashmoe_sim.io.cells import Column, interval, percent, speed, table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.ceilings import Ceilings
 
@@ -54,19 +54,14 @@ def command(asked: Ceilings, *, lenient: bool, as_json: bool) -> None:
 def _print(found: SpeedCeilings, setup: Setup) -> None:
     from flashmoe_sim.io.numbers import three
 
-    columns = [("", "left"), ("hit %", "right"), ("reads/tok", "right"), ("read/tok", "right")]
-    columns += [("tok/s", "right"), ("90 %", "right"), ("ms/tok", "right")]
-    rows = [
-        (
-            row.name,
-            percent(row.hit_rate),
-            f"{row.reads_per_token:.1f}",
-            size(row.bytes_per_token),
-            three(row.tok_s),
-            f"{three(row.tok_s_lo)} to {three(row.tok_s_hi)}",
-            three(row.ms_per_token),
-        )
-        for row in found.rows
+    columns: list[Column] = [
+        ("", "left", lambda row: row.name),
+        ("hit %", "right", lambda row: percent(row.hit_rate)),
+        ("reads/tok", "right", lambda row: f"{row.reads_per_token:.1f}"),
+        ("read/tok", "right", lambda row: size(row.bytes_per_token)),
+        ("tok/s", "right", lambda row: speed(row.tok_s)),
+        ("90 %", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
+        ("ms/tok", "right", lambda row: three(row.ms_per_token)),
     ]
     ahead = "" if found.prefetch == "none" else f", prefetch {found.prefetch}"
     title = (
@@ -74,4 +69,4 @@ def _print(found: SpeedCeilings, setup: Setup) -> None:
         f"{found.contract}{ahead}, {found.execution}"
     )
     notes = [f"bandwidth limit: {found.floor.resource.replace('_', ' ')}", *found.notes]
-    print_table(columns, rows, title=title, caption="\n".join(notes))
+    print_table(table(columns, found.rows, title=title, caption="\n".join(notes)))

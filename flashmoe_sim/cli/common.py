@@ -6,15 +6,19 @@ import math
 import re
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
+
+if TYPE_CHECKING:
+    from flashmoe_sim.io.sections import Section, Table
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,33 +116,46 @@ def echo(text: str) -> None:
     click.echo(printable(text))
 
 
-def print_table(
-    columns: Sequence[tuple[str, str]],
-    rows: Sequence[Sequence[str]],
-    *,
-    title: str = "",
-    caption: str = "",
-    dispensable: Sequence[str] = (),
-) -> None:
-    """A table as wide as the terminal; `columns` are (heading, "left" or "right"), all headings empty for none.
+def print_sections(sections: Sequence[Section]) -> None:
+    """Titles, sentences, tables and commands, with an empty line before each section."""
+    from flashmoe_sim.io.sections import Command, Table, Verdict
 
-    If space is tight, the columns move together; then the `dispensable` headings are left out in order, and the caption
+    after_table = True  # which ends in an empty line
+    for section in sections:
+        if not after_table:
+            echo("")
+        click.secho(wrapped(section.title), bold=True)
+        for part in section.parts:
+            if isinstance(part, Command):
+                echo("\n".join(f"    {line}" for line in part.line.splitlines()))
+            elif isinstance(part, Table):
+                print_table(part)
+            else:
+                echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
+        after_table = isinstance(section.parts[-1], Table)
+
+
+def print_table(table: Table) -> None:
+    """A table as wide as the terminal.
+
+    If space is tight, the columns move together; then the dispensable columns are left out in order, and the caption
     names them; then left-aligned text is broken between words. Names are never broken: a terminal narrower than the
     names wraps the lines itself.
     """
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Drawn
     from rich.text import Text
 
-    rows = [[printable(text) for text in row] for row in rows]
-    columns = [(printable(heading), side) for heading, side in columns]
+    rows = [[printable(text) for text in row] for row in table.rows]
+    columns = [(printable(heading), side) for heading, side in table.columns]
+    caption = table.caption
     console = Console(highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
     headings = [heading for heading, _ in columns]
     widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
     kept = list(range(len(columns)))
-    for heading in dispensable:
+    for heading in table.dispensable:
         if sum(widths[number] for number in kept) + len(kept) - 1 > console.width:
             kept = [number for number in kept if headings[number] != heading]
     if left_out := [heading for number, heading in enumerate(headings) if number not in kept]:
@@ -149,7 +166,7 @@ def print_table(
     widths = [max(map(len, cells)) for cells in in_columns]
     tight = columns[-1][1] == "right" and sum(widths) + 2 * (len(widths) - 1) > console.width
     gap = 1 if tight else 2
-    table = Table(
+    drawn = Drawn(
         box=box.SIMPLE_HEAD if headed else None,
         show_header=headed,
         show_edge=False,
@@ -168,28 +185,29 @@ def print_table(
         console.width = least
     for (heading, side), word in zip(columns, words, strict=True):
         if side == "left":
-            table.add_column(heading, overflow="fold", width=word if narrow else None)
+            drawn.add_column(heading, overflow="fold", width=word if narrow else None)
         else:
-            table.add_column(heading, justify="right", no_wrap=True)
+            drawn.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        drawn.add_row(*row)
     with console.capture() as captured:
-        if title:
-            console.print(Text(printable(title), "bold"))
-        console.print(table)
+        if table.title:
+            console.print(Text(printable(table.title), "bold"))
+        console.print(drawn)
         if caption:
             console.print(Text(printable(caption), "dim"))
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n\n")
 
 
-def percent(share: float | None) -> str:
-    """A share in per cent with one decimal, without the sign."""
-    return "-" if share is None else f"{share * 100:.1f}"
-
-
 def wrapped(text: str, *, indent: int = 0) -> str:
-    """The text in lines of at most 80 columns, indented after the first."""
-    return click.wrap_text(printable(text), width=80, subsequent_indent=" " * indent)
+    """The text in lines of at most 80 columns, indented after the first; names with hyphens stay whole."""
+    return textwrap.fill(
+        printable(text),
+        width=80,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def message(text: str) -> None:

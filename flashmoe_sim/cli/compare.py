@@ -12,13 +12,13 @@ from flashmoe_sim.cli.common import (
     force_option,
     json_option,
     lenient_option,
-    percent,
     print_json,
     print_table,
     wrapped,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import with_workload
+from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, speed, table
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.verbs.compare import Compare
@@ -26,8 +26,6 @@ from flashmoe_sim.verbs.compare import Compare
 if TYPE_CHECKING:
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.verbs.compare import Comparison
-
-WAITS = {"read": "reads", "upload": "uploads", "cpu": "the CPU", "compute": "computing", "host": "the host"}
 
 
 @click.command(name="compare", context_settings={"help_option_names": ["-h", "--help"]})
@@ -116,15 +114,21 @@ def _write(found: Comparison, out: Path, *, force: bool) -> None:
 
 def _print(found: Comparison, *, full: bool) -> None:
     ran = [row for row in found.rows if row.tok_s is not None]
-    columns = [("system", "left"), ("GPU", "right"), ("RAM", "right"), ("hit %", "right"), ("MiB/token", "right")]
-    columns += [("tok/s", "right"), ("90 %", "right"), ("waits for", "right")]
+    names = [row.system.name for row in ran]
+    columns: list[Column] = [
+        ("system", "left", lambda row: row.system.spec if names.count(row.system.name) > 1 else row.system.name),
+        ("GPU", "right", lambda row: f"{(row.gpu_bytes or 0) / GIB:.1f}"),
+        ("RAM", "right", lambda row: f"{(row.ram_bytes or 0) / GIB:.1f}"),
+        ("hit %", "right", lambda row: percent(row.hit_rate)),
+        ("MiB/token", "right", lambda row: three((row.miss_bytes_per_token or 0) / MIB)),
+        ("tok/s", "right", lambda row: speed(row.tok_s)),
+        ("90 %", "right", lambda row: brief_interval(row.tok_s_lo, row.tok_s_hi)),
+        ("waits for", "right", _waits),
+    ]
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
     caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
-    names = [row.system.name for row in ran]
-    several = {name for name in names if names.count(name) > 1}
-    rows = [_cells(row, row.system.spec if row.system.name in several else row.system.name) for row in ran]
-    print_table(columns, rows, title=title, caption="; ".join((caption, *found.notes)))
+    print_table(table(columns, ran, title=title, caption="; ".join((caption, *found.notes))))
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")
@@ -151,20 +155,8 @@ def _print_engine(row: Compared, found: Comparison) -> None:
             echo(wrapped(f"  {more}", indent=4))
 
 
-def _cells(row: Compared, name: str) -> list[str]:
-    assert row.tok_s is not None
-    assert row.tok_s_lo is not None
-    assert row.tok_s_hi is not None
+def _waits(row: Compared) -> str:
+    """What most of a token's time waits for, and its share."""
     assert row.ms_per_token is not None
-    total = sum(row.ms_per_token.values())
-    most = max(row.ms_per_token, key=lambda group: row.ms_per_token[group])  # type: ignore[index]
-    return [
-        name,
-        f"{(row.gpu_bytes or 0) / GIB:.1f}",
-        f"{(row.ram_bytes or 0) / GIB:.1f}",
-        percent(row.hit_rate),
-        three((row.miss_bytes_per_token or 0) / MIB),
-        three(row.tok_s),
-        f"{three(row.tok_s_lo)}-{three(row.tok_s_hi)}",
-        f"{WAITS[most]} {row.ms_per_token[most] / total:.0%}",
-    ]
+    most, ms = max(row.ms_per_token.items(), key=lambda group: group[1])
+    return f"{WAITS[most][0]} {ms / sum(row.ms_per_token.values()):.0%}"

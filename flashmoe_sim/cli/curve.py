@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import json_option, lenient_option, percent, print_json, print_table
+from flashmoe_sim.cli.common import json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import in_chunks_option, load_workload, read_long
+from flashmoe_sim.io.cells import Column, count, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.curve import Curve
@@ -85,23 +86,18 @@ def _print(name: str, curve: dict[int, Counts], policy: Policy, contract: str, *
         print_json({"trace": name, "policy": policy.spec, "contract": contract, "curve": rows})
         return
     shown = round_sizes(list(totals))
-    columns = [("bank", "right"), ("hits", "right"), ("misses", "right"), ("evicted", "right"), ("hit %", "right")]
-    columns += [("full-hit calls %", "right"), ("read/token", "right"), ("memory", "right")]
-    cells = [
-        (
-            str(slots),
-            f"{totals[slots]['hits']:,}",
-            f"{totals[slots]['misses']:,}",
-            f"{totals[slots]['evictions']:,}",
-            percent(totals[slots]["hit_rate"]),
-            percent(totals[slots]["full_hit_rate"]),
-            size(totals[slots]["bytes_per_token"]),
-            size(totals[slots]["resident_bytes"]),
-        )
-        for slots in shown
+    columns: list[Column] = [
+        ("bank", "right", str),
+        ("hits", "right", lambda slots: count(totals[slots]["hits"])),
+        ("misses", "right", lambda slots: count(totals[slots]["misses"])),
+        ("evicted", "right", lambda slots: count(totals[slots]["evictions"])),
+        ("hit %", "right", lambda slots: percent(totals[slots]["hit_rate"])),
+        ("full-hit calls %", "right", lambda slots: percent(totals[slots]["full_hit_rate"])),
+        ("read/token", "right", lambda slots: size(totals[slots]["bytes_per_token"])),
+        ("memory", "right", lambda slots: size(totals[slots]["resident_bytes"])),
     ]
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
-    print_table(columns, cells, title=f"{name}: {policy.spec}, contract {contract}", caption=caption)
+    print_table(table(columns, shown, title=f"{name}: {policy.spec}, contract {contract}", caption=caption))
 
 
 def _print_sampled(asked: Curve, found: SampledCurve, policy: Policy, *, as_json: bool) -> None:
@@ -115,19 +111,14 @@ def _print_sampled(asked: Curve, found: SampledCurve, policy: Policy, *, as_json
         document = {"trace": name, "policy": policy.spec, "contract": asked.contract, "sample": sample}
         print_json(document | {"curve": found.rows})
         return
-    columns = [("bank", "right"), ("hit %", "right"), ("90 % interval", "right"), ("misses/token", "right")]
-    columns += [("lru hit %", "right")]
-    cells = [
-        (
-            str(row["bank_slots"]),
-            f"{100 * row['hit_rate']:.2f}",
-            f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}",
-            "-" if row["misses_per_token"] is None else f"{row['misses_per_token']:.2f}",
-            percent(row["lru_hit_rate"]),
-        )
-        for row in found.rows
+    columns: list[Column] = [
+        ("bank", "right", lambda row: str(row["bank_slots"])),
+        ("hit %", "right", lambda row: f"{100 * row['hit_rate']:.2f}"),
+        ("90 % interval", "right", lambda row: f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}"),
+        ("misses/token", "right", lambda row: "-" if (n := row["misses_per_token"]) is None else f"{n:.2f}"),
+        ("lru hit %", "right", lambda row: percent(row["lru_hit_rate"])),
     ]
     title = f"{name}: {policy.spec}, contract {asked.contract}, estimated from a sample"
     replayed = f"{len(found.layers)} of {of} layers (seed {seed}): {shown_layers(found.layers)}"
     caption = f"replayed in {replayed}; lru is exact"
-    print_table(columns, cells, title=title, caption=caption)
+    print_table(table(columns, found.rows, title=title, caption=caption))

@@ -10,13 +10,13 @@ from flashmoe_sim.cli.common import (
     interruptible,
     json_option,
     lenient_option,
-    percent,
     print_json,
     print_table,
     wrapped,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import bank_text, with_trace
+from flashmoe_sim.io.cells import count, pairs, percent
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.diagnose import Diagnose
 
@@ -54,7 +54,7 @@ def command(asked: Diagnose, *, lenient: bool, as_json: bool) -> None:
     sections = (_misses(found), _gap(found), _demand(found, task.setup), _nulls(found), _halves(found), _larger(found))
     rows = [row for number, section in enumerate(sections) for row in [("", "", "")][:number] + section]
     title = f"{found.trace}: {found.policy}, {bank_text(task.setup)}, contract {found.contract}"
-    print_table((("", "left"), ("", "right"), ("", "left")), rows, title=title)
+    print_table(pairs(rows, title=title))
 
 
 def _misses(found: Diagnosis) -> list[Row]:
@@ -62,8 +62,8 @@ def _misses(found: Diagnosis) -> list[Row]:
     rows = [
         ("misses", f"{split.misses:,}", f"of {found.requests:,} requests; {found.hits:,} hit"),
         ("  first uses", f"{split.compulsory:,}", "of an expert in its layer: compulsory"),
-        ("  capacity", _count(split.capacity), "missed by min too: the bank is too small"),
-        ("  policy", _count(split.policy), "not missed by min"),
+        ("  capacity", count(split.capacity), "missed by min too: the bank is too small"),
+        ("  policy", count(split.policy), "not missed by min"),
     ]
     if split.aliased_refs:
         remark = f"over protected; {split.aliased_refs:,} requests are aliased"
@@ -81,8 +81,8 @@ def _gap(found: Diagnosis) -> list[Row]:
     return [
         ("gap to min", "", "misses"),
         (f"  {found.policy}", f"{gap.policy:,}", gap.contract + (", with loads ahead" if gap.loaded_ahead else "")),
-        ("  min:forced", _count(gap.forced), f"{gap.optimum_contract}; victims: {_points(gap.victim_choice_points)}"),
-        ("  min", _count(gap.minimum), f"{gap.optimum_contract}; admission: {_points(gap.admission_points)}"),
+        ("  min:forced", count(gap.forced), f"{gap.optimum_contract}; victims: {_points(gap.victim_choice_points)}"),
+        ("  min", count(gap.minimum), f"{gap.optimum_contract}; admission: {_points(gap.admission_points)}"),
     ]
 
 
@@ -97,7 +97,7 @@ def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
         cycle = f"top-{regime.top_k} of {regime.token_cycle_slots // regime.top_k} layers"
         if regime.token_cycle_bytes is not None:
             cycle += f", {size(regime.token_cycle_bytes)}"
-        holds = _count(regime.bank_slots) if regime.bank_slots is not None else size(regime.bank_bytes)
+        holds = count(regime.bank_slots) if regime.bank_slots is not None else size(regime.bank_bytes)
         rows.append(("token cycle", f"{regime.token_cycle_slots:,}", f"{cycle}; the bank has {holds}"))
     if cliff is not None:
         in_slots = setup.bank.in_slots or setup.fixed_slots
@@ -154,10 +154,6 @@ def _larger(found: Diagnosis) -> list[Row]:
         remark = f"steps, for half of victims: to {ahead.misses:,} ({ahead.contract})"
         rows.append(("lookahead", f"{ahead.steps:,}", remark))
     return rows
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 def _rate(share: float | None) -> str:

@@ -9,6 +9,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
 from flashmoe_sim.cli.machine_parts import build, parts
+from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
 
 if TYPE_CHECKING:
@@ -37,19 +38,15 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json({"machines": [asdict(machine) for machine in machines]})
         return
-    rows = [
-        (
-            machine.name,
-            machine.title,
-            _short(machine.memory.ram_gib if machine.memory else None),
-            _short(machine.storage.read_gb_s),
-            _short(machine.link.pinned_gb_s if machine.link else None),
-            _short(_decoding(machine)),
-        )
-        for machine in machines
+    columns: list[Column] = [
+        ("machine", "left", lambda one: one.name),
+        ("what", "left", lambda one: one.title),
+        ("RAM", "right", lambda one: _short(one.memory.ram_gib if one.memory else None)),
+        ("read", "right", lambda one: _short(one.storage.read_gb_s)),
+        ("link", "right", lambda one: _short(one.link.pinned_gb_s if one.link else None)),
+        ("weights", "right", lambda one: _short(_decoding(one))),
     ]
-    columns = [("machine", "left"), ("what", "left"), ("RAM", "right"), ("read", "right"), ("link", "right")]
-    print_table([*columns, ("weights", "right")], rows)
+    print_table(table(columns, machines))
     click.echo(
         wrapped(
             "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "

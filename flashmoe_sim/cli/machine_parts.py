@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import echo, force_option, json_option, print_json, print_table, wrapped
+from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
@@ -35,9 +37,14 @@ def parts(word: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"parts": [_document(part) for part in found]})
         return
-    rows = [(part.name, part.kind, part.title, _number(part, "memory_gib"), _rate(part)) for part in found]
-    columns = [("part", "left"), ("kind", "left"), ("what", "left"), ("GiB", "right"), ("GB/s", "right")]
-    print_table(columns, rows)
+    columns: list[Column] = [
+        ("part", "left", lambda part: part.name),
+        ("kind", "left", lambda part: part.kind),
+        ("what", "left", lambda part: part.title),
+        ("GiB", "right", lambda part: _number(part, "memory_gib")),
+        ("GB/s", "right", _rate),
+    ]
+    print_table(table(columns, found))
     click.echo(
         wrapped(
             "GiB of a GPU's own memory; nominal GB/s of memory, a link or storage, and of the fastest memory that a "
@@ -86,7 +93,7 @@ def _print_estimates(machine: Machine) -> None:
         for path, quantity in machine.quantities()
         if quantity.estimated
     ]
-    print_table([("estimated", "left"), ("", "right"), ("90 %", "right")], rows)
+    print_table(Table([("estimated", "left"), ("", "right"), ("90 %", "right")], rows))
 
 
 def _interval(quantity: Quantity) -> str:

@@ -14,7 +14,9 @@ from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED
+from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.notes import code_of
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import GIB, MIB, size
 
 SMALLEST_BANK = 16
@@ -82,27 +84,15 @@ def list_models(as_json: bool) -> None:
         ]
         print_json({"models": listed})
         return
-    columns = [
-        ("model", "left"),
-        ("default", "left"),
-        ("layers x experts", "right"),
-        ("top-k", "right"),
-        ("routed GiB", "right"),
+    columns: list[Column] = [
+        ("model", "left", lambda row: row[0]),
+        ("default", "left", lambda row: row[1].default),
+        ("layers x experts", "right", lambda row: f"{len(row[2].layers)} x {row[1].experts}"),
+        ("top-k", "right", lambda row: str(row[2].top_k)),
+        ("routed GiB", "right", lambda row: f"{'~' * _is_estimated(row[2])}{row[2].routed_bytes / GIB:,.1f}"),
     ]
-    print_table(
-        columns,
-        [
-            (
-                name,
-                entry.default,
-                f"{len(model.layers)} x {entry.experts}",
-                str(model.top_k),
-                f"{'~' if _is_estimated(model) else ''}{model.routed_bytes / GIB:,.1f}",
-            )
-            for name, entry, model in rows
-        ],
-        caption="~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization.",
-    )
+    caption = "~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization."
+    print_table(table(columns, rows, caption=caption))
 
 
 def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
@@ -163,7 +153,7 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
         ("token cycle", cycle),
         (f"reads an install (split {io_split})", _min_max(reads)),
     ]
-    print_table([("model", "left"), (model.name, "right")], rows)
+    print_table(Table([("model", "left"), (model.name, "right")], rows))
 
 
 def _graph_rows(graph: Graph) -> list[tuple[str, str]]:
@@ -201,35 +191,23 @@ def _print_layers(model: ModelGeometry, io_split: int) -> None:
     equal: dict[Any, list[int]] = {}
     for number, layer in model.layers.items():
         equal.setdefault((layer.n_experts, *sorted(layer.family_bytes.items())), []).append(number)
-    rows = []
-    for numbers in equal.values():
-        layer = model.layers[numbers[0]]
-        rows.append(
-            (
-                ranges(numbers),
-                str(len(numbers)),
-                str(layer.n_experts),
-                f"{layer.expert_bytes:,}",
-                str(layer.read_ops(io_split=io_split)),
-            )
-        )
-    columns = [
-        ("layers", "left"),
-        ("count", "right"),
-        ("experts", "right"),
-        ("bytes an expert", "right"),
-        ("reads", "right"),
+    columns: list[Column] = [
+        ("layers", "left", ranges),
+        ("count", "right", lambda numbers: str(len(numbers))),
+        ("experts", "right", lambda numbers: str(model.layers[numbers[0]].n_experts)),
+        ("bytes an expert", "right", lambda numbers: count(model.layers[numbers[0]].expert_bytes)),
+        ("reads", "right", lambda numbers: str(model.layers[numbers[0]].read_ops(io_split=io_split))),
     ]
-    print_table(columns, rows)
+    print_table(table(columns, equal.values()))
 
 
 def _print_banks(model: ModelGeometry) -> None:
-    columns = [("slots a layer", "right"), ("bank GiB", "right"), ("of the routed experts", "right")]
-    rows = [
-        (str(slots), f"{model.bank_bytes(slots) / GIB:,.2f}", f"{model.bank_bytes(slots) / model.routed_bytes:.1%}")
-        for slots in _banks(model)
+    columns: list[Column] = [
+        ("slots a layer", "right", str),
+        ("bank GiB", "right", lambda slots: f"{model.bank_bytes(slots) / GIB:,.2f}"),
+        ("of the routed experts", "right", lambda slots: f"{model.bank_bytes(slots) / model.routed_bytes:.1%}"),
     ]
-    print_table(columns, rows)
+    print_table(table(columns, _banks(model)))
 
 
 def _banks(model: ModelGeometry) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from flashmoe_sim.cli.common import echo, force_option, json_option, message, print_json, print_table
+from flashmoe_sim.io.sections import Table
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def command(name: str | None, folder: Path, *, listed: bool, no_open: bool, forc
         if as_json:
             print_json({"notebooks": [asdict(one) for one in known]})
         else:
-            print_table((("notebook", "left"), ("what it asks", "left")), [(one.name, one.question) for one in known])
+            print_table(
+                Table([("notebook", "left"), ("what it asks", "left")], [(one.name, one.question) for one in known])
+            )
         return
     chosen = known if name is None else [_find(name, known)]
     copied: list[Path] = []

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.io.sections import Table
 
 
 @click.group(name="policy", context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,7 +27,7 @@ def list_(as_json: bool) -> None:
         print_json({"policies": described})
         return
     rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
-    print_table((("policy", "left"), ("contracts", "left"), ("what it does", "left")), rows)
+    print_table(Table([("policy", "left"), ("contracts", "left"), ("what it does", "left")], rows))
     click.echo(
         wrapped(
             "`sim policy show NAME` gives parameters, ties and source. A policy of your own is `mine:Gap`: the "

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, message, percent, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import json_option, message, print_json, print_table, wrapped
 from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.io.cells import brief_interval, percent
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.predict import Predict
 
 if TYPE_CHECKING:
@@ -72,13 +74,13 @@ def _print(found: list[Predicted | Unfit], *, lines: bool, title: str, notes: tu
             "-" if misses is None else f"{misses:.2f}",
             percent(known.get("page_cache_share")),
             three(known["tok_s"]) if fits else "-",
-            f"{three(known['tok_s_lo'])}-{three(known['tok_s_hi'])}" if fits else "does not fit",
+            brief_interval(known["tok_s_lo"], known["tok_s_hi"]) if fits else "does not fit",
         ]
         rows.append([*cells, *_measured(row.rate, known.get("error"))] if measured else cells)
         if not fits:
             reasons.append(known["does_not_fit"])
     caption = "page cache: its share of the misses if all experts outside the bank are alike"
-    print_table(columns, rows, title=title, caption="; ".join((caption, *notes)))
+    print_table(Table(columns, rows, title=title, caption="; ".join((caption, *notes))))
     for reason in reasons:
         click.echo(wrapped(f"does not fit: {reason}", indent=2))
 

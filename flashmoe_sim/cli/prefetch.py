@@ -11,7 +11,6 @@ from flashmoe_sim.cli.common import (
     interruptible,
     json_option,
     lenient_option,
-    percent,
     print_json,
     print_table,
     wrapped,
@@ -19,6 +18,8 @@ from flashmoe_sim.cli.common import (
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.policy import print_described
 from flashmoe_sim.cli.workload import bank_text, with_trace
+from flashmoe_sim.io.cells import Column, count, percent, table
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.judge import Judge
 
@@ -72,7 +73,7 @@ def list_(as_json: bool) -> None:
         return
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
-    print_table(columns, rows, caption="*: knows the future")
+    print_table(Table(columns, rows, caption="*: knows the future"))
     click.echo(
         wrapped(
             "`sim prefetch show NAME` gives parameters and source. A predictor of your own is `mine:Guess`: the "
@@ -115,23 +116,17 @@ def _document(values: list[AheadValue], needed: BreakEven) -> dict[str, Any]:
 
 
 def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
-    columns = [("predictor", "left"), ("recall", "right"), ("prec.", "right"), ("ahead/tok", "right")]
-    columns += [("useful", "right"), ("late", "right"), ("misses", "right"), ("saved", "right")]
-    columns += [("read/tok", "right"), ("worth", "right")]
-    cells = [
-        (
-            value.prefetch + "*" * value.hindsight,
-            percent(value.recall),
-            percent(value.precision),
-            f"{value.read_ahead / value.tokens:.1f}" if value.tokens else "-",
-            percent(value.useful / value.read_ahead if value.read_ahead else None),
-            percent(value.late / value.useful if value.useful else None),
-            f"{value.misses:,}",
-            f"{value.saved:,}",
-            size(None if value.bytes_read is None or not value.tokens else value.bytes_read / value.tokens),
-            "-" if value.worth is None else f"{value.worth:.2f}",
-        )
-        for value in values
+    columns: list[Column] = [
+        ("predictor", "left", lambda one: one.prefetch + "*" * one.hindsight),
+        ("recall", "right", lambda one: percent(one.recall)),
+        ("prec.", "right", lambda one: percent(one.precision)),
+        ("ahead/tok", "right", lambda one: f"{one.read_ahead / one.tokens:.1f}" if one.tokens else "-"),
+        ("useful", "right", lambda one: percent(one.useful / one.read_ahead if one.read_ahead else None)),
+        ("late", "right", lambda one: percent(one.late / one.useful if one.useful else None)),
+        ("misses", "right", lambda one: count(one.misses)),
+        ("saved", "right", lambda one: count(one.saved)),
+        ("read/tok", "right", _read_per_token),
+        ("worth", "right", lambda one: "-" if one.worth is None else f"{one.worth:.2f}"),
     ]
     title = f"{name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
     caption = (
@@ -139,7 +134,11 @@ def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
         "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
         "knows the future"
     )
-    print_table(columns, cells, title=title, caption=caption)
+    print_table(table(columns, values, title=title, caption=caption))
+
+
+def _read_per_token(one: AheadValue) -> str:
+    return size(None if one.bytes_read is None or not one.tokens else one.bytes_read / one.tokens)
 
 
 def _print_break_even(needed: BreakEven) -> None:
@@ -159,4 +158,4 @@ def _print_break_even(needed: BreakEven) -> None:
         "worth of a predictor that names each expert of the next step with this chance, and this many wrong ones "
         f"for each call; last: the least recall that pays if a prefetch costs {needed.price:g} of a read that stalls"
     )
-    print_table(columns, cells, title="How right must a predictor be?", caption=caption)
+    print_table(Table(columns, cells, title="How right must a predictor be?", caption=caption))

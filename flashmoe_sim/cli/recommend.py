@@ -15,18 +15,19 @@ from flashmoe_sim.cli.common import (
     lenient_option,
     message,
     print_json,
+    print_sections,
     print_table,
     wrapped,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_workload
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.recommend import Recommend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flashmoe_sim.report.sections import Section
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.recommend import Recommendation
@@ -99,7 +100,7 @@ def command(
     if save is not None:
         found = _saved(found, save, force=force)
     if not as_json:
-        _print(sections(found))
+        print_sections(sections(found))
     more = {} if verified is None else {"verified": verified(_claims(found))}
     if as_json:
         print_json(document(found) | more)
@@ -137,7 +138,7 @@ def _print_cells(cells: Cells, *, of_machines: bool) -> None:
             continue
         rows.append([name, one.system.spec, three(one.tok_s), f"{three(one.tok_s_lo)}-{three(one.tok_s_hi)}"])
     title = cells.cells[0].model if of_machines else cells.cells[0].machine
-    print_table(heads, rows, title=title, caption=f"{cells.evaluations} settings were timed")
+    print_table(Table(heads, rows, title=title, caption=f"{cells.evaluations} settings were timed"))
     if cannot:
         echo(wrapped(f"nothing runs: {', '.join(cannot)}"))
 
@@ -162,9 +163,9 @@ def _check_suffix(save: Path) -> None:
 
 def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
     """Write the page and, beside it, the files that its command line then names."""
+    from flashmoe_sim.io.sections import markdown
     from flashmoe_sim.report.advice import sections
     from flashmoe_sim.report.page import html
-    from flashmoe_sim.report.sections import markdown
     from flashmoe_sim.systems.files import with_files, write_together
 
     best = found.best.best
@@ -178,21 +179,3 @@ def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
     for path in files:
         message(f"wrote {path}")
     return found
-
-
-def _print(said: Sequence[Section]) -> None:
-    from flashmoe_sim.report.sections import Command, Table, Verdict
-
-    after_table = True  # which ends in an empty line
-    for section in said:
-        if not after_table:
-            echo("")
-        click.secho(wrapped(section.title), bold=True)
-        for part in section.parts:
-            if isinstance(part, Command):
-                echo("\n".join(f"    {line}" for line in part.line.splitlines()))
-            elif isinstance(part, Table):
-                print_table(part.columns, part.rows)
-            else:
-                echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
-        after_table = isinstance(section.parts[-1], Table)

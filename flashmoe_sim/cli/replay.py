@@ -13,13 +13,13 @@ from flashmoe_sim.cli.common import (
     json_option,
     lenient_option,
     message,
-    percent,
     print_json,
     print_table,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.timing import print_timing
 from flashmoe_sim.cli.workload import bank_text, in_chunks_option, read_long, slots_hint, with_trace
+from flashmoe_sim.io.cells import Column, count, pairs, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.replay import Replay
@@ -158,29 +158,24 @@ def _print_total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> No
     elif issued:
         rows.append(("loaded between steps", f"{issued:,}; {useful:,} of them used"))
     title = f"{trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
-    print_table((("", "left"), ("", "right")), rows, title=title, caption=slots_hint(trace, setup.contract))
+    print_table(pairs(rows, title=title, caption=slots_hint(trace, setup.contract)))
 
 
 def _print_layers(layers: list[dict[str, Any]], *, all_layers: bool) -> None:
     shown = layers
     if len(layers) > LAYER_ROWS and not all_layers:
         shown = sorted(layers, key=lambda row: (-row["misses"], row["layer"]))[:LAYER_ROWS]
-    columns = [("layer", "right"), ("calls", "right"), ("requests", "right"), ("hit %", "right"), ("misses", "right")]
-    columns += [("cold", "right"), ("evicted", "right"), ("aliased", "right"), ("read", "right")]
-    rows = [
-        (
-            str(row["layer"]),
-            f"{row['calls']:,}",
-            f"{row['requests']:,}",
-            percent(row["hit_rate"]),
-            f"{row['misses']:,}",
-            f"{row['cold_installs']:,}",
-            f"{row['evictions']:,}",
-            f"{row['aliased_refs']:,}",
-            size(row["bytes_read"]),
-        )
-        for row in shown
+    columns: list[Column] = [
+        ("layer", "right", lambda row: str(row["layer"])),
+        ("calls", "right", lambda row: count(row["calls"])),
+        ("requests", "right", lambda row: count(row["requests"])),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("misses", "right", lambda row: count(row["misses"])),
+        ("cold", "right", lambda row: count(row["cold_installs"])),
+        ("evicted", "right", lambda row: count(row["evictions"])),
+        ("aliased", "right", lambda row: count(row["aliased_refs"])),
+        ("read", "right", lambda row: size(row["bytes_read"])),
     ]
-    left_out = len(layers) - len(rows)
-    caption = f"the {len(rows)} layers with most misses; --all-layers shows all {len(layers)}" if left_out else ""
-    print_table(columns, rows, caption=caption)
+    left_out = len(layers) - len(shown)
+    caption = f"the {len(shown)} layers with most misses; --all-layers shows all {len(layers)}" if left_out else ""
+    print_table(table(columns, shown, caption=caption))

@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.verbs.report import Report
 
 if TYPE_CHECKING:
-    from flashmoe_sim.report.sections import Section
+    from flashmoe_sim.io.sections import Section
     from flashmoe_sim.residency.workload import Workload
 
 FORMATS = ("png", "svg", "pdf")

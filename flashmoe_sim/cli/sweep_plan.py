@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import echo, print_json, print_table
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
     echo(f"{len(plan.tasks):,} tasks: {len(plan.known):,} in the ledger, {len(plan.missing):,} to compute")
     if kinds:
         rows = [[kind, f"{number:,}", DOES[kind]] for kind, number in kinds.items()]
-        print_table((("pass", "left"), ("number", "right"), ("what it does", "left")), rows)
+        print_table(Table([("pass", "left"), ("number", "right"), ("what it does", "left")], rows))
     on = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
     echo(
         f"estimate for an idle machine, right within a factor of about 3: {_duration(about.seconds)} on {on}, "

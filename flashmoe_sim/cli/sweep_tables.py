@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.common import percent, print_table
+from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.workload import bank_meaning, slots_hint
-from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.policies.bank import brief_bank
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.sweep.left_out import LeftOut
 
 Row = dict[str, Any]
-Column = tuple[str, str, Callable[[Row], str]]
 
 VARYING = (("predictor", "prefetch"), ("machine", "machine"), ("execution", "execution"))
 NAMED_TRACES = 8
@@ -48,7 +48,7 @@ def print_rows(
         columns.append(("ahead/tok", "right", _ahead_per_token))
     columns.append(("memory", "right", lambda row: size(row["resident_bytes"])))
     if timed:
-        columns += [("tok/s", "right", lambda row: _speed(row["tok_s"])), ("90 % interval", "right", _interval)]
+        columns += [("tok/s", "right", lambda row: speed(row["tok_s"])), ("90 % interval", "right", _interval)]
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {rows[0]['tokens']:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
     caption = _caption(rows, setups, contract)
@@ -84,8 +84,8 @@ def print_summary(
         ("best %", "right", lambda row: percent(row["best_hit_rate"])),
     ]
     if timed:
-        columns.append(("tok/s", "right", lambda row: _speed(row["tok_s"])))
-        columns.append(("range", "right", lambda row: _range(row["tok_s_min"], row["tok_s_max"], _speed)))
+        columns.append(("tok/s", "right", lambda row: speed(row["tok_s"])))
+        columns.append(("range", "right", lambda row: _range(row["tok_s_min"], row["tok_s_max"], speed)))
     else:
         columns.append(("range", "right", lambda row: _range(row["hit_rate_min"], row["hit_rate_max"], percent)))
     what = "speed" if timed else "hit rate"
@@ -126,15 +126,11 @@ def _varies(rows: Sequence[Row], name: str) -> bool:
 
 
 def _count(heading: str, name: str) -> Column:
-    return heading, "right", lambda row: f"{row[name]:,}"
+    return heading, "right", lambda row: count(row[name])
 
 
 def _ahead_per_token(row: Row) -> str:
     return size(row["prefetch_bytes"] / row["tokens"] if row["tokens"] and row["prefetch_bytes"] is not None else None)
-
-
-def _speed(tok_s: float | None) -> str:
-    return "-" if tok_s is None else three(tok_s)
 
 
 def _range(lowest: float | None, highest: float | None, shown: Callable[[float | None], str]) -> str:
@@ -144,7 +140,7 @@ def _range(lowest: float | None, highest: float | None, shown: Callable[[float |
 def _interval(row: Row) -> str:
     if row["bottleneck"] == "does-not-fit":
         return "does not fit"
-    return "-" if row["tok_s_lo"] is None else f"{three(row['tok_s_lo'])} to {three(row['tok_s_hi'])}"
+    return interval(row["tok_s_lo"], row["tok_s_hi"])
 
 
 def _machine(rows: Sequence[Row]) -> str:
@@ -182,9 +178,7 @@ def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
 
 
 def _print(columns: Sequence[Column], rows: Sequence[Row], *, title: str, caption: str) -> None:
-    cells = [[cell(row) for _, _, cell in columns] for row in rows]
-    headings = [(heading, side) for heading, side, _ in columns]
-    print_table(headings, cells, title=title, caption=caption, dispensable=DISPENSABLE)
+    print_table(table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE))
 
 
 def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) -> None:
@@ -210,10 +204,8 @@ def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) 
         cells.append((bank, percent(of_bank["lru"]["hit_rate"]), points, *parts[:2], first["policy"], parts[2]))
     columns = [("bank", "right"), ("lru %", "right"), ("to min", "right"), ("victims %", "right")]
     columns += [("admitting %", "right"), ("best without hindsight", "left"), ("closes %", "right")]
-    print_table(
-        columns,
-        cells,
-        title="From lru to the optimum",
-        caption="to min: points of hit rate; of these, what better victims would give (min:forced) and what not "
-        f"admitting every miss would (min, under {optimum}); the rest under {contract}",
+    caption = (
+        "to min: points of hit rate; of these, what better victims would give (min:forced) and what not admitting "
+        f"every miss would (min, under {optimum}); the rest under {contract}"
     )
+    print_table(Table(columns, cells, title="From lru to the optimum", caption=caption))

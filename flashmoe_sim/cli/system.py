@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
     from flashmoe_sim.systems.facts import Engine
@@ -29,7 +30,7 @@ def list_(as_json: bool) -> None:
         print_json({"systems": described})
         return
     rows = [(one["name"], one["keeps"], one["misses"]) for one in described]
-    print_table((("system", "left"), ("keeps", "left"), ("misses", "left")), rows)
+    print_table(Table([("system", "left"), ("keeps", "left"), ("misses", "left")], rows))
     click.echo(wrapped("`sim system show NAME` gives settings, needs and source; `sim compare` runs them."))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.cli.common import print_table
+from flashmoe_sim.io.cells import pairs
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import size
 
@@ -57,4 +58,4 @@ def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: 
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))
     title = f"on {machine.name}: {machine.title}; {execution}"
     caption = "in brackets the 90 % interval: the machine, the luck of the trace, and the spread between runs"
-    print_table((("", "left"), ("", "right")), rows, title=title, caption="; ".join((caption, *machine.notes)))
+    print_table(pairs(rows, title=title, caption="; ".join((caption, *machine.notes))))

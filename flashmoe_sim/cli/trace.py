@@ -25,6 +25,7 @@ from flashmoe_sim.cli.trace_what_if import merge, speculate
 from flashmoe_sim.cli.workload import in_chunks_option, read_long, read_trace, trace_argument
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.numbers import parse_numbers
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.cut import Cut
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def catalog(as_json: bool) -> None:
         return
     rows = [(name, *(shown(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
-    print_table((("name", "left"), *sizes, ("what it is", "left")), rows, caption="--json adds licences and sources")
+    columns = [("name", "left"), *sizes, ("what it is", "left")]
+    print_table(Table(columns, rows, caption="--json adds licences and sources"))
 
 
 _list = copy(catalog)  # every other table of names is called so

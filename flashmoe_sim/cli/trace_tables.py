@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.cli.common import print_table
+from flashmoe_sim.io.cells import Column, count, table
+from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.lint import Finding
@@ -49,23 +51,19 @@ def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
     ]
     if statistics.aliased_refs is not None:
         rows.append(("aliased", f"{statistics.aliased_refs:,}", "references computed in another expert's slot"))
-    print_table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows)
+    print_table(Table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows))
 
 
 def print_banks(statistics: TraceStatistics) -> None:
     """The unions compared with the given bank sizes."""
-    rows = [
-        (
-            f"{bank.slots:,}",
-            f"{bank.union_over_slots_p50:.2f}",
-            f"{bank.union_over_slots_p99:.2f}",
-            f"{bank.union_over_slots_max:.2f}",
-            f"{bank.calls_over:,}",
-        )
-        for bank in statistics.banks
+    columns: list[Column] = [
+        ("bank", "right", lambda bank: count(bank.slots)),
+        ("union/slots p50", "right", lambda bank: f"{bank.union_over_slots_p50:.2f}"),
+        ("p99", "right", lambda bank: f"{bank.union_over_slots_p99:.2f}"),
+        ("most", "right", lambda bank: f"{bank.union_over_slots_max:.2f}"),
+        ("calls over", "right", lambda bank: count(bank.calls_over)),
     ]
-    headings = ("bank", "union/slots p50", "p99", "most", "calls over")
-    print_table([(heading, "right") for heading in headings], rows)
+    print_table(table(columns, statistics.banks))
 
 
 def print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
@@ -75,7 +73,8 @@ def print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
     rows = [_layers_row(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
     headings = ("calls", "used", "union", "most", "top 10 %", "entropy", "reuse 50/90", "overlap")
     caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
-    print_table([("layer", "right"), *((heading, "right") for heading in headings)], rows, caption=caption)
+    columns = [("layer", "right"), *((heading, "right") for heading in headings)]
+    print_table(Table(columns, rows, caption=caption))
 
 
 def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
@@ -111,4 +110,4 @@ def print_findings(trace: RoutingTrace, findings: tuple[Finding, ...]) -> None:
         if finding.advice:
             sentences.append(finding.advice)
         rows.append((finding.severity, finding.code, " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)))
-    print_table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)
+    print_table(Table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows))

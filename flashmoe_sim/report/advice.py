@@ -5,10 +5,11 @@ from __future__ import annotations
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
+from flashmoe_sim.io.cells import WAITS, brief_interval
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.asked import ask
-from flashmoe_sim.report.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
@@ -22,13 +23,6 @@ from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.said import prompt_speed, speed
 
-WAITS = {
-    "read": "for reads from storage",
-    "upload": "for uploads to the GPU",
-    "cpu": "for experts that the CPU computes",
-    "compute": "for computing",
-    "host": "for the host",
-}
 FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
 WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
@@ -182,7 +176,7 @@ def _size(found: Recommendation) -> Section:
                 "-" if one.hit_rate is None else f"{100 * one.hit_rate:.1f}",
                 *_prompt(found, one),
                 three(one.tok_s or 0.0),
-                _interval(known),
+                brief_interval(known.tok_s_lo, known.tok_s_hi),
                 ", ".join(marks.get(known, [])),
             )
         )
@@ -289,7 +283,7 @@ def _waits(found: Recommendation) -> Section:
     if not total:
         return Section("", ())
     order = sorted(spent, key=lambda group: -spent[group])
-    shares = [f"{spent[group] / total:.0%} {WAITS[group]}" for group in order if spent[group] >= 0.01 * total]
+    shares = [f"{spent[group] / total:.0%} {WAITS[group][1]}" for group in order if spent[group] >= 0.01 * total]
     token = "decoded token" if found.objective.prompt_tokens else "token"
     said = f"Of a {token}'s {three(total)} ms, it spends {listed(shares)}."
     machine = found.case.machine
@@ -299,7 +293,15 @@ def _waits(found: Recommendation) -> Section:
     helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
     if not helps:
         return Section("What holds it back", (said, "No single change of the machine gains 3 %."))
-    rows = tuple((one.change, three(one.after.tok_s or 0.0), _interval(one.after), f"{one.gain:+.0%}") for one in helps)
+    rows = tuple(
+        (
+            one.change,
+            three(one.after.tok_s or 0.0),
+            brief_interval(one.after.tok_s_lo, one.after.tok_s_hi),
+            f"{one.gain:+.0%}",
+        )
+        for one in helps
+    )
     heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
         said += (
@@ -325,7 +327,7 @@ def _bought(found: Recommendation) -> Section:
             (
                 ", ".join(one.changes),
                 three(speed := one.found.tok_s or 0.0),
-                _interval(one.found),
+                brief_interval(one.found.tok_s_lo, one.found.tok_s_hi),
                 f"{speed / now - 1:+.0%}" if now else "",
             )
             for one in shown
@@ -398,11 +400,13 @@ def _others(found: Recommendation) -> Section:
 
 def _row(found: Recommendation, one: Compared) -> tuple[str, ...]:
     gpu, ram = ((size or 0) / GIB for size in (one.gpu_bytes, one.ram_bytes))
-    return f"{gpu:.1f}", f"{ram:.1f}", *_prompt(found, one), three(one.tok_s or 0.0), _interval(one)
-
-
-def _interval(one: Compared) -> str:
-    return "" if one.tok_s_lo is None or one.tok_s_hi is None else f"{three(one.tok_s_lo)}-{three(one.tok_s_hi)}"
+    return (
+        f"{gpu:.1f}",
+        f"{ram:.1f}",
+        *_prompt(found, one),
+        three(one.tok_s or 0.0),
+        brief_interval(one.tok_s_lo, one.tok_s_hi),
+    )
 
 
 def _cannot(found: Recommendation) -> str:

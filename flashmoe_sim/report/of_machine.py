@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from flashmoe_sim.io.cells import interval, percent, speed
+from flashmoe_sim.io.sections import Figure, Part, Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.report.advice import sections as advised
-from flashmoe_sim.report.cells import interval, percent, speed, table
+from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.figures import predicted_measured, systems
 from flashmoe_sim.report.material import Material
-from flashmoe_sim.report.sections import Figure, Part, Section
 from flashmoe_sim.schema import COMPARED, PREDICTED, frame
 
 SHOWN = ("Other systems", "Is the trace enough?", "What this rests on")  # elsewhere in a report, or at its end
@@ -36,7 +37,7 @@ def side_by_side(found: Material) -> list[Section]:
         "that is unknown in which a program is faster than the recommended one."
     )
     chart = systems(frame([one.as_row() for one in every], COMPARED))
-    parts: tuple[Part, ...] = (Figure("systems", chart, caption, table(columns, every)),)
+    parts: tuple[Part, ...] = (Figure("systems", chart, caption, page_table(columns, every)),)
     rest = [one for one in advised(advice)[1:] if one.title not in SHOWN]
     return [Section("Systems side by side", parts), *rest]
 
@@ -60,4 +61,6 @@ def measured(found: Material) -> Section:
         "measured ones. On the diagonal they are the same; the band is a factor of 2."
     )
     chart = predicted_measured(frame(rows, PREDICTED))
-    return Section("Predicted against measured", (Figure("predicted-measured", chart, caption, table(columns, rows)),))
+    return Section(
+        "Predicted against measured", (Figure("predicted-measured", chart, caption, page_table(columns, rows)),)
+    )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flashmoe_sim.ceilings.speed import SpeedCeilings
+from flashmoe_sim.io.cells import interval, percent, speed
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Figure, Part, Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.policies.bank import brief_bank, parse_bank
-from flashmoe_sim.report.cells import HITS, SPEEDS, Row, interval, percent, speed, table, who
+from flashmoe_sim.report.cells import HITS, SPEEDS, Row, page_table, who
 from flashmoe_sim.report.close import Close
 from flashmoe_sim.report.figures import hit_curves, speeds, waterfall
 from flashmoe_sim.report.material import Material
-from flashmoe_sim.report.sections import Figure, Part, Section, Table
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.summary import over_traces
 from flashmoe_sim.timeline.names import PART_WORDS
@@ -35,7 +36,7 @@ def hits(found: Material) -> Section:
             if number == 1
             else f"{some[0]['trace']}, read as above."
         )
-        parts.append(Figure(name, hit_curves(frame(some)), caption, table((*who(some), *HITS), some)))
+        parts.append(Figure(name, hit_curves(frame(some)), caption, page_table((*who(some), *HITS), some)))
     if more := traces[MOST_TRACES:]:
         parts.append(f"Without a figure: {', '.join(some[0]['trace'] for some in more)}.")
     if len(traces) > 1:
@@ -66,7 +67,7 @@ def seconds(found: Material) -> Section:
         )
         chart = speeds(frame(some), ceilings=limits)
         name = "speeds" if len(shown) == 1 else f"speeds-{number}"
-        parts.append(Figure(name, chart, caption, table((*who(some), *SPEEDS), some)))
+        parts.append(Figure(name, chart, caption, page_table((*who(some), *SPEEDS), some)))
     if (left := len(machines) - MOST_MACHINES) > 0:
         parts.append(f"{left} more machines have no figure.")
     close = found.close
@@ -123,7 +124,7 @@ def _together(rows: Sequence[Row]) -> Table:
         ("highest %", "right", lambda row: percent(row["hit_rate_max"])),
         ("wins", "right", lambda row: "-" if row["wins"] is None else str(row["wins"])),
     ]
-    return table(columns, means)
+    return page_table(columns, means)
 
 
 def _limits(close: Close | None, row: Row) -> SpeedCeilings | None:
@@ -143,4 +144,4 @@ def _ceilings(on: SpeedCeilings) -> Table:
         ("90 %", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
         ("meaning", "left", lambda row: row.meaning),
     ]
-    return table(columns, on.rows)
+    return page_table(columns, on.rows)

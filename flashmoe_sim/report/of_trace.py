@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from flashmoe_sim.io.cells import count, percent
+from flashmoe_sim.io.sections import Figure, Part, Section, Table
 from flashmoe_sim.policies.bank import brief_bank
-from flashmoe_sim.report.cells import count, percent
 from flashmoe_sim.report.figures import drift, misses_by_layer, popularity, reuse_distances
 from flashmoe_sim.report.material import Material
 from flashmoe_sim.report.of_rows import MOST_TRACES
-from flashmoe_sim.report.sections import Figure, Part, Section, Table
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
 from flashmoe_sim.trace.drift import hot_set_drift

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.sections import Figure, Section
 from flashmoe_sim.io.version import program
-from flashmoe_sim.report.sections import Figure, Section
 
 if TYPE_CHECKING:
     import jinja2

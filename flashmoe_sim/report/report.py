@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flashmoe_sim.io.cells import count, percent, speed
+from flashmoe_sim.io.sections import Command, Part, Section, Table
 from flashmoe_sim.policies.bank import brief_bank, parse_bank
 from flashmoe_sim.report import of_machine, of_rows, of_trace
 from flashmoe_sim.report.advice import sections as advised
-from flashmoe_sim.report.cells import count, percent, speed, table
+from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.close import knee
 from flashmoe_sim.report.material import Material, Row
-from flashmoe_sim.report.sections import Command, Part, Section, Table
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.tune.evidence import evidence
 
@@ -106,7 +107,7 @@ def _origin(found: Material, command: str) -> Section:
         said.append(("execution", ", ".join(dict.fromkeys(row["execution"] for row in rows))))
     versions = ", ".join(dict.fromkeys(row["version"] for row in rows))
     said.append(("version", f"flashmoe-sim {versions}, semantics {SEMANTICS}"))
-    parts: list[Part] = [table(columns, list(traces.values())), Table((("", "left"), ("", "left")), tuple(said))]
+    parts: list[Part] = [page_table(columns, list(traces.values())), Table((("", "left"), ("", "left")), tuple(said))]
     if found.advice is not None:
         parts += evidence(found.advice)
     else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from flashmoe_sim.io.cells import Column
+from flashmoe_sim.io.sections import Command, Figure, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.whole import atomic_writer
-from flashmoe_sim.report.cells import Column, table
+from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.page import check_installed, html
-from flashmoe_sim.report.sections import Command, Figure, Part, Section, Table, Verdict
 from native_bridge.check.result import Check, RunCheck, shown
 
 MOST_DIFFERENCES = 20
@@ -73,7 +74,7 @@ def _counts(check: Check) -> tuple[Part, ...]:
         ("counts", "left", lambda one: SAID.get(one.verdict, one.verdict)),
     )
     return (
-        table(columns, check.runs),
+        page_table(columns, check.runs),
         "Slots: references whose slot was compared, in the modes that record them. Counters: numbers of the log. "
         "Aliased: references to an expert whose slot had gone to another expert of the same call.",
     )
@@ -100,7 +101,7 @@ def _seconds(check: Check) -> Section:
         ("error", "right", lambda of: _signed(of[0].seconds.install_error)),
         ("read", "right", lambda of: size(of[0].seconds.bytes_read)),
     )
-    numbers = table(columns, check.predicted)
+    numbers = page_table(columns, check.predicted)
     rows = [
         {"source": shown(of), "group": of[0].counts.folder.run.mode}
         | {name: getattr(of[0].seconds, name) for name in ("measured_tok_s", "tok_s", "tok_s_lo", "tok_s_hi")}

@@ -12,6 +12,7 @@ import click
 
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
 from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
     from native_bridge.check.result import Check, RunCheck
@@ -184,7 +185,7 @@ def _print(checked: Check) -> None:
                 error,
             )
         )
-    print_table(columns, rows)
+    print_table(Table(columns, rows))
     for line in checked.in_short():
         click.echo(wrapped(line))
     for one in checked.runs:

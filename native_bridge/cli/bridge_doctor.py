@@ -9,6 +9,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table
 from flashmoe_sim.io.errors import SimError
+from flashmoe_sim.io.sections import Table
 from native_bridge.cli.options import runtime_option
 
 path = click.Path(path_type=Path)
@@ -37,6 +38,6 @@ def doctor(runtime: str | None, model: Path | None, sidecar: Path | None, bank: 
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         rows = [(one.state, one.name, one.found, one.to_do) for one in findings]
-        print_table([("", "left"), ("what", "left"), ("found", "left"), ("to do", "left")], rows)
+        print_table(Table([("", "left"), ("what", "left"), ("found", "left"), ("to do", "left")], rows))
     if missing := [one.name for one in findings if one.state == "missing"]:
         raise SimError(f"missing for a run: {', '.join(missing)}; the table says what to do")

@@ -12,6 +12,7 @@ import click
 from flashmoe_sim.cli.common import force_option, json_option, message, print_json, print_table, wrapped
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.anchors import Anchor
@@ -172,7 +173,7 @@ def print_fitted(fitted: Fitted) -> None:
         names = ", ".join(anchor.name for anchor in told)
         rows.append(("host.call_us", plain(call.value), f"{plain(call.lo)} to {plain(call.hi)}", names))
     columns = [("fitted", "right"), ("90 % interval", "right"), ("on", "left")]
-    print_table([(machine.name, "left"), *columns], rows)
+    print_table(Table([(machine.name, "left"), *columns], rows))
     residuals = []
     for anchor, one, residual in _observed(fitted):
         measured, again, unit = _shown(anchor, one, residual)
@@ -180,7 +181,7 @@ def print_fitted(fitted: Fitted) -> None:
             (anchor.name, unit, plain(measured), plain(again), f"{round(again / measured - 1, 3) + 0.0:+.1%}")
         )
     headings = [("measured", "right"), ("fitted", "right"), ("error", "right")]
-    print_table([("anchor", "left"), ("of", "left"), *headings], residuals)
+    print_table(Table([("anchor", "left"), ("of", "left"), *headings], residuals))
     for note in fitted.notes:
         click.echo(wrapped(f"note: {note}", indent=2))
 

@@ -14,6 +14,7 @@ import click
 
 from flashmoe_sim.cli.common import FiniteRange, force_option, json_option, message, print_json, print_table, wrapped
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 
 if TYPE_CHECKING:
@@ -147,12 +148,14 @@ def _print(found: Probed, machine: Machine) -> None:
         for size_bytes in sorted({point.size_bytes for point in storage.points})
     ]
     columns = [("reads", "left"), *((f"{depth} in flight", "right") for depth in depths)]
-    print_table(columns, rows, caption="GB/s, median of the rounds and its 90 % interval")
+    print_table(Table(columns, rows, caption="GB/s, median of the rounds and its 90 % interval"))
     quantities = [
         (path, f"{'~' if one.estimated else ''}{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", one.condition)
         for path, one in machine.quantities()
     ]
-    print_table([("number", "left"), ("value", "right"), ("90 % interval", "right"), ("condition", "left")], quantities)
+    print_table(
+        Table([("number", "left"), ("value", "right"), ("90 % interval", "right"), ("condition", "left")], quantities)
+    )
     for note in found.notes:
         click.echo(wrapped(f"note: {note}", indent=2))
 

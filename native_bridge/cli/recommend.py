@@ -15,6 +15,7 @@ from flashmoe_sim.cli.common import KEPT_WHOLE, echo, message, print_table, wrap
 from flashmoe_sim.cli.workload import trace_and_model
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Table
 from native_bridge.cli.options import read_prompt
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def print_verified(verified: Verified) -> None:
     columns = [("setting", "left"), ("predicted", "right"), ("90 %", "right"), ("measured", "right")]
     columns += [("lo to hi", "right"), ("held", "right"), ("counts", "right")]
     title = f"decode tok/s, {verified.rounds} rounds, {verified.model}, {verified.cache} page cache"
-    print_table(columns, [_row(one) for one in verified.settings], title=title)
+    print_table(Table(columns, [_row(one) for one in verified.settings], title=title))
     echo(wrapped(verified.in_short()))
     for one in verified.settings:
         for difference in one.differences[:1]:

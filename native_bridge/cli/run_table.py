@@ -8,8 +8,10 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.common import percent, print_table
+from flashmoe_sim.cli.common import print_table
+from flashmoe_sim.io.cells import percent
 from flashmoe_sim.io.errors import SimError
+from flashmoe_sim.io.sections import Table
 from native_bridge.run_folder import FLAGS
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def print_runs(outcomes: Sequence[tuple[Planned, Run | SimError]], title: str) -
     columns = [("mode", "left"), ("bank", "right"), ("hit %", "right"), ("tok/s", "right")]
     columns += [("lo to hi", "right")] if repeated else []
     columns += [("prompt tok/s", "right")]
-    print_table([*columns, ("tokens", "right")] if short else columns, rows, title=title)
+    print_table(Table([*columns, ("tokens", "right")] if short else columns, rows, title=title))
 
 
 def tokens_of(run: Run) -> int | None:

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from flashmoe_sim.cli.common import FiniteRange, Interrupted, force_option, json_option, print_json, print_table
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
 
@@ -261,4 +262,4 @@ def _print(report: dict[str, Any]) -> None:
         ("time", f"{report['seconds']:.1f} s, after {report['load_seconds']:.1f} s of loading"),
         ("trace", f"{report['out']}, {size(report['bytes'])}"),
     ]
-    print_table((("", "left"), ("", "left")), rows)
+    print_table(Table((("", "left"), ("", "left")), rows))

@@ -10,6 +10,7 @@ from typing import Any
 from flashmoe_sim.cli.common import Interrupted, message, print_json, print_table
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 
 
@@ -93,4 +94,4 @@ def _print(report: dict[str, Any]) -> None:
         ("time", f"{report['seconds']:.1f} s"),
         ("trace", f"{report['out']}, {size(report['bytes'])}"),
     ]
-    print_table((("", "left"), ("", "left")), rows)
+    print_table(Table((("", "left"), ("", "left")), rows))

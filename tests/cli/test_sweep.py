@@ -19,6 +19,7 @@ from flashmoe_sim import api
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.sweep_tables import ranked
+from flashmoe_sim.io.sections import Table
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
@@ -189,7 +190,7 @@ def test_tables_fit_80_columns_and_names_are_whole(capsys: pytest.CaptureFixture
 
 def test_a_name_too_long_for_its_column_goes_on_in_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
     name = "my_policies.evict:Oldest:with=" + "9" * 60
-    print_table((("policy", "left"), ("hits", "right")), [(name, "1,000"), ("lru", "2")], title="x" * 100)
+    print_table(Table([("policy", "left"), ("hits", "right")], [(name, "1,000"), ("lru", "2")], title="x" * 100))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert name in "".join(line.split()[0] for line in lines if line)
@@ -580,7 +581,7 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
     cells = [("16", "1,000", "1.20 MiB")]
     for width, left_out in (("19", ""), ("18", "memory"), ("10", "memory"), ("9", "hits, memory")):
         monkeypatch.setenv("COLUMNS", width)
-        print_table(columns, cells, caption="below", dispensable=("memory", "hits"))
+        print_table(Table(columns, cells, caption="below", dispensable=("memory", "hits")))
         head, *lines = capsys.readouterr().out.splitlines()
         assert head.split() == [heading for heading, _ in columns if heading not in left_out]
         said = " ".join(lines)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.cli.common import print_json
+from flashmoe_sim.io.sections import Section, markdown
 from flashmoe_sim.io.version import program, version
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.write import write_machine
 from flashmoe_sim.report.page import html
-from flashmoe_sim.report.sections import Section, markdown
 from flashmoe_sim.trace.store import write_store
 from tests.trace.strategies import trace_of
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.io.sections import Command, Figure, Section, Table, Verdict
 from flashmoe_sim.report.page import MOST_BYTES, html
-from flashmoe_sim.report.sections import Command, Figure, Section, Table, Verdict
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.ledger import Ledger
 from tests.report.browser import Browser, chromium, needs_browser

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from flashmoe_sim.io.sections import Command, Section, Table, markdown
 from flashmoe_sim.io.version import program
 from flashmoe_sim.report.page import html
-from flashmoe_sim.report.sections import Command, Section, Table, markdown
 
 PAGE = [
     Section("What to run", ("Take this.", Command("sim --bank 64 'a b'"))),

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Table, markdown
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.report.advice import sections
 from flashmoe_sim.report.advice_json import document
-from flashmoe_sim.report.sections import Table, markdown
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR
 from flashmoe_sim.systems.resolve import parse_systems

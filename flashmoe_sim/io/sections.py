@@ -1,16 +1,13 @@
-"""The content of pages: sections of sentences, tables, figures and command lines; also as Markdown."""
+"""What a verb says: sections of sentences, tables, figures and command lines; also as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.version import program
-
-if TYPE_CHECKING:
-    from flashmoe_sim.report.figures.style import Chart
 
 
 @dataclass(frozen=True)
@@ -30,21 +27,27 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Table:
-    """columns: (heading, `left` or `right`)."""
+    """columns: (heading, `left` or `right`); all headings empty for none.
 
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
+    dispensable: headings that a narrow terminal leaves out, in this order.
+    """
+
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    caption: str = ""
+    dispensable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart and how to read it; table: its numbers, unless they are shown beside it.
+    """A chart of altair and how to read it; table: its numbers, unless they are shown beside it.
 
     name: of its file, letters and hyphens; unique in a page.
     """
 
     name: str
-    chart: Chart
+    chart: Any
     caption: str
     table: Table | None = None
 
@@ -89,7 +92,9 @@ def _lines(part: Part) -> Iterable[str]:
         return [f"{fence}sh", part.line, fence]
     rules = ["---:" if side == "right" else "---" for _, side in part.columns]
     rows = [[heading for heading, _ in part.columns], rules, *part.rows]
-    return [f"| {' | '.join(cell if row is rules else _escaped(cell) for cell in row)} |" for row in rows]
+    lines = [f"| {' | '.join(cell if row is rules else _escaped(cell) for cell in row)} |" for row in rows]
+    above = [f"**{_escaped(part.title)}**", ""] if part.title else []
+    return [*above, *lines, *(["", _escaped(part.caption)] if part.caption else [])]
 
 
 def _escaped(text: str) -> str:
