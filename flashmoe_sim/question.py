@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
     from flashmoe_sim.prefetchers.base import OnePredictor
+    from flashmoe_sim.residency.setup import Setup
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
@@ -103,3 +104,19 @@ LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options
 def in_order(verb: type) -> list[Field[Any]]:
     """A verb's options as its help shows them: its own first, then what is shared with other verbs."""
     return sorted(fields(verb), key=lambda one: (one.kw_only, LAST.index(one.name) + 1 if one.name in LAST else 0))
+
+
+def bank_meaning(setup: Setup) -> str:
+    """The meaning of a bank's number."""
+    if setup.bank.by_layer:
+        return "slots by layer"
+    if setup.bank.in_slots:
+        return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
+    return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
+
+
+def bank_text(setup: Setup) -> str:
+    """The bank, short enough for a heading, and the meaning of its number."""
+    from flashmoe_sim.policies.bank import brief_bank
+
+    return f"bank {brief_bank(str(setup.bank))} ({bank_meaning(setup)})"

@@ -14,23 +14,16 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import polars
 import pytest
 from mypy import api as mypy_api
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.cli import allocate as allocate_verb
-from flashmoe_sim.cli import ceilings as ceilings_verb
-from flashmoe_sim.cli import compare as compare_verb
-from flashmoe_sim.cli import curve as curve_verb
-from flashmoe_sim.cli import diagnose as diagnose_verb
-from flashmoe_sim.cli import predict as predict_verb
-from flashmoe_sim.cli import recommend as recommend_verb
-from flashmoe_sim.cli import replay as replay_verb
-from flashmoe_sim.cli import sweep as sweep_verb
-from flashmoe_sim.cli import trace_synth as synth_verb
+from flashmoe_sim.cli import main as commands
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.cli.trace_synth import synth as synth_command
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
@@ -100,21 +93,22 @@ def test_the_examples_of_the_docstrings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "command", "function"),
+    ("verb", "function"),
     [
-        (Allocate, allocate_verb.command, sim.allocate),
-        (Ceilings, ceilings_verb.command, sim.ceilings),
-        (Compare, compare_verb.command, sim.compare),
-        (Curve, curve_verb.command, sim.curve),
-        (Diagnose, diagnose_verb.command, sim.diagnose),
-        (Predict, predict_verb.command, sim.predict),
-        (Recommend, recommend_verb.command, sim.recommend),
-        (Replay, replay_verb.command, sim.replay),
-        (Sweep, sweep_verb.command, sim.sweep),
-        (Synth, synth_verb.synth, sim.synth),
+        (Allocate, sim.allocate),
+        (Ceilings, sim.ceilings),
+        (Compare, sim.compare),
+        (Curve, sim.curve),
+        (Diagnose, sim.diagnose),
+        (Predict, sim.predict),
+        (Recommend, sim.recommend),
+        (Replay, sim.replay),
+        (Sweep, sim.sweep),
+        (Synth, sim.synth),
     ],
 )
-def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, command: Any, function: Any) -> None:
+def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, function: Any) -> None:
+    command = commands.sim.get_command(click.Context(commands.sim), verb.__name__.lower()) or synth_command
     parameters = signatures.signature(function).parameters
     options = {one.name: one for one in command.params}
     assert set(parameters) == {item.name for item in fields(verb)}

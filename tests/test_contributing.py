@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -127,6 +128,14 @@ def test_the_new_system_is_compared(run: Run) -> None:
     compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "quarter-bank")
     assert "quarter-bank\n    quarter-bank -m MODEL.gguf --io-split 4" in compared
     assert passed(run, "-k", "quarter-bank", "tests/systems", "tests/test_reference.py") >= 3
+
+
+def test_the_new_verb_runs_and_explains_itself(run: Run) -> None:
+    assert "count the experts that a trace uses" in run("-c", ENTRY, "--help")
+    assert "Only layers that use at least N experts." in run("-c", ENTRY, "used", "--help")
+    assert "Experts in use\n" in run("-c", ENTRY, "used", "deepseek-v2-lite")
+    found = json.loads(run("-c", ENTRY, "used", "deepseek-v2-lite", "--least", "64", "--json"))
+    assert set(found["layers"].values()) <= {64}
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:

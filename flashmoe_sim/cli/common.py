@@ -124,7 +124,8 @@ def print_sections(sections: Sequence[Section]) -> None:
     for section in sections:
         if not after_table:
             echo("")
-        click.secho(wrapped(section.title), bold=True)
+        if section.title:
+            click.secho(wrapped(section.title), bold=True)
         for part in section.parts:
             if isinstance(part, Command):
                 echo("\n".join(f"    {line}" for line in part.line.splitlines()))

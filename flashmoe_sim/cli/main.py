@@ -18,20 +18,20 @@ from flashmoe_sim.io.printable import printable
 
 
 class Verb(NamedTuple):
-    """The module with its `command`, and what it does, for `sim --help`."""
+    """The module with its `command`, or module:Class for `of_trace.command_of`; and what it does, for `sim --help`."""
 
     module: str
     does: str
 
 
-HERE = "flashmoe_sim.cli"
+HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
 VERBS: dict[str, Verb] = {
     "sweep": Verb(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
     "replay": Verb(f"{HERE}.replay", "count hits and bytes of one setup, layer by layer"),
     "curve": Verb(f"{HERE}.curve", "count the hits at every bank size in one pass"),
-    "allocate": Verb(f"{HERE}.allocate", "choose the slots of each layer, and show what that gains"),
-    "diagnose": Verb(f"{HERE}.diagnose", "say why a setup misses: the policy or the working set"),
-    "ceilings": Verb(f"{HERE}.ceilings", "show how fast a setup could run, and what limits it"),
+    "allocate": Verb(f"{CLASSES}.allocate:Allocate", "choose the slots of each layer, and show what that gains"),
+    "diagnose": Verb(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
+    "ceilings": Verb(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
     "watch": Verb(f"{HERE}.watch", "follow a growing trace: hits, misses and bytes of every bank"),
     "predict": Verb(f"{HERE}.predict", "predict the speed from a hit rate alone"),
     "compare": Verb(f"{HERE}.compare", "compare engines and their settings on one machine"),
@@ -74,7 +74,15 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.verbs:
             return None
-        command: click.Command = importlib.import_module(self.verbs[cmd_name].module).command
+        module, _, class_name = self.verbs[cmd_name].module.partition(":")
+        loaded = importlib.import_module(module)
+        command: click.Command
+        if class_name:
+            from flashmoe_sim.cli.of_trace import command_of
+
+            command = command_of(cmd_name, getattr(loaded, class_name))
+        else:
+            command = loaded.command
         if COMPLETING in os.environ:
             from flashmoe_sim.cli.complete import with_names
 

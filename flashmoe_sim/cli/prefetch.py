@@ -17,10 +17,11 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.policy import print_described
-from flashmoe_sim.cli.workload import bank_text, with_trace
+from flashmoe_sim.cli.workload import with_trace
 from flashmoe_sim.io.cells import Column, count, percent, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.question import bank_text
 from flashmoe_sim.verbs.judge import Judge
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.timing import print_timing
-from flashmoe_sim.cli.workload import bank_text, in_chunks_option, read_long, slots_hint, with_trace
+from flashmoe_sim.cli.workload import in_chunks_option, read_long, slots_hint, with_trace
 from flashmoe_sim.io.cells import Column, count, pairs, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.question import bank_text
 from flashmoe_sim.verbs.replay import Replay
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.workload import bank_meaning
 from flashmoe_sim.io.cells import percent
 from flashmoe_sim.io.printable import printable
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.policies.bank import brief_bank
+from flashmoe_sim.question import bank_meaning
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.counts import Counts

@@ -13,7 +13,6 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.options import MODEL
 
 if TYPE_CHECKING:
-    from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
@@ -36,22 +35,6 @@ in_chunks_option = click.option(
     is_flag=True,
     help="Read TRACE in chunks, for a trace larger than memory; the counts are the same.",
 )
-
-
-def bank_meaning(setup: Setup) -> str:
-    """The meaning of a bank's number."""
-    if setup.bank.by_layer:
-        return "slots by layer"
-    if setup.bank.in_slots:
-        return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
-    return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
-
-
-def bank_text(setup: Setup) -> str:
-    """The bank, short enough for a heading, and the meaning of its number."""
-    from flashmoe_sim.policies.bank import brief_bank
-
-    return f"bank {brief_bank(str(setup.bank))} ({bank_meaning(setup)})"
 
 
 def slots_hint(trace: RoutingTrace, contract: str) -> str:
@@ -122,11 +105,13 @@ def with_workload(asked: AskedVerb, *, lenient: bool) -> AskedVerb:
 
 def with_trace(asked: OfTrace, *, lenient: bool) -> OfTrace:
     """The verb with its trace read, with progress and notes; refuses impossible words before it reads."""
+    from flashmoe_sim.question import BankOptions
     from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.trace.bundled import catalog
     from flashmoe_sim.verbs.given import machine_of
 
-    plan(asked)
+    if isinstance(asked, BankOptions):
+        plan(asked)
     machine = getattr(asked, "machine", None)
     known: dict[str, Any] = {} if machine is None else {"machine": machine_of(machine)}
     named = asked.trace or next(iter(catalog()))

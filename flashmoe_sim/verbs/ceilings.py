@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import Column, interval, percent, speed, table
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MODEL, option
-from flashmoe_sim.question import ConditionOptions, SetupOptions
+from flashmoe_sim.question import ConditionOptions, SetupOptions, bank_text
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.speed import SpeedCeilings
@@ -28,6 +31,14 @@ class Ceilings(SetupOptions, ConditionOptions):
     Raises BadInput for an impossible combination, and for a bank that does not fit the trace or the machine.
     """
 
+    help: ClassVar[str] = """Show how fast TRACE could decode at best on a machine, and what limits it.
+
+    TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/background/ceilings.md explains each ceiling.
+
+    \b
+    Example:  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48
+    """
+
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     machine: OneMachine = field(metadata=option("X", "A name from `sim machine list`, a file, or parts."))
     model: Model | None = field(default=None, metadata=MODEL)
@@ -46,3 +57,33 @@ class Ceilings(SetupOptions, ConditionOptions):
         return ceilings(
             task.workload, task.setup, task.machine, task.conditions, lookahead=self.lookahead, progress=progress
         )
+
+    def document(self, found: SpeedCeilings) -> dict[str, Any]:
+        """What `--json` prints."""
+        from flashmoe_sim.verbs.given import task_of
+
+        return {"identity": task_of(self).identity(), "ceilings": found.to_dict()}
+
+    def sections(self, found: SpeedCeilings) -> list[Section]:
+        """A row for each ceiling, and the verdict."""
+        from flashmoe_sim.io.sizes import size
+        from flashmoe_sim.sweep.plan import plan
+
+        columns: list[Column] = [
+            ("", "left", lambda row: row.name),
+            ("hit %", "right", lambda row: percent(row.hit_rate)),
+            ("reads/tok", "right", lambda row: f"{row.reads_per_token:.1f}"),
+            ("read/tok", "right", lambda row: size(row.bytes_per_token)),
+            ("tok/s", "right", lambda row: speed(row.tok_s)),
+            ("90 %", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
+            ("ms/tok", "right", lambda row: three(row.ms_per_token)),
+        ]
+        setup, _ = plan(self)
+        ahead = "" if found.prefetch == "none" else f", prefetch {found.prefetch}"
+        title = (
+            f"{found.trace} on {found.machine}: {found.policy}, {bank_text(setup)}, contract "
+            f"{found.contract}{ahead}, {found.execution}"
+        )
+        notes = [f"bandwidth limit: {found.floor.resource.replace('_', ' ')}", *found.notes]
+        rows = table(columns, found.rows, title=title, caption="\n".join(notes))
+        return [Section("", (rows, found.verdict.text))]

@@ -40,7 +40,7 @@ def test_the_table_and_the_bank(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert main(["allocate", "python-256", "--bank", "64", "--machine", "vm-2core", "--dense", "1GiB"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert last == f"--bank {sim.allocate('python-256', bank=64).bank}"
+    assert last.strip() == f"--bank {sim.allocate('python-256', bank=64).bank}"
     assert any(line.split()[:5] == ["all", "384", "384", "10,834", "10,688"] for line in lines)
 
 
