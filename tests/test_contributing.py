@@ -135,7 +135,7 @@ def test_the_new_verb_runs_and_explains_itself(run: Run) -> None:
     assert "Only layers that use at least N experts." in run("-c", ENTRY, "used", "--help")
     assert "Experts in use\n" in run("-c", ENTRY, "used", "deepseek-v2-lite")
     found = json.loads(run("-c", ENTRY, "used", "deepseek-v2-lite", "--least", "64", "--json"))
-    assert set(found["layers"].values()) <= {64}
+    assert {layer["used"] for layer in found["layers"]} <= {64}
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:

@@ -37,7 +37,8 @@ class Used:
 
     def document(self, found: TraceStatistics) -> dict[str, Any]:
         """What `--json` prints."""
-        return {"layers": {layer.layer: layer.distinct for layer in found.layers if layer.distinct >= self.least}}
+        layers = [layer for layer in found.layers if layer.distinct >= self.least]
+        return {"layers": [{"layer": layer.layer, "used": layer.distinct} for layer in layers]}
 
     def sections(self, found: TraceStatistics) -> list[Section]:
         """A row for each layer."""
