@@ -4,42 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from flashmoe_sim.geometry.attention import CACHE_TYPES
 
 
-def option(
-    metavar: str,
-    help_: str,
-    *,
-    flag: str = "",
-    parse: Callable[[str], Any] | None = None,
-    choices: tuple[str, ...] = (),
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    positional: bool = False,
-    in_python: bool = False,
-) -> dict[str, Any]:
-    """A field's metadata.
+class Details(TypedDict, total=False):
+    """What an option can have.
 
     flag: on the command line, if it differs from the field's name. parse: from the text of the command line to the
     field's value. choices: the only values. least, most: the smallest and the largest number. above: a number that is
     too small. positional: without a flag. in_python: only there, not on the command line.
     """
-    return {
-        "metavar": metavar,
-        "help": help_,
-        "flag": flag,
-        "parse": parse,
-        "choices": choices,
-        "least": least,
-        "most": most,
-        "above": above,
-        "positional": positional,
-        "in_python": in_python,
-    }
+
+    flag: str
+    parse: Callable[[str], Any]
+    choices: tuple[str, ...]
+    least: float
+    most: float
+    above: float
+    positional: bool
+    in_python: bool
+
+
+NONE_OF_THEM = dict.fromkeys(Details.__annotations__)
+
+
+def option(metavar: str, help_: str, **details: Unpack[Details]) -> dict[str, Any]:
+    """A field's metadata."""
+    return {"metavar": metavar, "help": help_, **NONE_OF_THEM, **details}
 
 
 MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")

@@ -242,7 +242,7 @@ def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: 
 def _row(
     workload: Workload, machine: Machine, name: str, meaning: str, replayed: Replay, conditions: Conditions
 ) -> tuple[Ceiling, Timed]:
-    timed = time_replay(workload, replayed.setup, replayed, machine, conditions, must_fit=name != STOCK)
+    timed = time_replay(workload, replayed, machine, conditions, must_fit=name != STOCK)
     if timed.timing.tok_s is None:
         raise BadInput(f"{workload.trace.name}: no decoded step whose tokens are known, so there is no speed")
     assert timed.tok_s_lo is not None

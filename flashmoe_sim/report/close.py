@@ -10,6 +10,7 @@ from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
 from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import parse_bank
+from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -87,7 +88,8 @@ def look_closely(
     if case is not None:
         try:
             conditions = plan_conditions(
-                setup, execution=row["execution"], dense=case.model.dense_bytes, kv=case.kv_bytes
+                setup,
+                ConditionOptions(execution=row["execution"], dense=case.model.dense_bytes, kv=case.kv_bytes),
             )
             speed = ceilings(workload, setup, case.machine, conditions)
         except BadInput as error:

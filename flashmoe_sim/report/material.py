@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.options import MemoryOptions
-from flashmoe_sim.policies.bank import OneBank
-from flashmoe_sim.question import SweepOptions
-from flashmoe_sim.report.close import Close, look_closely
+from flashmoe_sim.report.close import Close
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.left_out import LeftOut, reasons
-from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
-from flashmoe_sim.sweep.predictions import predict_rates
-from flashmoe_sim.systems.resolve import resolve
-from flashmoe_sim.timeline.rates import percent_or_share, read_rates
-from flashmoe_sim.tune.recommend import Recommendation, recommend
+from flashmoe_sim.tune.recommend import Recommendation
 
 Row = dict[str, Any]
 Progress: TypeAlias = Callable[[str, int, int], None]  # takes what is being done, how much of it is, and all of it
-BANKS = 16  # sizes of the sweep that a report makes if none are requested
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,107 +33,3 @@ class Material:
     measured: Sequence[Row]
     wanting: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-def gather(
-    *,
-    rows: Sequence[Row],
-    workloads: Sequence[Workload],
-    machine: Machine | None = None,
-    bank: OneBank | None = None,
-    policy: str = "lru",
-    contract: str = "protected",
-    measured: str | Path | None = None,
-    memory: MemoryOptions | None = None,
-    progress: Progress | None = None,
-) -> Material:
-    """Compute what a report shows.
-
-    rows: of an earlier sweep; if there are none, the workloads are swept. bank, policy and contract are as for `sim
-    sweep`; without a bank, 16 sizes up to all experts. measured: a table for `sim predict --table`.
-    Raises BadInput whenever a sweep does, for traces of several models on one machine, and for a machine without a
-    model.
-    """
-    tell = progress or (lambda what, done, total: None)
-    wanting: list[str] = []
-    notes: list[str] = []
-    first = next(iter(workloads), None)
-    on = None
-    if machine is None:
-        if any(getattr(memory, item.name, None) is not None for item in fields(MemoryOptions)):
-            raise BadInput("what memory holds counts on a machine; give --machine too, see `sim machine list`")
-        seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
-        wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
-    elif first is not None:
-        if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
-            raise BadInput("traces of several models on one machine; give those of one model")
-        on = resolve(workload=first, model=None, machine=machine, memory=memory, must_fit=False)
-        machine = on.case.machine
-        notes += on.notes
-    swept = not rows
-    if swept:
-        left_out: list[LeftOut] = []
-        question = SweepOptions(
-            bank=bank if bank is not None else _sizes(workloads),
-            policy=policy,
-            contract=contract,
-            machine=machine,
-            dense=None if on is None or memory is None else memory.dense,
-            kv=None if on is None else on.case.kv_bytes,
-        )
-        setups, conditions = plan_sweep(question, left_out=left_out)
-        rows = sweep(
-            workloads,
-            setups,
-            machines=[] if machine is None else [machine],
-            conditions=conditions,
-            progress=_of(tell, "replaying"),
-            left_out=left_out,
-        )
-        notes += [] if bank is None else reasons(left_out)
-    close, advice = None, None
-    if first is None:
-        wanting.append("Why it misses, and how experts are used: add the trace that was swept, after the folder.")
-    else:
-        close, why_not = look_closely(rows, first, None if on is None else on.case, _of(tell, "looking closely"))
-        wanting += why_not
-    if on is not None and first is not None:
-        try:
-            advice = recommend(first, on.case, on.systems, notes=on.notes, progress=_of(tell, "comparing systems"))
-        except BadInput as error:
-            wanting.append(f"What to run: {error}.")
-    if machine is not None and not any(row["machine"] == machine.name for row in rows):
-        wanting.append(f"Decode speeds of these rows: sweep into the folder with `--machine {machine.name}`.")
-    compared: list[Row] = []
-    if measured is None:
-        wanting.append(
-            "Predicted against measured: add `--measured FILE`, a table with measured speeds, and `--machine`."
-        )
-    else:
-        if on is None or first is None:
-            raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
-        case, rates = on.case, read_rates(measured)
-        on_it = plan_conditions(plan_setup(1), case.model, dense=case.model.dense_bytes, kv=case.kv_bytes)
-        compared = [row.as_row() for row in predict_rates(rates, case.model, case.machine, on_it)]
-        notes += filter(None, [percent_or_share(rates)])
-    return Material(
-        rows,
-        swept,
-        {one.trace.content_id: one for one in workloads},
-        machine,
-        close,
-        advice,
-        compared,
-        tuple(wanting),
-        tuple(dict.fromkeys(notes)),
-    )
-
-
-def _sizes(workloads: Sequence[Workload]) -> list[int]:
-    """Sizes in equal steps up to all experts of the widest trace."""
-    most = max(max(one.trace.n_experts.values()) for one in workloads)
-    return sorted({max(1, most * number // BANKS) for number in range(1, BANKS + 1)})
-
-
-def _of(tell: Progress, what: str) -> Callable[[int, int], None]:
-    return lambda done, total: tell(what, done, total)

@@ -119,7 +119,7 @@ def _timed(workload: Workload, one: OnMachines) -> tuple[Counts, list[dict[str, 
     for machine in one.machines:
         task = Task(workload, one.setup, machine, one.conditions)
         try:
-            timed = time_replay(workload, one.setup, replayed, machine, one.conditions)
+            timed = time_replay(workload, replayed, machine, one.conditions)
         except DoesNotFit:
             timed = None
         on.append(seconds(task, timed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -17,7 +18,7 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
-from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, SeveralOptions
+from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, ConditionOptions, SeveralOptions
 from flashmoe_sim.residency.long_setups import why_not_in_chunks
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.sweep.left_out import LeftOut
@@ -50,14 +51,15 @@ def _conditions(
     question: SeveralOptions | BankOptions, *setups: Setup
 ) -> Callable[[Setup, ModelGeometry | None], Conditions]:
     """Resolve the words on conditions; some setups check them at once, before any trace is read."""
-    asked = _of(question, CONDITIONS)
-    given = ", ".join(f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False))
-    if given and not getattr(question, "machine", None):
+    asked = question if isinstance(question, ConditionOptions) else ConditionOptions()
+    names = [name for name in CONDITIONS if getattr(asked, name) not in (None, False)]
+    if names and not getattr(question, "machine", None):
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
-    Context.asked(asked.get("context"), asked.get("kv"), asked.get("kv_type"))
+    Context.asked(asked.context, asked.kv, asked.kv_type)
     for setup in setups:
-        plan_conditions(setup, **asked | {"context": None})
-    return partial(plan_conditions, **asked)
+        plan_conditions(setup, replace(asked, context=None))
+    return lambda setup, geometry: plan_conditions(setup, asked, geometry)
 
 
 def _of(question: SeveralOptions | BankOptions, names: Iterable[str]) -> dict[str, Any]:
@@ -82,31 +84,19 @@ def plan_setup(
     )
 
 
-def plan_conditions(
-    setup: Setup,
-    geometry: ModelGeometry | None = None,
-    *,
-    execution: str | None = None,
-    dense: str | int | None = None,
-    context: int | None = None,
-    kv: str | int | None = None,
-    kv_type: str | None = None,
-    direct_io: bool = False,
-    hot: bool = False,
-) -> Conditions:
+def plan_conditions(setup: Setup, asked: ConditionOptions, geometry: ModelGeometry | None = None) -> Conditions:
     """How a setup runs on a machine: by default under the execution model of the systems with its policy.
 
-    dense, kv: sizes with their unit (`2GiB`), or bytes. context: tokens, whose bytes follow from the model unless kv is
-    given.
+    The bytes of a context follow from the model unless they are given.
     Raises BadInput for an unknown execution model, for an invalid size, and for a context if the model does not record
     what it takes.
     """
     return Conditions(
-        execution=default_execution(setup) if execution is None else parse_execution(execution),
-        dense_bytes=None if dense is None else asked_size("--dense", dense),
-        kv_bytes=Context.asked(context, kv, kv_type).bytes_of(geometry),
-        direct_io=direct_io,
-        hot=hot,
+        execution=default_execution(setup) if asked.execution is None else parse_execution(asked.execution),
+        dense_bytes=None if asked.dense is None else asked_size("--dense", asked.dense),
+        kv_bytes=Context.asked(asked.context, asked.kv, asked.kv_type).bytes_of(geometry),
+        direct_io=asked.direct_io,
+        hot=asked.hot,
     )
 
 

@@ -253,7 +253,7 @@ def at_setting(
             replays[key] = _replayed(workload, case, system, prompt_tokens)
         routed, replayed = replays[key]
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
-        timed = time_replay(routed, plan.setup, replayed, plan.machine, conditions, interval=interval, whose=whose)
+        timed = time_replay(routed, replayed, plan.machine, conditions, interval=interval, whose=whose)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
         return Compared(system, str(error))

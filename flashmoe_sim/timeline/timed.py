@@ -73,7 +73,6 @@ def default_execution(setup: Setup) -> ExecutionModel:
 
 def time_replay(
     workload: Workload,
-    setup: Setup,
     replay: Replay,
     machine: Machine,
     conditions: Conditions,
@@ -91,7 +90,7 @@ def time_replay(
     Raises BadInput if the model does not fit the machine, the machine lacks what the execution model needs, or a policy
     keeps a bank that the execution model does not have.
     """
-    execution = conditions.execution
+    setup, execution = replay.setup, conditions.execution
     if setup.policy.has_bank and not execution.has_bank:
         raise BadInput(
             f"policy {setup.policy.spec}: keeps experts in a bank, but {execution.name} has no bank; "

@@ -69,4 +69,4 @@ def time_layers(
 
 
 def _timed(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Timed:
-    return time_replay(workload, setup, replay(workload, setup, record=True), machine, conditions)
+    return time_replay(workload, replay(workload, setup, record=True), machine, conditions)

@@ -64,8 +64,8 @@ class Recommendation(InNotebook):
         no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
     smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
-    bought: what to buy, if requested. notes: what the user should know about the trace and the machine.
-    borrowed: whether the trace is another model's.
+    bought: what to buy, if requested. borrowed: whether the trace is another model's.
+    notes: what the user should know about the trace and the machine, if the caller knows it.
     """
 
     case: Case
@@ -81,8 +81,8 @@ class Recommendation(InNotebook):
     transfers: tuple[Transfer, ...]
     smaller: Smaller | None
     bought: Advice | NextBetter | None
-    notes: tuple[str, ...]
     borrowed: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -168,7 +168,6 @@ def recommend(
     borrowed: bool = False,
     others: Sequence[Workload] = (),
     purchase: Purchase | None = None,
-    notes: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Recommendation:
     """Choose a system and its settings for a case by the seconds of a workload.
@@ -222,7 +221,6 @@ def recommend(
         None
         if purchase is None
         else purchase.found(workload, case, systems, best.best, borrowed=borrowed, progress=progress),
-        tuple(notes),
         borrowed,
     )
 

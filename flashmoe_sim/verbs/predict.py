@@ -75,7 +75,6 @@ class Predict(ConditionOptions):
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.geometry.model import ModelGeometry
         from flashmoe_sim.policies.bank import parse_bank
-        from flashmoe_sim.question import CONDITIONS
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
         from flashmoe_sim.sweep.predictions import predict_rates
         from flashmoe_sim.timeline.rates import percent_or_share
@@ -92,7 +91,7 @@ class Predict(ConditionOptions):
         setup = plan_setup("1" if self.bank is None else self.bank, io_split=self.io_split)
         rates = self._rates()
         geometry = self.model if isinstance(self.model, ModelGeometry) else load_model(self.model)
-        conditions = plan_conditions(setup, geometry, **{name: getattr(self, name) for name in CONDITIONS})
+        conditions = plan_conditions(setup, self, geometry)
         machine = machine_of(self.machine)
         rows = predict_rates(
             rates,

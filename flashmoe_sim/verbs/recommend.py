@@ -85,7 +85,7 @@ class Recommend(MemoryOptions):
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
         assert on.workload is not None
-        return recommend(
+        found = recommend(
             on.workload,
             on.case,
             on.systems,
@@ -93,9 +93,9 @@ class Recommend(MemoryOptions):
             borrowed=bool(on.borrowed),
             others=[workload_of(other, self.model if model is None else model) for other in self.also],
             purchase=Purchase(parts_of(runs_on.name), self.target) if self.buy else None,
-            notes=on.notes,
             progress=progress,
         )
+        return replace(found, notes=on.notes)
 
     def run_each(self, machines: Sequence[str], models: Sequence[str], progress: Progress | None = None) -> Cells:
         """The fastest system for one model on each of the machines, or for each of the models on one machine.

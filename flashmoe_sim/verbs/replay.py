@@ -41,7 +41,7 @@ class Counted:
         assert task.conditions is not None
         return replace(
             self,
-            timed=time_replay(task.workload, task.setup, self.replayed, task.machine, task.conditions, record=record),
+            timed=time_replay(task.workload, self.replayed, task.machine, task.conditions, record=record),
         )
 
     @cached_property

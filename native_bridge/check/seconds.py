@@ -206,7 +206,7 @@ def _conditions(folder: RunFolder) -> Conditions:
 def _streamed(
     found: Seconds, machine: Machine, workload: Workload, replayed: Replay, conditions: Conditions
 ) -> Seconds:
-    timed = time_replay(workload, replayed.setup, replayed, machine, conditions)
+    timed = time_replay(workload, replayed, machine, conditions)
     waited_s = float(timed.timeline.parts[:, [READ, UPLOAD]].sum())
     return replace(
         found,

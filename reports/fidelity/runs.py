@@ -83,4 +83,4 @@ def _time(run: Run, machine: Machine) -> Timed:
     setup = plan_setup(run.bank, policy="lru", contract="runtime")
     assert run.log.routed is not None
     conditions = Conditions(parse_execution(run.log.routed.execution))
-    return time_replay(workload, setup, replay(workload, setup, record=True), machine, conditions)
+    return time_replay(workload, replay(workload, setup, record=True), machine, conditions)

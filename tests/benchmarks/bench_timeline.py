@@ -148,7 +148,7 @@ def many_machines(workload: Workload) -> None:
         replays_s += time.thread_time() - begin
         for machine in machines:
             with suppress(DoesNotFit):
-                timed = time_replay(workload, setup, replayed, machine, conditions)
+                timed = time_replay(workload, replayed, machine, conditions)
                 seconds(Task(workload, setup, machine, conditions), timed)
         seconds_s += time.thread_time() - begin
     print(

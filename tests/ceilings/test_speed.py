@@ -14,6 +14,7 @@ from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
+from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
@@ -85,7 +86,7 @@ def found(
     dense: int = 0,
 ) -> SpeedCeilings:
     setup = plan_setup(bank, policy=policy, contract=contract, scope=scope, prefetch=prefetch)
-    conditions = plan_conditions(setup, execution=execution, dense=dense, direct_io=direct_io)
+    conditions = plan_conditions(setup, ConditionOptions(execution=execution, dense=dense, direct_io=direct_io))
     return ceilings(workload, setup, machine, conditions, lookahead=lookahead)
 
 
@@ -368,8 +369,8 @@ def test_stock_says_whether_it_fits() -> None:
 
 def test_the_bottleneck_of_a_timed_replay_is_that_of_the_verdict() -> None:
     workload, setup = workload_of(one_layer(UNIONS)), plan_setup(2, contract="atomic")
-    conditions = plan_conditions(setup, dense=0, direct_io=True)
-    timed = time_replay(workload, setup, replay(workload, setup, record=True), tiny(), conditions)
+    conditions = plan_conditions(setup, ConditionOptions(dense=0, direct_io=True))
+    timed = time_replay(workload, replay(workload, setup, record=True), tiny(), conditions)
     held = bottleneck(timed.work, timed.costs, conditions.execution)
     assert (held.kind, held.free_tok_s) == ("read", found(workload, tiny(), 2).verdict.free_tok_s)
     assert set(held.free_tok_s) == set(FREED)

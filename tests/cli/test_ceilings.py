@@ -10,6 +10,7 @@ from flashmoe_sim.ceilings.speed import ceilings
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.trace.bundled import catalog
 
@@ -31,7 +32,7 @@ def test_json_is_the_value_of_the_function(capsys: pytest.CaptureFixture[str]) -
     document = json.loads(printed(capsys, *PHONE, *options, "--hot", "--direct-io", "--kv", "100MiB", "--json"))
     setup = plan_setup(32, policy="fifo", contract="atomic", prefetch="markov")
     conditions = plan_conditions(
-        setup, execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True
+        setup, ConditionOptions(execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True)
     )
     workload = load_workload("gemma-4-26b-phone", None)
     found = ceilings(workload, setup, load_machine("phone-ufs4"), conditions, lookahead=4)

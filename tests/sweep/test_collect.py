@@ -101,7 +101,7 @@ def test_rows_of_machines_are_those_of_single_replays() -> None:
         setup = setups[number // len(machines)]
         try:
             timed = time_replay(
-                workload, setup, replay(workload, setup, record=True), machines[number % len(machines)], conditions
+                workload, replay(workload, setup, record=True), machines[number % len(machines)], conditions
             )
         except DoesNotFit:
             assert (row["tok_s"], row["bottleneck"]) == (None, "does-not-fit")

@@ -61,7 +61,7 @@ def alone(task: Task) -> dict[str, Any]:
     timing = None
     if task.machine is not None and task.conditions is not None:
         try:
-            timed = time_replay(task.workload, task.setup, replayed, task.machine, task.conditions)
+            timed = time_replay(task.workload, replayed, task.machine, task.conditions)
         except DoesNotFit:
             timed = None
         timing = seconds(task, timed)

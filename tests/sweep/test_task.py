@@ -76,7 +76,7 @@ class Inputs:
     def row(self) -> dict[str, Any]:
         workload = self.workload
         replayed = replay(workload, self.setup, record=True)
-        timed = time_replay(workload, self.setup, replayed, self.machine, self.conditions)
+        timed = time_replay(workload, replayed, self.machine, self.conditions)
         row = result_row(self.task, replayed.counts, best=None, timing=seconds(self.task, timed))
         assert row["id"] == self.id
         return {name: row[name] for name in RESULTS}

@@ -55,7 +55,7 @@ def test_a_row_is_the_replay_of_its_system() -> None:
     plan = SlotBank(slots=8).plan(small)
     replayed = replay(of, plan.setup, record=True)
     whose = Whose("slot-bank", "slot-bank", row.system.spec)
-    timed = time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), whose=whose)
+    timed = time_replay(of, replayed, plan.machine, plan.conditions(small), whose=whose)
     assert row.hit_rate == replayed.counts.total()["hit_rate"]
     assert row.tok_s == timed.timing.tok_s
     assert (row.tok_s_lo, row.tok_s_hi) == pytest.approx((timed.tok_s_lo, timed.tok_s_hi))

@@ -59,7 +59,7 @@ def test_a_larger_bank_leaves_less_page_cache_on_unified_memory() -> None:
         replayed = system.replay(workload, plan.setup)
         conditions = plan.conditions(case)
         pages.append(page_cache_bytes(workload, plan.setup, replayed, machine, conditions))
-        timed = time_replay(workload, plan.setup, replayed, machine, conditions, interval=False)
+        timed = time_replay(workload, replayed, machine, conditions, interval=False)
         warm.append(timed.work.warm.sum() / timed.work.misses.sum())
     taken = [slots * workload.geometry.bank_bytes(1) for slots in (4, 16, 32, 48)]
     assert np.diff(pages).tolist() == (-np.diff(taken)).tolist()

@@ -47,7 +47,7 @@ def _replayed(system: System, calls: list[Call], case: Case | None = None) -> Re
 def _timed(system: System, calls: list[Call], case: Case) -> Timed:
     workload, plan = _workload(calls, case.model), system.plan(case)
     replayed = system.replay(workload, plan.setup)
-    return time_replay(workload, plan.setup, replayed, plan.machine, plan.conditions(case), interval=False)
+    return time_replay(workload, replayed, plan.machine, plan.conditions(case), interval=False)
 
 
 def _misses(replayed: Replay) -> list[int]:

@@ -47,7 +47,7 @@ def test_where_the_bank_is(name: str, arch: str, slots: str, rest: str) -> None:
 def timed(system: SlotBank, small: Case) -> Timed:
     of, plan = workload(small.model), system.plan(small)
     replayed = system.replay(of, plan.setup)
-    return time_replay(of, plan.setup, replayed, plan.machine, plan.conditions(small), interval=False)
+    return time_replay(of, replayed, plan.machine, plan.conditions(small), interval=False)
 
 
 @pytest.mark.parametrize("install", ["default", "batched"])

@@ -181,7 +181,7 @@ def test_seconds_of_all_phases_are_one_timeline() -> None:
     system, machine = SlotRemap(), load_machine("strix-halo-128")
     setup = Setup(Bank(slots=8), Lru(), "sequential")
     routed = system.prepared(workload)
-    timed = time_replay(routed, setup, system.replay(routed, setup), machine, Conditions(SyncInstall(), 1 << 20))
+    timed = time_replay(routed, system.replay(routed, setup), machine, Conditions(SyncInstall(), 1 << 20))
     assert timed.work.misses.tolist() == [2, 2, 1, 0]
     assert timed.work.warm.tolist() == [0, 2, 0, 0]  # the page cache outlives the switch
     assert timed.timing.tok_s is not None

@@ -65,10 +65,9 @@ def check(number: int) -> Check | None:
     if machine == faster or _may_be_slower(execution, prefetch, path):
         return None
     try:
-        source, setup, replayed = _replayed(trace, policy, prefetch, share, contract)
+        source, _, replayed = _replayed(trace, policy, prefetch, share, contract)
         before, after = (
-            time_replay(source, setup, replayed, on, conditions, interval=False).timeline.total_s
-            for on in (machine, faster)
+            time_replay(source, replayed, on, conditions, interval=False).timeline.total_s for on in (machine, faster)
         )
     except BadInput:
         return None

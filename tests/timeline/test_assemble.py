@@ -142,9 +142,9 @@ def test_a_replay_by_hand() -> None:
     """Two slots, four calls of two experts: 2 + 2 + 2 + 1 misses, each 2.1 ms; layers and experts 2.5 ms a call."""
     on = machine(cpu__weights_gb_s=10, cpu__layer_us=300, storage__read_gb_s=0.5, storage__request_us=100)
     on = replace(on.varied("host.call_us", 0).varied("host.install_us", 0), memory=None)
-    setup, source = plan_setup(2, contract="atomic"), workload()
+    source = workload()
     conditions = Conditions(PLAIN, dense_bytes=20_000_000)
-    timed = time_replay(source, setup, run(source, 2, "lru", "atomic", record=True), on, conditions)
+    timed = time_replay(source, run(source, 2, "lru", "atomic", record=True), on, conditions)
     assert timed.timing.total_s == pytest.approx(7 * 2.1e-3 + 4 * 2.5e-3)
     assert timed.timing.tok_s == pytest.approx(4 / (7 * 2.1e-3 + 4 * 2.5e-3))
     assert (timed.storage_bytes, timed.page_cache_bytes) == (7 * EXPERT, 0)
@@ -183,7 +183,7 @@ def seconds_of(
     source, setup = source or workload(), plan_setup(bank, policy=policy, contract="atomic")
     conditions = Conditions(parse_execution(execution), dense_bytes=given.get("dense_bytes", 0))
     replayed = replay(source, setup, record=True)
-    return time_replay(source, setup, replayed, on, conditions, interval=False)
+    return time_replay(source, replayed, on, conditions, interval=False)
 
 
 def test_what_the_cpu_computes_is_read_if_ram_does_not_hold_it() -> None:

@@ -103,7 +103,7 @@ def test_every_policy_on_a_third_of_the_presets(name: str) -> None:
             setup, held = replayed.setup, replayed.counts.resident_bytes or 0
             needed = (of.geometry.routed_bytes if name == "resident" else held) + (of.geometry.dense_bytes or 0)
             try:
-                timed = time_replay(of, setup, replayed, machine, Conditions(execution), interval=False)
+                timed = time_replay(of, replayed, machine, Conditions(execution), interval=False)
             except DoesNotFit:
                 own = machine.gpu.memory_gib.value if machine.gpu and machine.gpu.memory_gib else np.inf
                 assert needed > min(memory_bytes(machine), own * GIB)

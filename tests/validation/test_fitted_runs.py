@@ -55,7 +55,7 @@ def test_held_out_run(name: str) -> None:
         prepare(load_trace(TIMED / name / "trace.jsonl.gz"), MODEL),
         Setup(Bank(slots=run.bank), contract="runtime"),
     )
-    timed = time_replay(workload, setup, replay(workload, setup, record=True), machine, Conditions())
+    timed = time_replay(workload, replay(workload, setup, record=True), machine, Conditions())
     first_touch = machine.host.first_touch_gb_s
     assert (first_touch is None) == name.startswith("cold")  # what comes from disk hides it
 
