@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -21,6 +22,13 @@ DISAGREES = 3  # standard deviations
 CONTRADICTS = 1.5  # times the measured time of a token, or its inverse
 OPEN = 10  # times the value
 FIRST_FILLS = 0.25  # how much two streamed runs' shares of first fills must differ to determine their time
+
+
+class Origin(NamedTuple):
+    """Where the numbers of a fitted machine come from: the command that repeats the fit, and its sources."""
+
+    command: str
+    sources: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +68,7 @@ def fit_rows(
         unified=False,
         condition=anchors[0].condition,
         name=name,
-        command=command,
-        sources=[f"{table}: {selector}" for selector in selectors],
+        origin=Origin(command, [f"{table}: {selector}" for selector in selectors]),
     )
 
 
@@ -74,23 +81,21 @@ def fit_anchors(
     unified: bool,
     condition: str,
     name: str,
-    command: str,
-    sources: Sequence[str],
+    origin: Origin,
 ) -> Fitted:
     """Fit a machine on anchors.
 
     model: that all of them ran. parameters: to fit beside those that need no further anchors. gpu: whether it computes.
-    condition: under which the anchors ran. name: of the machine. command: repeats the fit. sources: where the anchors
-        come from.
+    condition: under which the anchors ran. name: of the machine.
     Raises BadInput for anchors that contradict each other, or do not identify the parameters.
     """
     found = fit([one for anchor in anchors for one in anchor.observations], _chosen(anchors, parameters, model))
     _refuse_contradictions(found, anchors)
     provenance = Anchors(
-        tuple(sources),
+        tuple(origin.sources),
         model.name if model else "a model that was not given",
         date.today().isoformat(),
-        command,
+        origin.command,
         model.routed_bytes if model else None,
     )
     machine = fitted_machine(

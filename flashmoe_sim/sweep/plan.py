@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -43,7 +43,9 @@ def plan_sweep(
     question: SeveralOptions, *, in_chunks: bool = False, left_out: list[LeftOut] | None = None
 ) -> tuple[list[Setup], Callable[[Setup, ModelGeometry | None], Conditions]]:
     """The setups of a sweep, from `plan_setups`, and the conditions of each with a model."""
-    setups = plan_setups(**_of(question, (*SIZED, "bank_step")), in_chunks=in_chunks, left_out=left_out)
+    setups = plan_setups(**_of(question, (*SIZED, "bank_step")), left_out=left_out)
+    if in_chunks:
+        setups = _in_chunks(question, setups, left_out)
     return setups, _conditions(question, *setups[:1])
 
 
@@ -60,6 +62,27 @@ def _conditions(
     for setup in setups:
         plan_conditions(setup, replace(asked, context=None))
     return lambda setup, geometry: plan_conditions(setup, asked, geometry)
+
+
+def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list[LeftOut] | None) -> list[Setup]:
+    """The setups that do not need the whole trace; BadInput for one that does, unless it comes from `all`."""
+    policies = _named(question.policy, POLICIES, plan_policy)
+    predictors = _named(getattr(question, "prefetch", "none"), PREFETCHERS, _predictor)
+    kept, impossible = [], []
+    for setup in setups:
+        reason = why_not_in_chunks(setup)
+        if reason is None:
+            kept.append(setup)
+        elif policies[setup.policy] and predictors.get(setup.prefetch, True):
+            raise BadInput(reason)
+        else:
+            policy, ahead = setup.policy.spec, setup.prefetch.spec
+            impossible.append(LeftOut(None, None, policy, setup.contract, ahead, reason))
+    if not kept:
+        raise BadInput(impossible[0].reason)
+    if left_out is not None:
+        left_out += dict.fromkeys(impossible)
+    return kept
 
 
 def _of(question: SeveralOptions | BankOptions, names: Iterable[str]) -> dict[str, Any]:
@@ -109,7 +132,6 @@ def plan_setups(
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
-    in_chunks: bool = False,
     left_out: list[LeftOut] | None = None,
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
@@ -117,7 +139,6 @@ def plan_setups(
     policy, prefetch: `all`, alone or among others, means all that are possible under the contract and with each other.
         `min` with bypass is the ceiling of the banks: if the contract is `runtime` or `protected`, it is counted under
         `atomic`, without a predictor.
-    in_chunks: nothing that needs the whole trace is possible.
     left_out: receives the impossible parts of `all`, and why.
     Raises BadInput for unknown words, for an impossible combination unless it comes from `all`, and if nothing in `all`
     is possible.
@@ -143,10 +164,9 @@ def plan_setups(
             for ahead in (NoPrefetch(),) if ceiling else predictors:
                 reason = why_not(rule, under, ahead, one)
                 if reason is None:
-                    setup = plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
-                    reason = why_not_in_chunks(setup) if in_chunks else None
-                if reason is None:
-                    setups.append(setup)
+                    setups.append(
+                        plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
+                    )
                 elif chosen[rule] and predictors[ahead]:
                     raise BadInput(reason)
                 else:

@@ -18,6 +18,7 @@ from flashmoe_sim.policies.base import Candidates, PinningPolicy
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.question import SweepOptions
 from flashmoe_sim.residency import next_uses
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import prepare
@@ -25,7 +26,7 @@ from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.ledger import FILE
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.long import read_head, sweep_in_chunks
-from flashmoe_sim.sweep.plan import plan_setups
+from flashmoe_sim.sweep.plan import plan_setups, plan_sweep
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.chunk import LongTrace, cut_up
 from flashmoe_sim.trace.long_content import ReadHead
@@ -161,7 +162,7 @@ def test_ids_of_own_policies_cover_what_was_recorded() -> None:
 
 def test_an_own_policy_that_pins_by_requests_is_refused() -> None:
     with pytest.raises(BadInput, match="policy pinned pins by the requests of the whole trace; replay the whole trace"):
-        plan_setups("2", policy=Pinned, contract="atomic", in_chunks=True)
+        plan_sweep(SweepOptions(bank="2", policy=Pinned, contract="atomic"), in_chunks=True)
 
 
 def test_a_read_head_has_the_ids_of_the_whole_under_any_name() -> None:

@@ -8,6 +8,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.report.figures.lines import (
     Axis,
     Named,
+    Upward,
     bank_axis,
     line_layers,
     line_of,
@@ -85,7 +86,7 @@ def _panel(rows: list[Row], names: Named, toggled: Any, low: float, *, chooses: 
     layers = _best_layers(rows, axis, y)
     if names.of:
         data = points([row for row in rows if line_of(row) in names.of], names, axis, "hit_rate", 100)
-        layers += line_layers(data, names, axis, y, said=HIT_RATE, toggled=toggled, chooses=chooses, low=low, top=100)
+        layers += line_layers(data, names, axis, Upward(y, HIT_RATE, low, 100), toggled=toggled, chooses=chooses)
     return altair.layer(*layers).properties(height=HEIGHT)
 
 

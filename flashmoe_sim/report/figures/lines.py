@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, size
@@ -174,28 +174,34 @@ def toggled_by_legend() -> Any:
     return altair.selection_point(name="shown", fields=["line"], bind="legend", toggle="true")
 
 
+class Upward(NamedTuple):
+    """The y axis of lines: its channel, the name of its values, and those at its ends."""
+
+    y: Any
+    said: str
+    low: float
+    top: float
+
+
 def line_layers(
     data: list[Row],
     names: Named,
     axis: Axis,
-    y: Any,
+    upward: Upward,
     *,
-    said: str,
     toggled: Any,
     chooses: bool = True,
-    low: float = 0.0,
-    top: float,
     rules: Sequence[tuple[str, float]] = (),
 ) -> list[Any]:
     """The layers of lines: grey ones, coloured ones, their markers, and names at their ends if there are few.
 
-    said: the name of the values. toggled: the selection of lines in the legend; None to name lines at their ends, if
-        there is room for a few. chooses: whether this panel holds the selection, as one of several does; it must be in
-        a layer with colours. low, top: the values at the ends of the y axis.
-    rules: texts and values of other names there.
+    toggled: the selection of lines in the legend; None to name lines at their ends, if there is room for a few.
+    chooses: whether this panel holds the selection, as one of several does; it must be in a layer with colours.
+    rules: texts and values of other names at the ends.
     """
     import altair
 
+    y, said, low, top = upward
     marked = set(axis.spaced(MOST_MARKERS).values())
     coloured = [row for row in data if row["line"] in names.coloured]
     at_ends = toggled is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.machines.fitting import Fitted, fit_anchors
+from flashmoe_sim.machines.fitting import Fitted, Origin, fit_anchors
 from native_bridge.engines.flashmoe.anchors import anchors_of
 from native_bridge.engines.runs import Run
 
@@ -32,8 +32,7 @@ def fit(
         unified=backend == "metal",
         condition=condition + (f", io-split {_list(splits)}" if splits else "") + "".join(f", {one}" for one in orders),
         name=name,
-        command=command,
-        sources=[str(run.folder) for run in runs],
+        origin=Origin(command, [str(run.folder) for run in runs]),
     )
     return replace(fitted, notes=(*fitted.notes, _host_bank_note(host_bank))) if host_bank else fitted
 
