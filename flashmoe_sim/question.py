@@ -70,7 +70,7 @@ class ConditionOptions(ContextOptions):
     )
     direct_io: bool = field(default=False, metadata=option("", "Reads bypass the page cache."))
     hot: bool = field(
-        default=False, metadata=option("", "The storage is hot and throttled: it reads at its hot_share.")
+        default=False, metadata=option("", "Assume that the SSD is thermally throttled: it reads at its hot_share.")
     )
 
 

@@ -53,7 +53,7 @@ def speed_verdict(
         (first, speed), *others = worth
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
     if hardware and hardware[0].gain >= WORTH_NAMING:
-        parts.append(f"the hardware change that helps most is {hardware[0].name}: {three(hardware[0].tok_s)} tok/s")
+        parts.append(f"the most helpful hardware change is {hardware[0].name}: {three(hardware[0].tok_s)} tok/s")
     else:
         parts.append("no single hardware change helps")
     text = "; ".join(parts) + "."

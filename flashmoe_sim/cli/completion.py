@@ -19,7 +19,7 @@ WHERE = {
 @json_option
 @click.pass_context
 def command(ctx: click.Context, shell: str, as_json: bool) -> None:
-    """Print the script with which SHELL completes verbs, options and bundled names.
+    """Print the script that completes verbs, options and bundled names in SHELL.
 
     \b
     bash:  eval "$(sim completion bash)" in ~/.bashrc

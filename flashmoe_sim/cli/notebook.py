@@ -37,7 +37,7 @@ class Notebook:
 def command(name: str | None, folder: Path, *, listed: bool, no_open: bool, force: bool, as_json: bool) -> None:
     """Copy the notebooks, and open them in JupyterLab.
 
-    NAME is one of `sim notebook --list`, or its beginning; without it all are copied. An existing notebook is kept,
+    NAME, or its beginning, is from `sim notebook --list`; default: all. An existing notebook is kept,
     with your changes. --json copies and opens nothing.
 
     \b

@@ -120,8 +120,8 @@ def _warnings(rows: list[dict[str, Any]], opened: OpenSweep) -> list[str]:
     warnings = [*reasons(opened.left_out), *_aliasing(rows), *notes]
     if opened.ledger is not None and (unknown := sum(row["id"] is None for row in rows)):
         warnings.append(
-            f"{_count(unknown, 'row')} without an id, since code of yours names what has no known content: "
-            "computed every time, and not kept in the ledger"
+            f"{_count(unknown, 'row')} from code of your own that cannot be identified by its content, such as an open "
+            "file: computed again by every sweep, and not kept in the ledger"
         )
     return warnings
 

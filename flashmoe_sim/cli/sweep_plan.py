@@ -56,7 +56,7 @@ def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
         print_table(Table([("pass", "left"), ("number", "right"), ("what it does", "left")], rows))
     on = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
     echo(
-        f"estimate for an idle machine, right within a factor of about 3: {_duration(about.seconds)} on {on}, "
+        f"rough estimate for an idle machine, within a factor of about 3: {_duration(about.seconds)} on {on}, "
         f"up to {size(about.memory_bytes)} of memory"
     )
     echo("start (seconds) and compiling (up to minutes, once) come on top; a busy machine takes several times as long")

@@ -57,9 +57,9 @@ def print_rows(
     if any(policies[row["policy"]].preloaded for row in rows):
         caption += "; static banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
-        caption += "; read/tok is without what is prefetched or comes between steps"
+        caption += "; read/tok excludes prefetches and installs between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
-        caption += ", with which a bank can hit more than the best"
+        caption += ", with which a bank can exceed the best"
     caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
     caption = "\n".join(filter(None, (caption, slots_hint(trace, contract))))
     _print(columns, rows, title=title, caption=caption)
@@ -94,10 +94,10 @@ def print_summary(
     if len({(row["bank"], row["machine"]) for row in rows}) < len(rows):
         columns.append(("wins", "right", lambda row: "-" if row["wins"] is None else str(row["wins"])))
         caption += (
-            f"; wins: traces in which nothing else of the bank {'and machine ' if timed else ''}has a higher {what}"
+            f"; wins: traces on which no other row of this bank {'and machine ' if timed else ''}has a higher {what}"
         )
         if any(row["wins"] is None for row in rows):
-            caption += ", but for what knows the future (-)"
+            caption += " (-: knows the future)"
     caption += _left_out(left_out, rows)
     names = "; ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
     _print(columns, rows, title=f"{len(traces)} traces: {names}{_machine(rows)}", caption=caption)
@@ -206,7 +206,7 @@ def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) 
     columns = [("bank", "right"), ("lru %", "right"), ("to min", "right"), ("victims %", "right")]
     columns += [("admitting %", "right"), ("best without hindsight", "left"), ("closes %", "right")]
     caption = (
-        "to min: points of hit rate; of these, what better victims would give (min:forced) and what not admitting "
-        f"every miss would (min, under {optimum}); the rest under {contract}"
+        "to min: the gap to the optimum in points of hit rate, divided into better victims (min:forced) and selective "
+        f"admission (min, under {optimum}); the rest under {contract}"
     )
     print_table(Table(columns, cells, title="From lru to the optimum", caption=caption))

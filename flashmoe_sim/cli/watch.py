@@ -44,7 +44,7 @@ def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
     """Follow TRACE while the patched runtime writes it (--moe-trace), and count what banks would hit.
 
     The counts equal those of `sim replay` for the same bytes. TRACE may be cut, replaced or not exist yet. Ctrl-C stops
-    it with the last table and the exit code 0. Without a terminal it prints a line at each look; with --json, an
+    it with the last table and the exit code 0. Without a terminal it prints one line per look; with --json, one
     object.
 
     \b

@@ -11,11 +11,11 @@ from flashmoe_sim.io.sections import Table
 Column = tuple[str, str, Callable[[Any], str]]  # heading, `left` or `right`, and a row's cell
 UNKNOWN = "-"
 WAITS = {  # by part of a token's time: what it waits for, in a table and in a sentence
-    "read": ("reads", "for reads from storage"),
-    "upload": ("uploads", "for uploads to the GPU"),
-    "cpu": ("the CPU", "for experts that the CPU computes"),
-    "compute": ("computing", "for computing"),
-    "host": ("the host", "for the host"),
+    "read": ("reads", "reading from storage"),
+    "upload": ("uploads", "uploading to the GPU"),
+    "cpu": ("the CPU", "computing experts on the CPU"),
+    "compute": ("computing", "computing"),
+    "host": ("the host", "the host's own work"),
 }
 
 

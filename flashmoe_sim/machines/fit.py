@@ -100,4 +100,4 @@ def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[s
     if len(null):
         mixed = [name for name, share in zip(parameters, null.max(axis=0), strict=True) if share > INVOLVED]
         needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in mixed)
-        raise BadInput(f"the anchors do not tell {' from '.join(mixed)}: {needs}; add such an anchor")
+        raise BadInput(f"the anchors cannot separate {' and '.join(mixed)}: {needs}; add such an anchor")

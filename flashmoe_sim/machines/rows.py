@@ -81,7 +81,7 @@ def _select(file: Path, columns: list[str], rows: list[tuple[int, Row]], selecto
     if len(found) > 1:
         lines = ", ".join(str(number) for number, _ in found)
         raise BadInput(
-            f"{file}: --row {selector}: {len(found)} rows (lines {lines}); choose a column that tells them apart apart"
+            f"{file}: --row {selector}: {len(found)} rows (lines {lines}); choose a column that distinguishes them"
         )
     return found[0]
 

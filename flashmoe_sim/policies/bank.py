@@ -94,7 +94,7 @@ def _parse_by_layer(text: str) -> Bank:
     for part in text.split("+"):
         found = _LAYERS.fullmatch(part.strip())
         if found is None:
-            raise BadInput(f"bank {text!r}: {part!r} is no slots of layers; expected such as 0-9:64+10-39:32")
+            raise BadInput(f"bank {text!r}: {part!r} is not slots by layer; expected for example 0-9:64+10-39:32")
         first = int(found[1])
         last = first if found[2] is None else int(found[2])
         if last < first:

@@ -285,7 +285,7 @@ def _waits(found: Recommendation) -> Section:
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group][1]}" for group in order if spent[group] >= 0.01 * total]
     token = "decoded token" if found.objective.prompt_tokens else "token"
-    said = f"Of a {token}'s {three(total)} ms, it spends {listed(shares)}."
+    said = f"A {token} takes {three(total)} ms: {listed(shares)}."
     machine = found.case.machine
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
@@ -305,8 +305,8 @@ def _waits(found: Recommendation) -> Section:
     heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
         said += (
-            f" The changes start from {three(before)} tok/s: at the fastest size, by the first "
-            f"{MOST_REFS:,} experts that the trace uses."
+            f" Gains are relative to {three(before)} tok/s: the fastest size, on the first {MOST_REFS:,} experts that "
+            "the trace uses."
         )
     return Section("What holds it back", (said, Table(heads, rows)))
 
@@ -335,10 +335,10 @@ def _bought(found: Recommendation) -> Section:
         heads = (("other parts", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
         parts.append(Table(heads, cells))
         if more := len(rows) - len(shown):
-            parts.append(f"{more} more that change more; --json has all.")
+            parts.append(f"{more} larger changes are not shown; --json has them.")
     if isinstance(bought, NextBetter) and bought.useless:
         kinds = listed([{"ram": "RAM", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind) for kind in bought.useless], "or")
-        parts.append(f"No better {kinds} brings 3 %.")
+        parts.append(f"No better {kinds} gains 3 % or more.")
     now = bought.present.tok_s or 0.0
     for one in rows:
         if one.found.tok_s is not None and one.found.tok_s < now:

@@ -58,7 +58,7 @@ def replay(
     sorted_seen = np.zeros(len(key_slot), np.int64)
     missed = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    # None is negative; if the compiler sees that, it compiles no test for negative indices.
+    # None of these is negative; telling the compiler so avoids its check for negative indices.
     n_free, opened, now = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]
     mark = 0

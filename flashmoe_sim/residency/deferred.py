@@ -68,7 +68,7 @@ def replay(
     missed = np.zeros(len(key_slot), np.int64)
     sorted_seen = np.zeros(len(key_slot), np.int64)
     visit = np.zeros(len(key_slot), np.int64)
-    # None is negative; if the compiler sees that, it compiles no test for negative indices.
+    # None of these is negative; telling the compiler so avoids its check for negative indices.
     epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
     calls = len(offset) - 1
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead

@@ -30,7 +30,7 @@ def why_not_in_chunks(setup: Setup) -> Note | None:
     knows_all = isinstance(policy, EvictingPolicy) and policy.hindsight
     if knows_all or prefetch.hindsight:
         chosen = f"policy {policy.spec}" if knows_all else f"predictor {prefetch.spec}"
-        says = f"{chosen} needs the requests to come, and a trace in chunks does not tell them; {whole}"
+        says = f"{chosen} needs future requests, which a trace read in chunks does not provide; {whole}"
         return Note(f"{'policy' if knows_all else 'predictor'} with hindsight in chunks", says)
     if not isinstance(prefetch, NoPrefetch | PastOnly):
         says = f"predictor {prefetch.spec} predicts for all of a trace at once; make it a PastOnly, or {whole}"

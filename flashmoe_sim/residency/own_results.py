@@ -82,9 +82,9 @@ def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -
     if (found.offset[:1] != 0).any() or (length < 0).any() or found.offset[-1] != len(found.expert):
         raise wrong("an offset that does not divide expert", f"0 to {len(found.expert)}, ascending")
     if (np.diff(found.after) < 0).any() or not _within(found.after, -1, calls):
-        raise wrong("an after that is no call, or earlier than the one before", f"-1 to {calls - 1}, ascending")
+        raise wrong("an after that is not a call, or is earlier than the one before", f"-1 to {calls - 1}, ascending")
     if not _within(found.row, 0, layers):
-        raise wrong("a row that is no layer", f"0 to {layers - 1}")
+        raise wrong("a row that is not a layer", f"0 to {layers - 1}")
     most = experts[np.repeat(found.row, length)]
     if ((found.expert < 0) | (found.expert >= most)).any():
         raise wrong("an expert that its layer does not have", f"0 to {int(experts.max(initial=1)) - 1}, by layer")
@@ -94,7 +94,7 @@ def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -
         or (found.target <= found.after).any()
         or (rows_of(trace)[found.target] != found.row).any()
     ):
-        raise wrong("a target that is no later call of its row", "one for each prediction")
+        raise wrong("a target that is not a later call of its row", "one for each prediction")
 
 
 def _within(numbers: NDArray[Any], first: int, end: int) -> bool:

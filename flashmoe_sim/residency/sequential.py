@@ -36,7 +36,7 @@ def replay(
     upcoming: i32 [references], the next *reference* that requests the key.
     """
     blocked = np.zeros(len(slot_key), np.int64)
-    # None is negative; if the compiler sees that, it compiles no test for negative indices.
+    # None of these is negative; telling the compiler so avoids its check for negative indices.
     n_free, opened, earlier = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]
     for call in range(len(offset) - 1):

@@ -132,7 +132,8 @@ class Ledger:
                 sync_folder(self.folder)
         except OSError as error:
             raise SimError(
-                f"{self.path}: may not be on the disk ({error.strerror or error}); a loss of power would cost rows"
+                f"{self.path}: could not be flushed to the disk ({error.strerror or error}); a power failure may lose "
+                "rows"
             ) from None
         finally:
             self._let_go()
@@ -234,7 +235,7 @@ class Ledger:
     def _check_header(self, found: Any) -> None:
         if not isinstance(found, dict) or "ledger" not in found:
             raise BadInput(
-                f"{self.path}: is no ledger of results, or its first line is damaged, which says what its rows mean; "
+                f"{self.path}: is not a ledger of results, or its header line is damaged; "
                 "restore it, give another folder, or --force to start again without its rows"
             )
         if found != HEADER:
@@ -259,7 +260,8 @@ class Ledger:
             if one != other and repr(one) != repr(other):  # NaN differs from itself
                 return (
                     f"{self.path}: {known_where} and {where} have the id {shortened(row['id'])}, but {name} is "
-                    f"{shown(one)} and {shown(other)}; both cannot be right: please report it; --force starts again"
+                    f"{shown(one)} and {shown(other)}; they disagree, which is a bug: please report it; --force starts "
+                    "again"
                 )
         return ""
 

@@ -58,7 +58,7 @@ def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[i
                 warnings.simplefilter("ignore", FutureWarning)  # about syntax that a later Python may read differently
                 rules.append((re.compile(pattern, re.ASCII), buffer))
         except (re.error, OverflowError, RecursionError) as error:
-            raise BadInput(f"-ot {override!r}: is no pattern ({error}); write one such as exps=CPU") from None
+            raise BadInput(f"-ot {override!r}: is not a pattern ({error}); write for example exps=CPU") from None
     found = {}
     unsaid = cards[0] if gpus == 1 else ""
     for number, names in routed_tensors(model).items():

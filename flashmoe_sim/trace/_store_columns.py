@@ -87,7 +87,7 @@ class Checksum:
             if about[what] != number:
                 raise ValueError(f"{number} {what}, expected {about[what]}")
         if CHECKSUM in about and about[CHECKSUM] != self.of({k: v for k, v in about.items() if k != CHECKSUM}):
-            raise ValueError("its checksum is of another content: bytes of it changed after it was written")
+            raise ValueError("its checksum does not match: it changed after it was written")
 
 
 def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:

@@ -95,19 +95,20 @@ def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:
         numbers = list(chain.from_iterable(record for record in records if isinstance(record, list)))
     elif type(top_k) is not int or top_k < 1:
         raise BadInput(
-            f"{path}: {len(records):,} numbers, and no top_k that parts them into records; give --top-k to "
+            f"{path}: {len(records):,} numbers, but no top_k to divide them into records; give --top-k to "
             "`sim trace import`"
         )
     else:
         widths, numbers = {1 + top_k}, records
     if len(widths) > 1 or min(widths) < 2:
         listed = " and ".join(str(width - 1) for width in sorted(widths)[:3])
-        raise BadInput(f"{path}: records of {listed} experts (mixed top-k); one number expected")
+        raise BadInput(f"{path}: records of {listed} experts (mixed top-k); expected a single top-k")
     width = widths.pop()
     if len(numbers) % width:
         raise BadInput(
-            f"{path}: {len(numbers):,} numbers are no whole records of a layer and {width - 1} experts; check top_k"
+            f"{path}: {len(numbers):,} numbers do not divide into records of a layer and {width - 1} experts; check "
+            "top_k"
         )
     if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX:
-        raise BadInput(f"{path}: {shown(numbers, 40)}; whole numbers 0 to {ID_MAX} expected")
+        raise BadInput(f"{path}: {shown(numbers, 40)}; expected whole numbers 0 to {ID_MAX}")
     return np.frombuffer(array("h", numbers), np.int16).reshape(-1, width)

@@ -178,7 +178,7 @@ def _reader(trace: RoutingTrace) -> Iterator[Finding]:
             yield Finding("info", "reader", 1, note)
         else:
             wrong = "record it again with a corrected recorder, or cut its prompts off"
-            advice = wrong if code == MISREAD else "what is missing is missing from every count"
+            advice = wrong if code == MISREAD else "the missing calls are absent from all counts"
             yield Finding("warning", code, 1, note, advice)
 
 
@@ -239,7 +239,7 @@ def _unequal_layers(trace: RoutingTrace) -> Iterator[Finding]:
 
 def _prompt(phases: Phases | None) -> Iterator[Finding]:
     if phases is None:
-        yield Finding("info", "no-phases", 1, "nothing tells prompt from decode: every step counts as decode")
+        yield Finding("info", "no-phases", 1, "phases are not recorded; every step counts as decode")
         return
     if phases.warm_up_steps:
         first = "first step looks" if phases.warm_up_steps == 1 else f"first {phases.warm_up_steps} steps look"

@@ -27,7 +27,7 @@ def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tu
         if not moe_only:
             return every, ()
         return every, (
-            f"the recording has the routed layers alone: they are numbered 0-{count - 1}; "
+            f"only routed layers are recorded; they are numbered 0-{count - 1}; "
             "give --model or --moe-layers for the model's own numbers",
         )
     if len(known) == count:

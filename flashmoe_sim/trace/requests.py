@@ -190,8 +190,8 @@ def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
                 )
         if request.moe_only != first.moe_only:
             raise BadInput(
-                f"{first.where} and {request.where}: one has the routed layers alone, as vLLM 0.21 has, the other all; "
-                "give files of one version"
+                f"{first.where} and {request.where}: one has only the routed layers, as vLLM 0.21 writes them, the "
+                "other has all; give files of one version"
             )
     return first.expert.shape[1], first.expert.shape[2]
 

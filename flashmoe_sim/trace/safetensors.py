@@ -37,7 +37,7 @@ class Tensors:
             raise ValueError(f"a header of {size:,} bytes in a file of {len(content):,}: it is cut off or damaged")
         header = strict_json.loads(content[8 : 8 + size])
         if not isinstance(header, dict):
-            raise ValueError(f"the header is {shown(header, 40)}; an object expected")
+            raise ValueError(f"the header is {shown(header, 40)}; expected an object")
         self._header = {name: entry for name, entry in header.items() if name != "__metadata__"}
         self._data = np.frombuffer(content, np.uint8)[8 + size :]
 
@@ -55,7 +55,7 @@ class Tensors:
                 f"tensor {shown(name, 40)} is of dtype {shown(kind, 40)}; one of {', '.join(KINDS)} expected"
             )
         if not _whole(shape) or not _whole(offsets) or len(offsets) != 2:
-            raise ValueError(f"tensor {shown(name, 40)} is {shown(entry, 60)}; its shape and two offsets expected")
+            raise ValueError(f"tensor {shown(name, 40)} is {shown(entry, 60)}; expected its shape and two offsets")
         dtype, (begin, end) = np.dtype(KINDS[kind]), offsets
         size = dtype.itemsize
         for side in shape:

@@ -155,7 +155,7 @@ def _requests(document: Document, *, where: str, hints: Hints) -> Iterator[Reque
     for number, response in enumerate(document.value if several else [document.value], 1):
         here = f"{where}, response {number}" if several else where
         if not isinstance(response, dict):
-            raise BadResponse(f"{shown(response, 40)}; a response expected, an object")
+            raise BadResponse(f"{shown(response, 40)}; expected a response, an object")
         body = response.get("response")
         if isinstance(body, dict):
             response = body.get("body")  # noqa: PLW2901 - a line of batch output

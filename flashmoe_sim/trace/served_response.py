@@ -73,7 +73,7 @@ class _Response:
         found = []
         for number, choice in enumerate(choices):
             if not isinstance(choice, dict):
-                raise BadResponse(f"choice {number} is {shown(choice, 40)}; an object expected")
+                raise BadResponse(f"choice {number} is {shown(choice, 40)}; expected an object")
             where = f"{self.where}, choice {number}" if len(choices) > 1 else self.where
             found.append(self._request(choice, where, alone=len(choices) == 1, shares=number > 0))
         return found
@@ -105,7 +105,7 @@ class _Response:
         if before is not None:
             moe_only = True
             if not isinstance(before, list) or not isinstance(routing, list | None):
-                raise BadResponse(f"{PROMPT_KEY} is {shown(before, 40)}; lists of expert ids expected")
+                raise BadResponse(f"{PROMPT_KEY} is {shown(before, 40)}; expected lists of expert ids")
             expert = _nested([*before, *(routing or [])])
             prompt, generated = _split(len(before), len(expert) - len(before), prompt=prompt, generated=generated)
         elif isinstance(routing, list):
@@ -147,7 +147,7 @@ class _Response:
             value = place.get(key)
             if value is not None:
                 if type(value) is not int or not 0 <= value < 1 << 31:
-                    raise BadResponse(f"{key} is {shown(value, 40)}; a number of tokens expected")
+                    raise BadResponse(f"{key} is {shown(value, 40)}; expected a number of tokens")
                 return value
         for place in ids[1] if ids else ():
             if isinstance(listed := place.get(ids[0] if ids else ""), list):
@@ -159,7 +159,7 @@ class _Response:
         if isinstance(routing, dict):
             shape, dtype, routing = routing.get("shape"), routing.get("dtype"), routing.get("data")
         if not isinstance(routing, str):
-            raise BadResponse(f"{KEY} is {shown(routing, 40)}; base64 or lists of expert ids expected")
+            raise BadResponse(f"{KEY} is {shown(routing, 40)}; expected base64 or lists of expert ids")
         text: bytes | memoryview
         if re.fullmatch("#[0-9]{1,9}", routing) and int(routing[1:]) < len(self.arrays):
             text = self.arrays[int(routing[1:])]

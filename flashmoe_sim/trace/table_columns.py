@@ -101,7 +101,7 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
                 frame.columns = [str(number) for number in range(frame.width)]
     except (pl.exceptions.PolarsError, OSError, csv.Error) as error:
         raise BadInput(
-            f"{path}: no table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
+            f"{path}: not a table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
         ) from None
     if columns.where:
         name, text = columns.where
@@ -241,7 +241,7 @@ def _times(path: Path, series: pl.Series) -> NDArray[np.float64]:
     values = np.array(numbers.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax())
-        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; a time as a number expected")
+        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a time as a number")
     return values
 
 

@@ -190,4 +190,4 @@ def _reduced(function: Any, arguments: Any, rebuild: Callable[[Any], NDArray[Any
     if function == _Global("collections", "OrderedDict") and arguments == ():
         return {}
     called = f"{function.module}.{function.name}" if isinstance(function, _Global) else shown(function, 40)
-    raise NotTensors(f"a pickle that calls {called}, which is no tensor: it is not run")
+    raise NotTensors(f"a pickle that calls {called}, which is not a tensor: it is not run")

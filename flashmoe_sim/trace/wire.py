@@ -39,7 +39,7 @@ def from_base64(text: bytes | memoryview) -> NDArray[np.uint8]:
     values = np.empty(4 * whole, np.uint8)
     decode_base64(np.frombuffer(text, np.uint8, 4 * whole), values, out[: 3 * whole])
     if values.max(initial=0) > _LARGEST:
-        raise ValueError("no base64: it has other letters")
+        raise ValueError("not valid base64")
     return out
 
 

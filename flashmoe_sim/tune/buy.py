@@ -56,7 +56,7 @@ class Advice:
             one = "another computer" if self.bought[0].kinds == ("chip",) else "one change"
             what = f"{one} is" if number == 1 else f"{number} changes are"
             sure = any((each.found.tok_s_lo or 0.0) >= self.target_tok_s for each in self.bought)
-            less = "" if sure else "; with none of them is the lower end of the interval that fast"
+            less = "" if sure else "; for every option the lower end of the interval is still below that"
             return f"For {wanted} {what} enough; {now}{less}."
         if self.fastest is None:
             return f"No change of a named part makes the machine faster; {now}."

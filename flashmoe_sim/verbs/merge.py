@@ -26,7 +26,7 @@ class Merge:
         default=None,
         metadata=option(
             "C",
-            "As a server batches requests: at most C run at once, and the next one is admitted when one ends.",
+            "Batch as a server does: at most C requests at once; another starts when one ends.",
             least=1,
         ),
     )

@@ -23,17 +23,17 @@ class Speculate:
     draft: int = field(metadata=option("K", "Tokens drafted before each decode step."))
     accept: float = field(
         default=1.0,
-        metadata=option("P", "Probability that a drafted token is accepted, if those before it were."),
+        metadata=option("P", "Probability that a drafted token is accepted, given that those before it were."),
     )
     rejected: str = field(
         default="random",
         metadata=option(
             "WHAT",
-            "What stands in for a rejected token, which the trace lacks. random: a decode step of the trace, too "
-            "unlike its neighbours; next: the true token at its place, too helpful.",
+            "Experts assumed for a rejected token. random: those of a random step (pessimistic); next: those of "
+            "the true token (optimistic).",
         ),
     )
-    seed: int = field(default=0, metadata=option("N", "Of the draws."))
+    seed: int = field(default=0, metadata=option("N", "Seed of the random draws."))
 
     def run(self) -> RoutingTrace:
         """Make the trace."""

@@ -157,7 +157,7 @@ def test_a_bank_is_slots_or_bytes() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("0:", "bank '0:': '0:' is no slots of layers; expected such as 0-9:64+10-39:32"),
+        ("0:", "bank '0:': '0:' is not slots by layer; expected for example 0-9:64+10-39:32"),
         (":8", "':8' is no slots of layers"),
         ("0:8+", "'' is no slots of layers"),
         ("0-:8", "'0-:8' is no slots of layers"),

@@ -118,10 +118,10 @@ def test_residents_that_cannot_be(workload: Workload, given: Any, says: str) -> 
         (replace(GOOD, offset=np.array([0, 1, 3])), "an offset that does not divide expert; expected 0 to 2"),
         (replace(GOOD, after=np.array([1, 0])), "an after that is no call, or earlier"),
         (replace(GOOD, after=np.array([0, 6])), "expected -1 to 5, ascending"),
-        (replace(GOOD, row=np.array([0, 2])), "a row that is no layer; expected 0 to 1"),
+        (replace(GOOD, row=np.array([0, 2])), "a row that is not a layer; expected 0 to 1"),
         (replace(GOOD, expert=np.array([1, 4], np.int16)), "an expert that its layer does not have; expected 0 to 3"),
-        (replace(GOOD, target=np.array([2, 1])), "a target that is no later call of its row"),
-        (replace(GOOD, target=np.array([3, 3])), "a target that is no later call of its row"),
+        (replace(GOOD, target=np.array([2, 1])), "a target that is not a later call of its row"),
+        (replace(GOOD, target=np.array([3, 3])), "a target that is not a later call of its row"),
     ],
 )
 def test_predictions_that_cannot_be(workload: Workload, given: Any, says: str) -> None:

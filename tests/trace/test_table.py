@@ -196,7 +196,7 @@ def test_rows_are_put_in_the_order_of_their_times(tmp_path: Path, order: str) ->
     assert trace.sequence[0] == 0
     dated = rows.with_columns(at=pl.from_epoch(pl.col("at").cast(pl.Int64) * 2 + pl.col("s")))
     assert read(tmp_path, parquet(dated), f"layer=blk,expert=ids,phase=stage,request=r,time=at{order},step=s").calls
-    with pytest.raises(BadInput, match=r"row 1: stage is '\w+'; a time as a number expected"):
+    with pytest.raises(BadInput, match=r"row 1: stage is '\w+'; expected a time as a number"):
         read(tmp_path, parquet(rows), f"layer=blk,expert=ids,time=stage{order}")
 
 

@@ -84,7 +84,7 @@ def styled(chart: Chart, *, theme: Theme = "light", width: int | Literal["contai
     told = chart.copy(deep=False)
     if isinstance(told, altair.ConcatChart):
         if width == "container":
-            raise BadInput("a figure of several traces has no width of a container: give pixels, or one trace")
+            raise BadInput('width="container" needs a single trace; give a width in pixels')
         told.columns = 1 if width < NARROW else 2
         panel = width // told.columns - 75
         told.concat = [one.properties(width=panel) for one in told.concat]
