@@ -177,7 +177,7 @@ class Watcher:
 def why_not_while_written(setup: Setup) -> str | None:
     """Why a setup cannot be replayed along a trace that is being written; None if it can."""
     if reads_twice(setup):
-        return f"policy {setup.policy.spec} needs the requests to come, which a trace being written does not have yet"
+        return f"policy {setup.policy.spec} needs future requests, which a trace being written does not have yet"
     return why_not_in_chunks(setup)
 
 

@@ -33,7 +33,7 @@ def from_base64(text: bytes | memoryview) -> NDArray[np.uint8]:
     try:
         tail = binascii.a2b_base64(text[4 * whole :], strict_mode=True)
     except binascii.Error as error:
-        raise ValueError(f"no base64 ({error})") from None
+        raise ValueError(f"not valid base64 ({error})") from None
     out = np.empty(3 * whole + len(tail), np.uint8)
     out[3 * whole :] = np.frombuffer(tail, np.uint8)
     values = np.empty(4 * whole, np.uint8)

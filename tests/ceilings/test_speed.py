@@ -157,7 +157,7 @@ def test_the_verdict_by_hand() -> None:
     )
     assert verdict.text == (
         "Reads hold it back (free reads: 920 tok/s instead of 428); all hits would give 2,220, perfect one-call "
-        "prefetch 541, the best policy 510; the hardware change that helps most is twice storage.read_gb_s: 584 tok/s."
+        "prefetch 541, the best policy 510; the most helpful hardware change is twice storage.read_gb_s: 584 tok/s."
     )
 
 
@@ -166,7 +166,7 @@ def test_the_verdict_by_hand() -> None:
     [
         (tiny(link__pinned_gb_s=0.0002), 2, "upload", "Uploads and installs hold it back (free uploads"),
         (tiny(gpu__layer_us=5000), 2, "compute", "Computing holds it back (free layers, experts and slot lookups"),
-        (tiny(gpu__layer_us=5000), 2, "compute", "the hardware change that helps most is half gpu.layer_us"),
+        (tiny(gpu__layer_us=5000), 2, "compute", "the most helpful hardware change is half gpu.layer_us"),
     ],
 )
 def test_what_takes_longest_is_the_bottleneck(machine: Machine, bank: int, kind: str, words: str) -> None:
@@ -191,7 +191,7 @@ def test_where_all_is_resident_there_is_only_the_hit_path() -> None:
     assert math.isinf(table.verdict.free_tok_s["compute"])
     assert table.verdict.text == (
         "Computing holds it back (free layers, experts and slot lookups: no limit instead of 2,500 tok/s); "
-        "neither hits nor prefetch nor policy would help; the hardware change that helps most is twice "
+        "neither hits nor prefetch nor policy would help; the most helpful hardware change is twice "
         "gpu.weights_gb_s: 3,330 tok/s."
     )
     this, stock, all_hit = table.rows[:3]

@@ -108,7 +108,7 @@ def test_what_comes_between_steps_is_said(capsys: pytest.CaptureFixture[str]) ->
     assert line in " ".join(capsys.readouterr().out.split())
     assert main(["sweep", *arguments]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "read/tok is without what is prefetched or comes between steps" in words
+    assert "read/tok excludes prefetches and installs between steps" in words
 
 
 def test_only_the_worst_layers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

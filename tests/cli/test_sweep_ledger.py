@@ -217,7 +217,7 @@ def test_a_policy_without_an_id_is_computed_every_time(
     out = tmp_path / "o"
     for _ in range(2):
         assert main(["sweep", trace, "--bank", "4,8", "--contract", "atomic", "--out", str(out)]) == 0
-        assert "sim: 2 rows without an id, since code of yours names what has no known" in capsys.readouterr().err
+        assert "sim: 2 rows from code of your own that cannot be identified by its" in capsys.readouterr().err
         assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["4", "8"]
         assert kept(out) == 0
 

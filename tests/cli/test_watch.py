@@ -115,7 +115,7 @@ def test_what_ends_it(path: Path, between: Callable[..., None], capsys: pytest.C
     assert main(["watch", "t.jsonl.gz", "--json"]) == 2
     assert "is compressed" in capsys.readouterr().err
     assert main(["watch", str(path), "--policy", "min"]) == 2
-    assert "needs the requests to come" in capsys.readouterr().err
+    assert "needs future requests" in capsys.readouterr().err
 
 
 def test_narrow_terminals_get_fewer_columns(

@@ -105,11 +105,11 @@ def test_the_same_seed_gives_the_same_draws() -> None:
     [
         ([ALL_HIT, ALL_HIT], "layer_us read_gb_s", "no anchor determines read_gb_s: read_gb_s needs a streamed run"),
         ([READS, READS], "layer_us read_gb_s", "no anchor determines layer_us: layer_us needs an all-hit run"),
-        ([TOKEN, TOKEN], "layer_us read_gb_s", "the anchors do not tell layer_us from read_gb_s: layer_us needs an"),
+        ([TOKEN, TOKEN], "layer_us read_gb_s", "the anchors cannot separate layer_us and read_gb_s: layer_us needs an"),
         (
             [TOKEN, {"layer_us": LAYERS, "read_gb_s": 0.13004}],
             "layer_us read_gb_s",
-            "the anchors do not tell layer_us from read_gb_s",
+            "the anchors cannot separate layer_us and read_gb_s",
         ),
         (
             [TOKEN, ALL_HIT],
@@ -119,16 +119,16 @@ def test_the_same_seed_gives_the_same_draws() -> None:
         (
             [TOKEN | {"request_us": 900e-6}, READS | {"request_us": 22 / 0.13 * 900e-6}, ALL_HIT],
             "layer_us read_gb_s request_us",
-            "the anchors do not tell read_gb_s from request_us: read_gb_s needs a streamed run: mode slot-bank, "
+            "the anchors cannot separate read_gb_s and request_us: read_gb_s needs a streamed run: mode slot-bank, "
             "fewer slots than experts; request_us needs runs with two different chunk sizes",
         ),
         (
             [TOKEN | {"weights_gb_s": 0.16}, READS, ALL_HIT | {"weights_gb_s": 0.16}],
             "layer_us read_gb_s weights_gb_s",
-            "the anchors do not tell layer_us from weights_gb_s: layer_us needs an all-hit run (--moe-mode "
+            "the anchors cannot separate layer_us and weights_gb_s: layer_us needs an all-hit run (--moe-mode "
             "oracle-all-hit) or a stock one; weights_gb_s needs runs with two different --moe-topk",
         ),
-        ([TOKEN], "layer_us read_gb_s", "the anchors do not tell layer_us from read_gb_s"),
+        ([TOKEN], "layer_us read_gb_s", "the anchors cannot separate layer_us and read_gb_s"),
     ],
 )
 def test_what_is_not_told_is_refused_by_name(equations: list[dict[str, float]], parameters: str, message: str) -> None:

@@ -163,11 +163,11 @@ RUN_LINES = {
     "no such model": ([STREAMED, ALL_HIT, "--model", "none.json"], "sim: 'none.json': no such file"),
     "two all-hit": (
         [ALL_HIT, "stock"],
-        "sim: the anchors do not tell read_gb_s from first_touch_gb_s: read_gb_s needs a streamed run",
+        "sim: the anchors cannot separate read_gb_s and first_touch_gb_s: read_gb_s needs a streamed run",
     ),
     "one chunk size": (
         [STREAMED, ALL_HIT, "--parameter", "request_us"],
-        "sim: the anchors do not tell read_gb_s from request_us: read_gb_s needs a streamed run",
+        "sim: the anchors cannot separate read_gb_s and request_us: read_gb_s needs a streamed run",
     ),
     "no upload": (
         [STREAMED, ALL_HIT, "--parameter", "pinned_gb_s"],
@@ -338,7 +338,7 @@ TABLE_LINES = {
         [*TWO, "--topk", "9"],
         "9 experts a token, but qwen3.5-35b-a3b:ud-iq2_m routes",
     ),
-    "equal misses": (f"{HEADER}1,5,2,x\n2,6,2,x\n", TWO, "sim: the anchors do not tell layer_us from read_gb_s"),
+    "equal misses": (f"{HEADER}1,5,2,x\n2,6,2,x\n", TWO, "sim: the anchors cannot separate layer_us and read_gb_s"),
     "no slower": (
         f"{HEADER}1,5,2,x\n2,5,1,x\n",
         TWO,

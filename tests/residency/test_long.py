@@ -147,8 +147,8 @@ def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
     long = cut_up(random_trace(1), [])
     for policy, contract, predictor, why in (
         ("min", "atomic", "temporal", "policy min with a predictor needs the whole trace"),
-        ("lookahead-4", "atomic", "none", "needs the requests to come"),
-        ("lru", "atomic", "oracle-1", "predictor oracle-1 needs the requests to come"),
+        ("lookahead-4", "atomic", "none", "needs future requests"),
+        ("lru", "atomic", "oracle-1", "predictor oracle-1 needs future requests"),
         ("static", "atomic", "none", "counts requests in the trace before it is replayed"),
         ("hot-window", "atomic", "none", "plans over all steps"),
     ):

@@ -116,7 +116,7 @@ def test_residents_that_cannot_be(workload: Workload, given: Any, says: str) -> 
         (replace(GOOD, after=np.array([0.0, 1.0])), r"after: an array float64 \[2\]; expected a numpy array of whole"),
         (replace(GOOD, row=np.array([0])), "2 in after, 1 in row, 3 in offset"),
         (replace(GOOD, offset=np.array([0, 1, 3])), "an offset that does not divide expert; expected 0 to 2"),
-        (replace(GOOD, after=np.array([1, 0])), "an after that is no call, or earlier"),
+        (replace(GOOD, after=np.array([1, 0])), "an after that is not a call, or is earlier"),
         (replace(GOOD, after=np.array([0, 6])), "expected -1 to 5, ascending"),
         (replace(GOOD, row=np.array([0, 2])), "a row that is not a layer; expected 0 to 1"),
         (replace(GOOD, expert=np.array([1, 4], np.int16)), "an expert that its layer does not have; expected 0 to 3"),

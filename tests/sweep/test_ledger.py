@@ -185,7 +185,7 @@ def test_an_interruption_just_before_a_locked_block_says_nothing(tmp_path: Path)
 def test_a_file_of_any_size_that_is_no_ledger_is_refused_at_once(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as stream:
         stream.truncate(1 << 40)
-    with pytest.raises(BadInput, match="is no ledger of results"):
+    with pytest.raises(BadInput, match="is not a ledger of results"):
         Ledger(tmp_path)
 
 
@@ -195,7 +195,9 @@ def test_a_disk_that_keeps_nothing_is_an_error(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
-        with pytest.raises(SimError, match=r"may not be on the disk \(Input/output error\); a loss of power would"):
+        with pytest.raises(
+            SimError, match=r"could not be flushed to the disk \(Input/output error\); a power failure may"
+        ):
             write(tmp_path, row(1))
     write(tmp_path, row(2), force=True)  # nothing holds its lock
 
@@ -217,10 +219,13 @@ def test_a_row_without_an_id_is_not_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"mine", "is no ledger of results"),
-        (b"[1, 2]\n", "is no ledger of results, or its first line is damaged, .* or --force to start again without"),
-        (b'{"crc":"of another program"', "is no ledger of results"),
-        (ledger_lines.line_of([1]), "is no ledger of results"),
+        (b"mine", "is not a ledger of results"),
+        (
+            b"[1, 2]\n",
+            "is not a ledger of results, or its header line is damaged; .* or --force to start again without",
+        ),
+        (b'{"crc":"of another program"', "is not a ledger of results"),
+        (ledger_lines.line_of([1]), "is not a ledger of results"),
         (ledger_lines.line_of(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
     ],
 )

@@ -220,9 +220,12 @@ def test_the_table_and_the_json_are_those_of_the_whole_trace(store: str, capsys:
 def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", store, "--bank", "4", "--contract", "atomic", "--in-chunks"]
     for options, says in (
-        (["--policy", "lru,lookahead-4"], "policy lookahead:steps=4 needs the requests to come, and a trace in chunks"),
+        (
+            ["--policy", "lru,lookahead-4"],
+            "policy lookahead:steps=4 needs future requests, which a trace read in chunks",
+        ),
         (["--policy", "static"], "policy static counts requests in the trace before it is replayed; give it another"),
-        (["--prefetch", "oracle-1"], "predictor oracle-1 needs the requests to come"),
+        (["--prefetch", "oracle-1"], "predictor oracle-1 needs future requests"),
         (["--policy", "lru,min", "--prefetch", "temporal"], "policy min with a predictor needs the whole trace; leave"),
         (["--machine", "m3-max-48"], "--in-chunks only counts; leave out --machine, or sweep the whole trace"),
         (["--cluster", "local:2"], "--in-chunks reads a trace in one process; leave out --cluster"),

@@ -125,7 +125,7 @@ GOOD = safetensors(ids=made().expert, gates=made().expert / 16)
         (GOOD[:-1], r"tensor 'gates': bytes 864 to 1,728 of 1,727, but 864 make F64 \[12, 3, 3\]: it is cut off or"),
         (GOOD[:150], "no safetensors .a header of 183 bytes in a file of 150: it is cut off or damaged"),
         (GOOD.replace(b"[12, 3, 3]", b"[12, 3, 4]"), r"tensor 'ids': bytes 0 to 864 of 1,728, but 1,152 make I64"),
-        (GOOD.replace(b"[12, 3, 3]", b"[-2, 3, 3]"), "its shape and two offsets expected"),
+        (GOOD.replace(b"[12, 3, 3]", b"[-2, 3, 3]"), "expected its shape and two offsets"),
         (GOOD.replace(b"[12, 3, 3]", b"[99999999]"), "but 799,999,992 make I64"),
         (GOOD.replace(b'"I64"', b'"C64"'), "tensor 'ids' is of dtype 'C64'; one of I8, "),
         (GOOD.replace(b'"I64"', b'["I"]'), r"tensor 'ids' is of dtype \['I'\]; one of I8, "),

@@ -66,12 +66,12 @@ def test_several_sequences_of_imp_share_a_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b'{"trace": [1,3,0,2,1,2]}', "6 numbers, and no top_k that parts them into records; give --top-k to"),
+        (b'{"trace": [1,3,0,2,1,2]}', "6 numbers, but no top_k to divide them into records; give --top-k to"),
         (b'{"top_k": 3, "trace": [1,3,0,2,1,2]}', "6 numbers do not divide into records of a layer and 3 experts"),
-        (b'{"trace": [[1,3,0],[2,1]]}', r"records of 1 and 2 experts \(mixed top-k\); one number expected"),
+        (b'{"trace": [[1,3,0],[2,1]]}', r"records of 1 and 2 experts \(mixed top-k\); expected a single top-k"),
         (b'{"trace": [[1,3,0],[2,1,1]]}', r"record 1 is \[2, 1, 1\], which names an expert twice"),
-        (b'{"trace": [[1,3,0],[2,1,99999]]}', "whole numbers 0 to 32767 expected"),
-        (b'{"trace": [[1,3,0],[2,1,true]]}', "whole numbers 0 to 32767 expected"),
+        (b'{"trace": [[1,3,0],[2,1,99999]]}', "expected whole numbers 0 to 32767"),
+        (b'{"trace": [[1,3,0],[2,1,true]]}', "expected whole numbers 0 to 32767"),
         (b'{"trace": [[1,3,0],7]}', "records of 0 and 2 experts"),
         (b'{"trace": [[1,3,0],', "not a complete JSON document"),
     ],

@@ -48,8 +48,8 @@ def vllm_text() -> str:
         ),
         (choice("k05VTVBZ"), r"line 1: routed_experts: not a .npy file"),
         (choice("k05VTVB"), "base64 of 7 letters, not a multiple of 4: it is cut off"),
-        (choice("????"), "no base64"),
-        (choice("AAAA-AAAAAAA"), "no base64"),
+        (choice("????"), "not valid base64"),
+        (choice("AAAA-AAAAAAA"), "not valid base64"),
         (
             choice({"data": "AAAA", "shape": [1, 1], "dtype": "uint8"}),
             r"shape is \[1, 1\]; \[tokens, layers, k\] of 3 ids",
@@ -60,9 +60,9 @@ def vllm_text() -> str:
         (choice({"data": "AAA=", "dtype": "int32"}), "has 2 bytes, which are not a whole number of int32"),
         (choice({"data": "////fw==", "dtype": "int32"}), r"expert 2,147,483,647; expected at most 32,767|no .* int32"),
         (choice({"data": "////fw==", "shape": [1, 1, 1]}), "expert 2,147,483,647; expected at most 32,767"),
-        (choice({"data": "#" + "9" * 5000}), "no base64|cut off"),
+        (choice({"data": "#" + "9" * 5000}), "not valid base64|cut off"),
         (b'{"prompt_routed_experts": 7}', "prompt_routed_experts is 7; expected lists of expert ids"),
-        (b'{"prompt_routed_experts": [[[1]]], "choices": [{"routed_experts": "a"}]}', "lists of expert ids expected"),
+        (b'{"prompt_routed_experts": [[[1]]], "choices": [{"routed_experts": "a"}]}', "expected lists of expert ids"),
         (choice(7), "routed_experts is 7; expected base64 or lists of expert ids"),
         (choice([[1, 2]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
         (choice([[[1.5, 2]]]), r"is not \[tokens\]\[layers\]\[k\] of expert ids"),
@@ -71,7 +71,7 @@ def vllm_text() -> str:
         (b'{"choices": [3]}', "choice 0 is 3; expected an object"),
         (b'{"choices": [{"routed_experts": "', "not a complete JSON document"),
         (b'{"response": {"body": null}, "choices": 1}', "the batch output has no response.body"),
-        (b'[{"choices": 1}, 3]', "not there|a response expected"),
+        (b'[{"choices": 1}, 3]', "not there|expected a response"),
         (
             vllm_text().replace('"usage": {', '"usage": {"prompt_tokens": 4, '),
             "line 1: key 'prompt_tokens' occurs twice",
@@ -112,7 +112,7 @@ def test_a_prompt_of_unknown_length(tmp_path: Path) -> None:
 def test_mixed_requests(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1"):
         read(tmp_path, lines([vllm(made()), vllm(made(k=2))]))
-    with pytest.raises(BadInput, match=r"one has the routed layers alone, as vLLM 0\.21 has"):
+    with pytest.raises(BadInput, match=r"one has only the routed layers, as vLLM 0\.21 writes them"):
         read(tmp_path, lines([vllm(made()), vllm_021(made())]))
 
 
@@ -155,7 +155,7 @@ def test_every_letter_of_base64_is_checked(place: int) -> None:
         bad = good.copy()
         bad[place] = letter
         if bytes(bad[-2:]) not in (b"==",) and not (place == 23 and letter == ord("=")):
-            with pytest.raises(ValueError, match="no base64"):
+            with pytest.raises(ValueError, match="not valid base64"):
                 from_base64(bytes(bad))
 
 

@@ -233,7 +233,7 @@ def test_a_store_without_a_checksum_reads(path: Path) -> None:
 def test_a_checksum_of_other_content(path: Path) -> None:
     for about in ({"name": "u"}, {"notes": []}, {"top_k": 0}, {"n_experts": [[0, 9], [3, 8]]}):
         said(path, about, checksum=True)
-        with pytest.raises(BadInput, match="its checksum is of another content"):
+        with pytest.raises(BadInput, match="its checksum does not match"):
             load_trace(path)
         store.write_store(TRACE, path, force=True)
 

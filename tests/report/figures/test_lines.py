@@ -65,7 +65,7 @@ def test_several_traces_have_panels_up_to_four(tmp_path: Path) -> None:
     drawn = svg(styled(chart, width=360), tmp_path)
     assert ">Hit rate against the bank: the first 4 of 6<" in drawn
     assert all((f">trace {number}<" in drawn) == (number < 4) for number in range(6))
-    with pytest.raises(BadInput, match="no width of a container"):
+    with pytest.raises(BadInput, match="needs a single trace"):
         styled(chart, width="container")
 
 

@@ -297,5 +297,5 @@ def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
     fitted = fit(*anchors, parameters=["request_us"])
     assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s", "resume_us", "request_us")
     assert fitted.machine.storage.request_us.lo < 10 < fitted.machine.storage.request_us.hi
-    with pytest.raises(BadInput, match="the anchors do not tell read_gb_s from request_us"):
+    with pytest.raises(BadInput, match="the anchors cannot separate read_gb_s and request_us"):
         fit(TIMED / "warm-bank12", TIMED / "warm-allhit", parameters=["request_us"])
