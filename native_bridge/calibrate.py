@@ -27,7 +27,9 @@ def anchors_among(
     if cache is not None:
         runs = [one for one in runs if one.cache == cache]
         if not runs:
-            raise BadInput(f"--cache {cache}: none of these runs is; found {' and '.join(states) or 'no state told'}")
+            raise BadInput(
+                f"--cache {cache}: none of these runs is; found {' and '.join(states) or 'no recorded state'}"
+            )
     elif len(states) > 1:
         raise BadInput(f"runs with the page cache {' and '.join(states)} are of two machines; give --cache {states[0]}")
     chosen = choose_anchors(_of_native_top_k(runs))

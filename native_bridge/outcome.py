@@ -21,7 +21,7 @@ def failure(
     calls: complete routed calls in its trace, None if it wrote none.
     """
     if finished.timed_out:
-        return f"it did not end within {finished.seconds:.0f} s and was ended; {_last(engine, log)}"
+        return f"stopped after {finished.seconds:.0f} s, its time limit; {_last(engine, log)}"
     if finished.flooded:
         return f"it printed more than {MAX_BYTES >> 20} MiB and was ended; log.txt has the first {KEPT_BYTES >> 20} MiB"
     if refused := engine.refusal(request, log, calls=calls, model=model):
@@ -37,10 +37,10 @@ def failure(
     except BadInput as error:
         if said := engine.complaint(log):
             return f"it said: {_shown(said)}"
-        return f"its log is not one that is known, is it of another version? {error}"
+        return f"its log is unknown; is it of another version of the engine? {error}"
     counted = engine.routed_calls(log)
     if engine.modes[request.mode].traced and counted is not None and counted != calls:
-        return f"its trace has {calls or 0} of {counted} routed calls; is the disk full? free it and run again"
+        return f"its trace has {calls or 0} of {counted} routed calls; the disk may be full: free space and run again"
     return None
 
 

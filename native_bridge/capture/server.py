@@ -94,7 +94,7 @@ def find_server(url: str, *, timeout_s: float, key: str | None = None) -> Server
     except ValueError:
         known = False
     if not known:
-        raise BadInput(f"{url}: is no address of a server; one like http://127.0.0.1:8000 expected")
+        raise BadInput(f"{url}: is not the address of a server; expected for example http://127.0.0.1:8000")
     try:
         listed = _json(url, "/v1/models", timeout_s, key).get("data")
     except BadInput:
@@ -104,7 +104,7 @@ def find_server(url: str, *, timeout_s: float, key: str | None = None) -> Server
     cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
     models = tuple(str(card["id"]) for card in cards if card.get("id"))
     if not models:
-        raise BadInput(f"{url}: its list of models is empty; a server of vLLM or SGLang expected")
+        raise BadInput(f"{url}: its list of models is empty; expected a server of vLLM or SGLang")
     owner = str(next((card.get("owned_by") for card in cards if card.get("owned_by")), ""))
     return Server(url, ENGINES.get(owner, ""), models, timeout_s, key)
 
@@ -137,14 +137,14 @@ def _json(
         raise SimError(f"{url}: the connection failed ({error.strerror or error})") from error
     except UnicodeError as error:
         raise BadInput(
-            f"{url}: is no address of a server; one of plain letters expected, as http://127.0.0.1:8000"
+            f"{url}: is not the address of a server; expected plain letters, for example http://127.0.0.1:8000"
         ) from error
     except http.client.HTTPException as error:
         raise SimError(f"{url}: the answer is not HTTP, or was cut off ({type(error).__name__})") from error
     finally:
         connection.close()
     if len(content) == most:
-        advice = "a server of vLLM or SGLang expected" if body is None else "ask for fewer --tokens"
+        advice = "expected a server of vLLM or SGLang" if body is None else "ask for fewer --tokens"
         raise SimError(f"{url}: answers more than {most >> 20} MiB to {path}; {advice}")
     return _object(url, path, status, content, key)
 
@@ -187,7 +187,7 @@ def _object(url: str, path: str, status: int, content: bytes, key: str | None) -
     if status == HTTPStatus.UNAUTHORIZED:
         raise BadInput(f"{url}: refuses the key (401); check the environment variable that holds it")
     if status == HTTPStatus.NOT_FOUND and document is None:
-        raise BadInput(f"{url}: has no {path} (404); a server of vLLM or SGLang expected")
+        raise BadInput(f"{url}: has no {path} (404); expected a server of vLLM or SGLang")
     if status != HTTPStatus.OK:
         found = f"{url}: answers {status} to {path}: {_reason(document, content, key)}"
         raise (
@@ -195,7 +195,7 @@ def _object(url: str, path: str, status: int, content: bytes, key: str | None) -
         )
     if not isinstance(document, dict):
         raise BadInput(
-            f"{url}: answers {shown(_without(key, content)[:40])} to {path}; a server of vLLM or SGLang expected"
+            f"{url}: answers {shown(_without(key, content)[:40])} to {path}; expected a server of vLLM or SGLang"
         )
     return document
 

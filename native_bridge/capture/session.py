@@ -145,7 +145,7 @@ def _check(call: RoutedCall, n_experts: Mapping[int, int]) -> None:
     if call.experts.min() < 0 or call.experts.max() >= most:
         raise SimError(f"layer {call.layer} asked for experts {call.experts.min()} to {call.experts.max()} of {most}")
     if call.weights is not None and not np.isfinite(call.weights).all():
-        raise SimError(f"layer {call.layer} computed weights that are no numbers; is the model's file damaged?")
+        raise SimError(f"layer {call.layer} computed weights that are not numbers; is the model's file damaged?")
 
 
 def _context(engine: Engine, request: Request, n_prompt: int) -> int:

@@ -218,7 +218,7 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
     if gpu := next((one.name for one in (folder, other) if one.run.log.on_gpu), ""):
         said = (
             f"its text differs from {other.name}'s from character {place + 1}: {gpu} had layers on a GPU, "
-            "which may round otherwise, so that this is no failure"
+            "which may round differently, so this does not fail the check"
         )
         return CountCheck(folder, notes=(*notes, said), rounded=said)
     difference = Difference(

@@ -95,7 +95,7 @@ def run(
     A folder has run.json, log.txt, trace.jsonl.gz and text.txt, which `sim machine fit` and `sim sweep` read.
 
     With --cache warm the files of the experts are read before every run; with cold they are dropped from the page
-    cache, and a run that was not cold after all is refused. With --repeat all runs are made once, then all again.
+    cache, and a run whose cache was not cold is refused. With --repeat all runs are made once, then all again.
 
     Flags of the runtime without an option here come after --, and are recorded: such as -- -fa off --no-mmap. If the
     same command is run again, it keeps the runs that it has made, and makes the others.
@@ -160,7 +160,7 @@ def run(
         if found := what_is_there(one, runtime=described, model=model, sidecar=sidecar, cache=cache):
             there[found] += 1
     if any(there.values()):
-        message(f"{there['run']} of {len(planned)} runs are there and kept, {there['failed']} failed and made again")
+        message(f"reusing {there['run']} of {len(planned)} runs, repeating {there['failed']} that failed")
     _announce(planned[: len(requests)], repeat, cache, geometry, known)
     outcomes = []
     with running(len(geometry.layers)) as progress:

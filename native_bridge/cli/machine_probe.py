@@ -27,9 +27,7 @@ ERASE = "\r\x1b[K"  # clears the line
 
 
 @click.command(short_help="A machine of your own, measured: storage, memory and link.")
-@click.option(
-    "--folder", required=True, type=click.Path(path_type=Path), help="On the disk that experts will be read from."
-)
+@click.option("--folder", required=True, type=click.Path(path_type=Path), help="A folder on the disk to measure.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The machine's file to write, a .toml.")
 @click.option(
     "--model",
@@ -37,8 +35,10 @@ ERASE = "\r\x1b[K"  # clears the line
     help="Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name.",
 )
 @click.option("--expert-bytes", metavar="SIZE", help="Read pieces of this size, such as 1MiB.")
-@click.option("--seconds", type=FiniteRange(1, MOST_SECONDS), default=60, show_default=True, help="Time to take.")
-@click.option("--max-bytes", metavar="SIZE", default="8GiB", show_default=True, help="The most to write to the folder.")
+@click.option("--seconds", type=FiniteRange(1, MOST_SECONDS), default=60, show_default=True, help="Time limit.")
+@click.option(
+    "--max-bytes", metavar="SIZE", default="8GiB", show_default=True, help="Most bytes to write to the folder."
+)
 @click.option("--fio/--no-fio", "use_fio", default=True, help="Whether to read with fio if it is installed.")
 @click.option(
     "--gpu/--no-gpu", "use_gpu", default=None, help="Whether to copy to a CUDA device; default: if there is one."

@@ -25,10 +25,10 @@ model_argument = click.argument("model", type=PATH)
     "--size",
     "named",
     type=click.Choice(["tiny", "seconds"]),
-    help="tiny: the trained model that ships, 9 MB. seconds: random weights, 1.3 GB, enough that reads take time. "
-    "Without it, tiny if no numbers are given.",
+    help="tiny: the trained model that ships, 9 MB. seconds: random weights, 1.3 GB, large enough to time reads. "
+    "Default: tiny, unless sizes are given.",
 )
-@click.option("--layers", type=int, metavar="N", help="MoE layers. What is not given is as in seconds: 12.")
+@click.option("--layers", type=int, metavar="N", help="MoE layers (12).")
 @click.option("--experts", "n_experts", type=int, metavar="N", help="Experts a layer (64).")
 @click.option("--topk", "top_k", type=int, metavar="K", help="Experts a token (8).")
 @click.option("--width", type=int, metavar="N", help="Weights of a hidden state (1024).")

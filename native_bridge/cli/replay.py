@@ -28,8 +28,8 @@ def host_bank(trace: Path, machine: Machine) -> str | None:
     if not run.log.host_bank_of_gpu:
         return None
     return (
-        f"{folder}: by its log the slots were in the host's memory, nothing was uploaded and the CPU computed the "
-        f"experts; the seconds are of a bank on the GPU of {machine.name}, with uploads over its link"
+        f"{folder}: its log shows slots in the host's memory and experts computed by the CPU; these seconds assume a "
+        f"bank on the GPU of {machine.name}, with uploads over its link"
     )
 
 

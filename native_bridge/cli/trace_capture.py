@@ -52,10 +52,10 @@ SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
     default=512,
     show_default=True,
     metavar="N",
-    help="Tokens of the prompt in a micro-batch: those of one routed call.",
+    help="Prompt tokens per micro-batch, which is one routed call.",
 )
 @click.option(
-    "--ctx", type=click.IntRange(1), metavar="N", help="Tokens to make room for; by default as many as there will be."
+    "--ctx", type=click.IntRange(1), metavar="N", help="Context size in tokens; default: the prompt and --tokens."
 )
 @click.option("--gpu-layers", type=click.IntRange(-1), default=0, metavar="N", help="Layers on the GPU; -1: all.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads; the library's own default if not given.")
@@ -66,7 +66,9 @@ SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
     metavar="T",
     help="0 takes the likeliest token, more draws from the likeliest 40.",
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Of the draws.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of the random draws."
+)
 @click.option("--weights/--no-weights", default=True, help="Record gate weights, too.")
 @click.option("--served-model", metavar="NAME", help="With --server: the model to ask, if it serves several.")
 @click.option("--top-k", type=click.IntRange(1), metavar="K", help="With --server: experts per token, without --model.")

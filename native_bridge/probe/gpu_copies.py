@@ -126,7 +126,7 @@ def measure_link(gpu: Gpu, *, until: float, tell: Callable[[str], None]) -> Link
     """Copies of 4 and 64 MiB, pinned and pageable, in five interleaved rounds; None if there was no time for one.
 
     The rate follows from the difference between the two sizes, and the fixed cost of a copy is the rest of the smaller
-    one. until: the end, of time.monotonic.
+    one. until: the deadline, on time.monotonic.
     """
     tell("copies to the GPU")
     copies = {

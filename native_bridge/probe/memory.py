@@ -54,7 +54,7 @@ def measure_memory(
     """Copy buffers, read a file from the page cache and touch new memory, in five interleaved rounds.
 
     path: the file; as much of it as a buffer has is read into the cache first. Buffers take a quarter of
-    `available_bytes` at most. until: the end, of time.monotonic; half of the time goes to the measurement, so that
+    `available_bytes` at most. until: the deadline, on time.monotonic; half of the time goes to the measurement, so that
     buffers are smaller where memory is slow to get.
     """
     started = time.monotonic()

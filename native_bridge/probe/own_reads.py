@@ -90,7 +90,7 @@ def drop_pages(descriptor: int) -> None:
 def read_for(
     reading: Reading, *, size_bytes: int, depth: int, until: float, seed: int, dropped: bool = True
 ) -> tuple[int, float]:
-    """Read at random places with `depth` reads in flight until the time `until` (of time.monotonic).
+    """Read at random places with `depth` reads in flight until `until` (on time.monotonic).
 
     Each read starts at a multiple of its size; no place twice before all were read. If reads go through the page cache
     and `dropped`, the file's pages are dropped first, and it ends when every place was read.

@@ -69,7 +69,7 @@ def write_file(
 ) -> tuple[int, float]:
     """Write an incompressible file; return its bytes and how many per second reached the device.
 
-    It ends early at `until` (of time.monotonic) if it has `least_bytes` by then, and else when it has them. Every
+    It ends early at `until` (on time.monotonic) if it has `least_bytes` by then, and else when it has them. Every
     32 MiB are forced out, so that no more than those are left to wait for. Raises BadInput if they do not fit, or
     less than `least_bytes` were written at `latest`.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 def bytes_in_threads(work: Callable[[int], Iterator[int]], threads: int, *, until: float) -> tuple[int, float]:
     """Bytes done by all threads, and the seconds they took.
 
-    work: of a thread's number; does a piece and yields its bytes, again and again. until: when it ends, of
+    work: of a thread's number; does a piece and yields its bytes, again and again. until: the deadline, on
     time.monotonic, or if all work is done; the piece in hand is done first, so that each thread does one at least.
     Raises what a thread raised, after all have ended.
     """

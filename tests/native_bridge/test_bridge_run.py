@@ -203,7 +203,7 @@ def test_the_same_command_keeps_its_runs_and_makes_the_others(
     when = failed.stat().st_mtime_ns
     assert run("--out", tmp_path, "--bank", "16,24,60") == 1
     printed = capsys.readouterr()
-    assert "1 of 3 runs are there and kept, 1 failed and made again" in printed.err
+    assert "reusing 1 of 3 runs, repeating 1 that failed" in printed.err
     assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16", "24"]
     assert (kept / "text.txt").read_text() == "as it was"
     assert failed.stat().st_mtime_ns > when
@@ -235,7 +235,7 @@ def test_a_page_cache_that_cannot_be_prepared_ends_no_run_that_was_made(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sidecar", "slot-bank16"]
     assert run(*command) == 0
     printed = capsys.readouterr()
-    assert "1 of 3 runs are there and kept, 0 failed and made again" in printed.err
+    assert "reusing 1 of 3 runs, repeating 0 that failed" in printed.err
     assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16", "24", "32"]
 
 

@@ -318,7 +318,7 @@ FAULTS: dict[str, tuple[int, bytes, int, str]] = {
         "answers 400 to /v1/completions: too long (prompt",
     ),
     "invalid": (422, b'{"detail": [{"msg": "no seed"}]}', 2, "answers 422 to /v1/completions: [{'msg': 'no seed'}]"),
-    "no JSON": (200, b"<html>", 2, "answers b'<html>' to /v1/completions; a server of vLLM or SGLang expected"),
+    "no JSON": (200, b"<html>", 2, "answers b'<html>' to /v1/completions; expected a server of vLLM or SGLang"),
     "a list": (200, b"[]", 2, "answers b'[]' to /v1/completions"),
     "a key": (401, b"{}", 2, "asks for a key (401); put it into an environment variable, and name that with --api-key"),
     "other rows": (
@@ -401,7 +401,7 @@ def test_a_list_of_models_has_a_limit(
     with serving(Double("vllm")) as double:
         double.models = lambda: {"data": [{"id": "x" * (2 << 20)}]}  # type: ignore[method-assign]
         assert run(double, tmp_path) == 2
-    said = f"sim: {double.url}: answers more than 1 MiB to /v1/models; a server of vLLM or SGLang expected"
+    said = f"sim: {double.url}: answers more than 1 MiB to /v1/models; expected a server of vLLM or SGLang"
     assert capsys.readouterr().err.startswith(said)
 
 
@@ -429,16 +429,19 @@ def test_who_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 USAGE: dict[str, tuple[str, str]] = {
-    "an address": ("--server 127.0.0.1:8000 --prompt x", "127.0.0.1:8000: is no address of a server; one like http://"),
+    "an address": (
+        "--server 127.0.0.1:8000 --prompt x",
+        "127.0.0.1:8000: is not the address of a server; expected for example http://",
+    ),
     "a letter in the path": (
         "--server http://127.0.0.1:1/\u00e4 --prompt x",
-        "is no address of a server; one of plain",
+        "is not the address of a server; expected plain",
     ),
-    "an empty label": ("--server http://a..b:1 --prompt x", "is no address of a server; one of plain letters"),
+    "an empty label": ("--server http://a..b:1 --prompt x", "is not the address of a server; expected plain letters"),
     "not a time": ("--server http://127.0.0.1:1 --prompt x --timeout nan", "'nan' is not a finite number"),
     "no end": ("--server http://127.0.0.1:1 --prompt x --timeout inf", "inf is not in the range 0<x<=1000000"),
     "a device": ("--server http://127.0.0.1:1 --prompt-file /dev/zero", "/dev/zero: more than 0 MiB; give a text"),
-    "a port": ("--server http://127.0.0.1:x --prompt x", "is no address of a server"),
+    "a port": ("--server http://127.0.0.1:x --prompt x", "is not the address of a server"),
     "no tokens": ("--server http://127.0.0.1:1 --prompt x --tokens 0", "a server generates at least one token"),
     "of local": ("--server http://127.0.0.1:1 --prompt x --ubatch 4", "--ubatch is for models that run here"),
     "of server": ("--model m.gguf --prompt x --top-k 4", "--top-k is of --server"),

@@ -56,7 +56,7 @@ def test_it_runs_and_its_runs_are_read(project: Path) -> None:
     assert document["command"][0] == str(project / "toy")
     assert (project / "runs" / "all" / "log.txt").read_text().startswith("model tiny.gguf, 7 tokens\n")
     again = sim(project, *asked, "--tokens", "7", "--json")
-    assert "1 of 1 runs are there and kept" in again.stderr
+    assert "reusing 1 of 1 runs" in again.stderr
     assert json.loads(again.stdout)["runs"][0]["decode_tok_s"] == 12.5
 
 
@@ -64,7 +64,7 @@ def test_what_it_cannot_do_is_one_line(project: Path) -> None:
     (project / "toy").write_text(PROGRAM.replace("text", "word"))
     failed = sim(project, "bridge", "run", "--runtime", "./toy", "--mode", "all", "--cache", "as-is", "--out", "failed")
     assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].endswith("is it of another version? log.txt: no speeds; run it again")
+    assert failed.stderr.splitlines()[-1].endswith("is it of another version of the engine? log.txt: no speeds; run it again")
     refused = sim(project, "bridge", "run", "--runtime", "./toy", "--mode", "slot-bank", "--bank", "8", "--out", "none")
     assert (refused.returncode, refused.stderr) == (2, "sim: unknown mode 'slot-bank'; known: all\n")
 
