@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.options import MODEL
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.workload import Workload
@@ -29,7 +28,6 @@ trace_argument = click.argument("trace", metavar="TRACE")
 AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
 OfTrace = TypeVar("OfTrace", "Allocate", "Ceilings", "Diagnose", "Judge", "Replay")
 
-model_option = click.option("--model", metavar=MODEL["metavar"], help=MODEL["help"])
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,

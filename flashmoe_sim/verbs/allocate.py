@@ -80,7 +80,7 @@ class Allocate(ConditionOptions, BankOptions):
 
 
 def _table(found: LayerBanks) -> Table:
-    told, setup = found.to_dict(), found.setup
+    totals, setup = found.to_dict(), found.setup
     columns = [("layer", "right"), ("expert", "right"), ("slots asked", "right"), ("best", "right")]
     columns += [("misses asked", "right"), ("best", "right")]
     rows = [
@@ -95,7 +95,7 @@ def _table(found: LayerBanks) -> Table:
         for row in found.as_rows()
     ]
     slots = [f"{sum(some):,}" for some in (found.asked_slots, found.slots)]
-    rows.append(("all", "", slots[0], slots[1], f"{told['asked_misses']:,}", f"{told['misses']:,}"))
+    rows.append(("all", "", slots[0], slots[1], f"{totals['asked_misses']:,}", f"{totals['misses']:,}"))
     caption = f"{found.avoided:.1%} fewer {'bytes' if found.expert_bytes else 'experts'} missed on this trace"
     if found.held_out is not None:
         word = "more" if found.held_out < 0 else "fewer"

@@ -64,7 +64,8 @@ def test_what_it_cannot_do_is_one_line(project: Path) -> None:
     (project / "toy").write_text(PROGRAM.replace("text", "word"))
     failed = sim(project, "bridge", "run", "--runtime", "./toy", "--mode", "all", "--cache", "as-is", "--out", "failed")
     assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].endswith("is it of another version of the engine? log.txt: no speeds; run it again")
+    last = failed.stderr.splitlines()[-1]
+    assert last.endswith("is it of another version of the engine? log.txt: no speeds; run it again")
     refused = sim(project, "bridge", "run", "--runtime", "./toy", "--mode", "slot-bank", "--bank", "8", "--out", "none")
     assert (refused.returncode, refused.stderr) == (2, "sim: unknown mode 'slot-bank'; known: all\n")
 
