@@ -135,7 +135,7 @@ def test_settings_that_cannot_be(given: dict[str, Any], message: str) -> None:
     [
         ("exps", "expected a pattern, = and CPU or CUDA0"),
         ("exps=CUDA7", "expected a pattern, = and CPU or CUDA0"),
-        ("(=CPU", "is no pattern"),
+        ("(=CPU", "is not a pattern"),
         ("ffn_up_exps=CPU", "puts only a part of the experts of layer 2 on the CPU"),
     ],
 )
