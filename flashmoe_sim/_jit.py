@@ -166,7 +166,15 @@ def _compile(function: Callable[..., Any], *, inline: bool) -> Any:
     folder = kernel_cache() if ours else None
     njit: Any = numba.njit  # its types lack _nrt: whether arrays are reference-counted, and can be created
     checked = None if ours else inline  # a mistake in a user's policy must not write into other memory
-    kernel: Any = njit(nogil=True, forceinline=inline, boundscheck=checked, _nrt=not (inline and ours))(function)
+    part = inline and ours  # only kernels call it: it needs no entry from Python
+    kernel: Any = njit(
+        nogil=True,
+        forceinline=inline,
+        boundscheck=checked,
+        _nrt=not part,
+        no_cpython_wrapper=part,
+        no_cfunc_wrapper=True,
+    )(function)
     if ours:
         kernel.get_call_template = partial(_for_any_constant, kernel.get_call_template)
     if folder is not None:

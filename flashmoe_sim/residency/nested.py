@@ -23,6 +23,7 @@ from numba.cpython.unsafe import numbers
 from flashmoe_sim._jit import inlined, jit
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.one_pass import longest_call
 
 leading_zeros: Any = numbers.leading_zeros
 
@@ -75,7 +76,8 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
     busy = np.zeros((levels + 1, n_words // 64 + 1), np.uint64)
     furthest = np.zeros(levels + 1, np.uint64)
     room = sizes.copy()
-    room[1:] -= sizes[:-1]
+    for level in range(1, levels):
+        room[level] -= sizes[level - 1]
     held = np.zeros(levels, np.int64)
     filled = np.zeros(levels, np.int64)
     # The level of each next use. A reference that is no next use is the first to its key, or a repeat in its call.
@@ -84,7 +86,7 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
         if first[k] < references:
             level_at[first[k]] = levels + 1
     unused = np.uint64(references + keys)
-    found = np.zeros(np.max(np.diff(offset)), np.uint8)
+    found = np.zeros(longest_call(offset), np.uint8)
     uses = np.zeros(len(found), np.uint64)
     hits = np.zeros(levels + 2, np.int64)
     of_row = np.zeros((3, levels + 2), np.int64)
@@ -128,7 +130,8 @@ def min_bypass(offset: Any, row: Any, upcoming: Any, first: Any, sizes: Any, cou
         kept[0] += n - np.int64(missed)
         for i in range(missed):
             kept[min(found[i], level_at[uses[i]])] += 1
-        requested += hits
+        for level in range(levels + 2):
+            requested[level] += hits[level]
         deepest[worst] += 1
         if call + 2 == len(offset) or row[call + 1] != row[call]:
             requests, hit, has, whole, holds = requested.sum(), 0, 0, 0, 0

@@ -12,11 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import inlined, jit
 from flashmoe_sim.policies.base import NEVER
 
 LANES = np.uint64(8)
 ONE = np.uint64(1)
+
+
+@inlined
+def longest_call(offset: Any) -> int:
+    """References of the longest call; numba's array functions would take a second to compile, so kernels loop."""
+    longest = 0
+    for call in range(len(offset) - 1):
+        longest = max(longest, offset[call + 1] - offset[call])
+    return longest
 
 
 @jit
@@ -55,7 +64,8 @@ def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: A
         # Every key moves down by the number of the call's keys that were below it. Eight at a time stay in registers
         # while the loop over all keys runs as vector instructions.
         if n > LANES:
-            before[:] = rank
+            for k in range(keys):
+                before[k] = rank[k]
         for base in range(np.uint64(0), n, LANES):
             a, b, c, d = at[base], at[base + 1], at[base + 2], at[base + 3]
             e, f, g, h = at[base + 4], at[base + 5], at[base + 6], at[base + 7]
@@ -109,14 +119,16 @@ def min_bypass(
     it stay as they are.
     """
     keys = len(next_use) - 1
-    largest = np.max(np.diff(offset))
+    largest = longest_call(offset)
     seen = np.full(keys, -1, np.int32)
     request_of = np.zeros(largest, np.uint32)  # by reference of the call
     uses = np.zeros(largest, np.int32)
     ascending = np.zeros(largest, np.uint32)
     found = np.zeros(largest, np.uint32)
     settled = np.zeros(largest, np.uint32)
-    now = np.sum(depths)
+    now = 0
+    for depth in range(len(depths)):
+        now += depths[depth]
     for call in range(len(offset) - 1):
         begin, first, end = (
             np.uint64(offset[call]),
