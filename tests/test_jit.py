@@ -326,3 +326,25 @@ def test_a_function_that_calls_itself_is_copied_once() -> None:
 
     assert _jit.bounds_checked(calls_it)(3) == 0
     assert _jit.bounds_checked(countdown.py_func)(3) == 0
+
+
+COMPILED = """
+from numba.core import event
+
+class Compiled(event.Listener):
+    def on_start(self, event):
+        print(event.data["dispatcher"].py_func.__module__)
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Compiled())
+from flashmoe_sim import api
+api.sweep("gpt-oss-120b", bank="8,16")
+"""
+
+
+def test_a_first_sweep_compiles_no_strings(tmp_path: Path) -> None:
+    """An array function in a kernel compiles the text of an error about shapes, which takes two seconds."""
+    modules = run(PACKAGE, tmp_path, COMPILED)
+    assert "flashmoe_sim.residency.nested" in modules
+    assert not [name for name in modules if name.startswith("numba.cpython.unicode")]
