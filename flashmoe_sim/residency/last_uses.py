@@ -20,6 +20,7 @@ from numba.cpython.unsafe import numbers
 
 from flashmoe_sim._jit import inlined, jit
 from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.one_pass import longest_call
 
 trailing_zeros: Any = numbers.trailing_zeros
 
@@ -67,7 +68,7 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
     resident: u64 [keys], all 0 at first; a bit for each bank that holds the key, the lowest bit for the first bank.
     counts: i64 [banks, rows, N_COLUMNS], added to.
     """
-    banks, largest = len(rooms), np.max(np.diff(offset))
+    banks, largest = len(rooms), longest_call(offset)
     every = NONE >> np.uint64(MOST_SIZES - banks)
     width = ZERO  # each expert of a call has 2^width bits in `misses_of`, for the banks that miss it
     while ONE << width < banks:
