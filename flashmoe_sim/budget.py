@@ -160,18 +160,36 @@ class Context:
     """The requested context.
 
     tokens: 0 for none. kv_type: of its keys and values. given_bytes: its size, if it should not follow from the model.
+    depth: how many of its tokens are already there.
     """
 
     tokens: int = 0
     kv_type: str = DEFAULT_TYPE
     given_bytes: int | None = None
+    depth: int = 0
 
     @classmethod
-    def asked(cls, tokens: int | None = None, kv: str | int | None = None, kv_type: str | None = None) -> Context:
-        """The context from words. Raises BadInput for a negative number, an unknown type and an invalid size."""
-        chosen = cls(tokens or 0, kv_type or DEFAULT_TYPE, None if kv is None else asked_size("--kv", kv))
-        check_context(chosen.tokens, chosen.kv_type)
-        return chosen
+    def asked(
+        cls,
+        tokens: int | None = None,
+        kv: str | int | None = None,
+        kv_type: str | None = None,
+        depth: int | None = None,
+        *,
+        default: int = 0,
+    ) -> Context:
+        """The context from words. default: its tokens if they are not given; at least `depth`.
+
+        Raises BadInput for a negative number, an unknown type, an invalid size, and a depth beyond the context.
+        """
+        depth, size = depth or 0, None if kv is None else asked_size("--kv", kv)
+        chosen = max(default, depth) if tokens is None else tokens
+        check_context(chosen, kv_type or DEFAULT_TYPE)
+        if depth < 0:
+            raise BadInput(f"--depth {depth}; expected a number of tokens from 0")
+        if chosen < depth:
+            raise BadInput(f"--depth {depth}: beyond --context {chosen}; give a context of at least {depth} tokens")
+        return cls(chosen, kv_type or DEFAULT_TYPE, size, depth)
 
     def bytes_of(self, model: ModelGeometry | None) -> int:
         """Its bytes; raises BadInput if the model does not determine them."""

@@ -48,6 +48,10 @@ class ContextOptions:
     context: int | None = field(
         default=None, metadata=option("N", "Tokens of the context; the model gives their size; default: 0.")
     )
+    depth: int | None = field(
+        default=None,
+        metadata=option("N", "Tokens already in the context, at which speeds are quoted; default: 0.", least=0),
+    )
     kv: str | int | None = field(
         default=None, metadata=option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
     )

@@ -26,12 +26,32 @@ class LayerCache:
 
     keys, values: numbers kept per token; a latent, from which both are computed, counts as keys.
     window: tokens that it attends to; 0 for all. state: numbers kept for all tokens together.
+    heads, kv_heads: of queries, and of keys and values; 0 if unknown.
     """
 
     keys: int = 0
     values: int = 0
     window: int = 0
     state: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+
+    @property
+    def latent(self) -> bool:
+        return self.keys > 0 and not self.values
+
+    @property
+    def readers(self) -> float:
+        """Query heads that use the same keys and values."""
+        return self.heads / self.kv_heads if self.heads and self.kv_heads else 1.0
+
+    def attended(self, depth: int) -> int:
+        """How many of `depth` earlier tokens a new one attends to."""
+        return min(depth, self.window) if self.window else depth
+
+    def token_bytes(self, kv_type: str = DEFAULT_TYPE) -> int:
+        """Bytes kept per token."""
+        return sum(_row_bytes(numbers, kv_type) for numbers in (self.keys, self.values))
 
 
 @dataclass(frozen=True)
@@ -54,19 +74,14 @@ class Attention:
         total = 0
         for layer in self.layers:
             kept = min(cells, layer.window * sequences + MICRO_BATCH) if layer.window else cells
-            numbers = (layer.keys, layer.values)
-            total += sum(_row_bytes(count, kv_type) for count in numbers) * _padded(kept)
+            total += layer.token_bytes(kv_type) * _padded(kept)
             total += layer.state * STATE_BYTES * sequences
         return total
 
     def token_bytes(self, *, kv_type: str = DEFAULT_TYPE) -> int:
         """Bytes of each additional token, once every window is full."""
         check_context(0, kv_type)
-        return sum(
-            _row_bytes(layer.keys, kv_type) + _row_bytes(layer.values, kv_type)
-            for layer in self.layers
-            if not layer.window
-        )
+        return sum(layer.token_bytes(kv_type) for layer in self.layers if not layer.window)
 
 
 def check_context(tokens: int, kv_type: str) -> None:

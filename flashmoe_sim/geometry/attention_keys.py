@@ -69,7 +69,9 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
             width[what] = short if windows[layer] else whole
         count = kv_heads[layer]
         values = 0 if latent else width["value"] * count
-        layers.append(LayerCache(width["key"] * count, values, windows[layer]))
+        layers.append(
+            LayerCache(width["key"] * count, values, windows[layer], heads=heads[layer] * bool(count), kv_heads=count)
+        )
     return Attention(tuple(layers))
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.guesses import ram_by_size, with_generation
 from flashmoe_sim.machines.machine import Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
@@ -84,7 +85,7 @@ def compose_parts(parts: Parts) -> Machine:
         machine = replace(machine, cpu_features=computes.features)
     if (graphics := chip or gpu) is not None:
         machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
-    return replace(machine, gpus=parts.n_gpus)
+    return with_attention(replace(machine, gpus=parts.n_gpus))
 
 
 def system_of(name: str, only: str, given: str) -> str:

@@ -34,7 +34,12 @@ def _time(name: str, meaning: str) -> Key:
 
 
 _WEIGHTS = Key("weights_gb_s", "rate at which a decode streams weights through it", required=False)
-_LAYER = _time("layer_us", "fixed time of a routed call: launches, and attention beyond its weights")
+_ATTENTION = Key(
+    "attention_gb_s",
+    "rate at which attention reads 16-bit keys and values of the context; default: a share of weights_gb_s",
+    required=False,
+)
+_LAYER = _time("layer_us", "fixed time of a routed call: launches, and attention beside its weights and the context")
 _KNEE = Key(
     "knee_tokens", "tokens of a batch from which arithmetic takes longer than reading weights", least=1, above=False
 )
@@ -60,10 +65,11 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
     "gpu": (
         Key("memory_gib", "memory that weights and caches can take", required=False, exact=True),
         _WEIGHTS,
+        _ATTENTION,
         _LAYER,
         _KNEE,
     ),
-    "cpu": (_WEIGHTS, _LAYER, _KNEE),
+    "cpu": (_WEIGHTS, _ATTENTION, _LAYER, _KNEE),
     "host": (
         _time("call_us", "resolving the slots of a routed call"),
         _time("install_us", "bookkeeping of an install, beside reading and copying"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.machine import (
@@ -200,7 +201,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
             f"{where}: gpu.memory_gib is {gpu.memory_gib.value:g}, but a unified machine shares memory.ram_gib "
             f"{memory.ram_gib.value:g}; give at most that"
         )
-    return Machine(
+    machine = Machine(
         name=_text(where, document, "name"),
         title=_text(where, document, "title"),
         unified=unified,
@@ -213,6 +214,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         **parts,
     )
+    return with_attention(machine)
 
 
 def _one_of(where: str, document: Mapping[str, Any], key: str, known: Iterable[str], what: str) -> str:

@@ -99,10 +99,11 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """A GPU or a CPU, as decoding sees it. Only a GPU has memory_gib; a fitted machine may lack weights_gb_s."""
+    """A GPU or a CPU, as decoding sees it. Only a GPU has memory_gib; a fitted machine may lack the rates."""
 
     memory_gib: Quantity | None = None
     weights_gb_s: Quantity | None = None
+    attention_gb_s: Quantity | None = None
     layer_us: Quantity
     knee_tokens: Quantity
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from flashmoe_sim.io.printable import UNPRINTABLE
 from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
+from flashmoe_sim.machines.attention import without_estimates
 from flashmoe_sim.machines.keys import SECTIONS, default_interval
 from flashmoe_sim.machines.machine import Machine, Quantity
 
@@ -44,7 +45,7 @@ def _lines(machine: Machine) -> Iterator[str]:
             yield f"{name} = {_text(text)}"
     if machine.cpu_features is not None:
         yield f"cpu_features = [{', '.join(map(_text, machine.cpu_features))}]"
-    quantities = dict(machine.quantities())
+    quantities = dict(without_estimates(machine).quantities())
     for section, keys in SECTIONS.items():
         for key in keys:
             path = f"{section}.{key.name}"

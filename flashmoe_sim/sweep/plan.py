@@ -58,9 +58,9 @@ def _conditions(
     if names and not getattr(question, "machine", None):
         given = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
-    Context.asked(asked.context, asked.kv, asked.kv_type)
+    Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)
     for setup in setups:
-        plan_conditions(setup, replace(asked, context=None))
+        plan_conditions(setup, replace(asked, context=None, depth=None))
     return lambda setup, geometry: plan_conditions(setup, asked, geometry)
 
 
@@ -114,12 +114,15 @@ def plan_conditions(setup: Setup, asked: ConditionOptions, geometry: ModelGeomet
     Raises BadInput for an unknown execution model, for an invalid size, and for a context if the model does not record
     what it takes.
     """
+    context = Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)
     return Conditions(
         execution=default_execution(setup) if asked.execution is None else parse_execution(asked.execution),
         dense_bytes=None if asked.dense is None else asked_size("--dense", asked.dense),
-        kv_bytes=Context.asked(asked.context, asked.kv, asked.kv_type).bytes_of(geometry),
+        kv_bytes=context.bytes_of(geometry),
         direct_io=asked.direct_io,
         hot=asked.hot,
+        depth=context.depth,
+        kv_type=context.kv_type,
     )
 
 

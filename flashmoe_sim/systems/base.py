@@ -40,7 +40,8 @@ class Case:
     """A model on a machine.
 
     kv_bytes: memory of the context. context: its tokens, for the flags; 0 if not given. kv_type: of its keys and
-    values, for the flags. buffers_bytes: compute buffers of an engine like llama.cpp on each GPU, if given.
+    values. depth: tokens in it before the run.
+    buffers_bytes: compute buffers of an engine like llama.cpp on each GPU, if given.
     micro_batch: tokens of a prompt in one graph, which decides the compute buffers. leaves_spare: whether sizes leave
     `spare_bytes` of the GPU free when they are chosen; a given size may use all of it.
     """
@@ -53,6 +54,7 @@ class Case:
     buffers_bytes: int | None = None
     micro_batch: int = MICRO_BATCH
     leaves_spare: bool = False
+    depth: int = 0
 
     @cached_property
     def budget(self) -> MemoryBudget:
@@ -195,7 +197,15 @@ class Plan:
     direct_io: bool = False
 
     def conditions(self, case: Case) -> Conditions:
-        return Conditions(self.execution, case.model.dense_bytes, case.kv_bytes, self.direct_io, checked=True)
+        return Conditions(
+            self.execution,
+            case.model.dense_bytes,
+            case.kv_bytes,
+            self.direct_io,
+            checked=True,
+            depth=case.depth,
+            kv_type=case.kv_type,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import case_of
 from flashmoe_sim.systems.fits import check_any_fits
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from flashmoe_sim.timeline.attention import depth_unknown
 
 ALL = "all"
 DEFAULT_CONTEXT = 4096
@@ -64,12 +65,12 @@ def resolve(
     dense_bytes = None if memory.dense is None else asked_size("--dense", memory.dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)
-    asked, of_context = _context(of, memory.context, memory.kv, memory.kv_type)
+    asked, of_context = _context(of, memory)
     notes += of_context
     if memory.reserve is not None:
         machine = with_reserve(machine, asked_size("--reserve", memory.reserve))
     case = case_of(of, machine, workload=workload, kv_bytes=asked.bytes_of(of), context=asked.tokens)
-    case = replace(case, kv_type=asked.kv_type)
+    case = replace(case, kv_type=asked.kv_type, depth=asked.depth)
     if memory.buffers is not None:
         case = replace(case, buffers_bytes=asked_size("--buffers", memory.buffers))
     borrowed = ""
@@ -85,21 +86,22 @@ def resolve(
     return Resolved(case, chosen, workload, tuple(notes), borrowed)
 
 
-def _context(
-    model: ModelGeometry, tokens: int | None, kv: str | int | None, kv_type: str | None
-) -> tuple[Context, list[str]]:
+def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list[str]]:
     """The given context, or DEFAULT_CONTEXT, and what the user should know about it."""
-    asked = Context.asked(tokens, kv, kv_type)
-    if kv is not None or tokens == 0:
+    tokens, depth = memory.context, memory.depth or 0
+    known = model.attention is not None
+    asked = Context.asked(tokens, memory.kv, memory.kv_type, depth, default=DEFAULT_CONTEXT if known and memory.kv is None else 0)
+    if depth and not known:
+        raise depth_unknown(depth, model.name)
+    if memory.kv is not None or tokens == 0:
         return asked, []
-    if tokens is None and model.attention is None:
+    if not asked.tokens:
         return asked, ["the context counts as no memory; give its size, such as --kv 2GiB"]
-    if tokens is None:
-        asked = replace(asked, tokens=DEFAULT_CONTEXT)
     kind = "" if asked.kv_type == DEFAULT_TYPE else f" in {asked.kv_type}"
     room = f"{asked.tokens:,} tokens, {size(asked.bytes_of(model))}{kind}"
-    note = f"room for a context of {room}; speeds are at an empty one"
-    return asked, [note if tokens else f"{note}; --context changes it"]
+    at = f"with {depth:,} tokens in it" if depth else "at an empty one"
+    note = f"room for a context of {room}; speeds are {at}"
+    return asked, [note if tokens or depth else f"{note}; --context changes it"]
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:

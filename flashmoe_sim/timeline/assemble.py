@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import Compute, Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.split_install import SplitInstall
@@ -41,8 +44,9 @@ class Conditions:
     """How a model runs on a machine, as far as stage 1 does not need to know.
 
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
-    kv_bytes: memory of the context. direct_io: reads bypass the page cache. hot: the storage is throttled. checked:
-    whether a system has checked that a GPU with its own memory holds what it keeps.
+    kv_bytes: memory of the context. depth: tokens in the context before the run. kv_type: of its keys and values.
+    direct_io: reads bypass the page cache. hot: the storage is throttled. checked: whether a system has checked that a
+    GPU with its own memory holds what it keeps.
     """
 
     execution: ExecutionModel = field(default_factory=SplitInstall)
@@ -51,6 +55,8 @@ class Conditions:
     direct_io: bool = False
     hot: bool = False
     checked: bool = False
+    depth: int = 0
+    kv_type: str = DEFAULT_TYPE
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +65,7 @@ class Weights:
 
     dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
     routed_bytes: bytes of all experts of the model. embedding_bytes: a table of which a token reads one row.
+    attention: what the layers keep of the context; None if unknown.
     """
 
     name: str
@@ -66,6 +73,7 @@ class Weights:
     dense_bytes: tuple[float, ...] | None
     routed_bytes: int
     embedding_bytes: int = 0
+    attention: Attention | None = None
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -146,7 +154,7 @@ def weights_of(workload: Workload, conditions: Conditions) -> Weights:
     recorded = trace.dense_bytes
     if recorded is not None and conditions.dense_bytes is None:
         dense_bytes = tuple(recorded[layer] for layer in trace.layers)
-        return Weights(trace.name, layers, dense_bytes, geometry.routed_bytes)
+        return Weights(trace.name, layers, dense_bytes, geometry.routed_bytes, attention=geometry.attention)
     return weigh(geometry, layers, conditions)
 
 
@@ -156,9 +164,9 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         geometry = replace(geometry, dense_bytes=conditions.dense_bytes)
     streamed = geometry.streamed_bytes
     if streamed is None:
-        return Weights(geometry.name, layers, None, geometry.routed_bytes)
-    each = (streamed / len(layers),) * len(layers)
-    return Weights(geometry.name, layers, each, geometry.routed_bytes, (geometry.dense_bytes or 0) - streamed)
+        return Weights(geometry.name, layers, None, geometry.routed_bytes, attention=geometry.attention)
+    each, embedding_bytes = (streamed / len(layers),) * len(layers), (geometry.dense_bytes or 0) - streamed
+    return Weights(geometry.name, layers, each, geometry.routed_bytes, embedding_bytes, geometry.attention)
 
 
 class _Sizes(NamedTuple):
@@ -248,6 +256,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
+    attention = _attention(weights, machine, conditions)
 
     def warm_s(size_bytes: int) -> list[float]:
         return [
@@ -279,6 +288,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         family_fill_s=_fill_s(machine, execution, reads.family_chunk_bytes),
         family_upload_s=family_upload_s,
         memory_s=memory_s,
+        attention_s=attention.read_s / len(layers),
+        attention_token_s=attention.token_s / len(layers),
         call_s=call_s * (execution.host_calls != "none"),
         hit_call_s=call_s * (execution.host_calls == "all"),
         install_s=machine.host.install_us.value * 1e-6,
@@ -286,6 +297,22 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
         step_s=0.0,
     )
+
+
+def _attention(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
+    """Attention to the tokens in the context, of all layers.
+
+    Raises BadInput if the model or the machine does not say what it takes.
+    """
+    if not conditions.depth:
+        return NOTHING
+    if weights.attention is None:
+        raise depth_unknown(conditions.depth, weights.name)
+    section, unit, api = ("gpu", machine.gpu, machine.api) if machine.gpu is not None else (CPU, machine.cpu, CPU)
+    assert unit is not None
+    if unit.attention_gb_s is None:
+        raise BadInput(f"--depth {conditions.depth}: machine {machine.name} has no {section}.attention_gb_s; add it")
+    return attention_cost(weights.attention, conditions.depth, unit, api=api, kv_type=conditions.kv_type)
 
 
 def _check_fitted(weights: Weights, machine: Machine) -> None:

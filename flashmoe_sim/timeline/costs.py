@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 class Costs:
     """Seconds of each kind of work, by row: the place of a layer in `RoutingTrace.layers`.
 
-    dense_s: f64 [rows], everything in a routed call but its experts, one token, on the computing unit.
+    dense_s: f64 [rows], everything in a routed call but its experts and attention to earlier tokens, one token, on the
+        computing unit.
+    attention_s, attention_token_s: reading the keys and values of earlier tokens, once in a routed call; and computing
+        with them, for each token of it, if that takes longer. Equal in all rows.
     expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU if there is no GPU).
     cold_expert_s: f64 [rows], one expert, one token, on the CPU lane of `hot-cold` and `prefill-copy`.
     knee_tokens, cold_knee_tokens: the largest batch, in tokens, that takes no longer than one token.
@@ -49,6 +52,8 @@ class Costs:
     family_warm_chunk_s: NDArray[np.float64]
     family_fill_s: NDArray[np.float64]
     family_upload_s: NDArray[np.float64]
+    attention_s: float
+    attention_token_s: float
     call_s: float
     hit_call_s: float
     install_s: float

@@ -60,7 +60,8 @@ def _run(
         into = parts[max(number, 0)]
         if number >= 0 and (work.refs[number] > 0 or work.n_tokens[number] > 0):
             costs, requests = sim.rows[work.row[number]], work.requests[number]
-            dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knee_tokens)
+            of_context = max(sim.state[0].attention_s, sim.state[0].attention_token_s * work.n_tokens[number])
+            dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knee_tokens) + of_context
             tokens_each = work.refs[number] / requests if requests > 0 else 0.0
             dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, number, clock, dense_s)
             call_s = sim.state[0].call_s if work.misses[number] > 0 else sim.state[0].hit_call_s

@@ -61,15 +61,15 @@ SPAN = np.dtype(
     ]
 )
 
+# The costs that are the same in every row; as in `Costs`.
+SCALARS = (*("attention_s", "attention_token_s", "call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s"),)
+
 # How many of the experts read ahead are issued, and of those how many are read, and uploaded, or claimed by a call; how
 # many of `Simulation.by_use` have been reached; how many spans there were, recorded or not; whether spans are recorded;
 # when storage and link are free; and the costs that depend on no row.
 STATE = np.dtype(
     [(name, np.int64) for name in ("issued", "read", "uploaded", "used", "spans", "recording")]
-    + [
-        (name, np.float64)
-        for name in ("storage_free", "link_free", "call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s")
-    ]
+    + [(name, np.float64) for name in ("storage_free", "link_free", *SCALARS)]
 )
 
 
@@ -124,7 +124,7 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     most = int(items.max(initial=0))
     state = np.zeros(1, STATE)
     state["recording"] = recording
-    for name in ("call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s"):
+    for name in SCALARS:
         state[name] = getattr(costs, name)
     return Simulation(
         rows=rows,

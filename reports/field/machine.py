@@ -9,6 +9,7 @@ from functools import cache
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import RAM_SHARE, compose_parts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
@@ -69,7 +70,14 @@ def built_of(row: FieldRow) -> Built:
     machine = _with_told_numbers(row, machine)
     if not told_ram:
         machine = _with_guessed_ram(machine)
-    return Built(machine, tuple(notes))
+    return Built(_attending(row, machine), tuple(notes))
+
+
+def _attending(row: FieldRow, machine: Machine) -> Machine:
+    """The machine with the rates of attention that follow from the rates and the interface that the row tells."""
+    if machine.gpu is not None and any("vulkan" in told.lower() for told in (row.engine_version_or_pr, row.flags)):
+        machine = replace(machine, api="vulkan")
+    return with_attention(bare(machine))
 
 
 def part_in(text: str, kinds: Sequence[str]) -> Part | None:

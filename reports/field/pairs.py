@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reports.field.depth import depth_of
 from reports.field.rows import FieldRow
-from reports.field.scope import filled
 from reports.field.tune import engine_of
 
 CACHED = ("vram_lru", "vram_static_profile", "slot_bank_ssd", "ssd_stream")
@@ -85,7 +85,7 @@ def pairs(rows: Sequence[FieldRow], speeds: Mapping[str, Speed]) -> list[Pair]:
     groups: dict[tuple[object, ...], list[FieldRow]] = defaultdict(list)
     for row in rows:
         if row.id in speeds and row.machine_id:
-            groups[row.machine_id, row.model.lower(), row.quant.lower(), filled(row)].append(row)
+            groups[row.machine_id, row.model.lower(), row.quant.lower(), depth_of(row)].append(row)
     return [
         Pair(cached, plain, speeds[cached.id], speeds[plain.id])
         for group in groups.values()

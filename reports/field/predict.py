@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flashmoe_sim.io.errors import BadInput
-from reports.field.depth import depth_of, kv_bytes
+from reports.field.depth import ASSUMED, attended, kv_type_of
 from reports.field.machine import built_of
-from reports.field.model import model_of, name_of
+from reports.field.model import model_of
 from reports.field.naive import naive_tok_s
-from reports.field.price import Priced, priced
+from reports.field.price import Context, Priced, priced
 from reports.field.prior import HitCurve
 from reports.field.rows import FieldRow
 from reports.field.settings import settings_of
 from reports.field.ways import Told, Way, way_of
-
-ATTENTION = 4.0
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,14 @@ def raw_of(row: FieldRow, curves: dict[str, HitCurve]) -> Raw:
     """A row priced with its machine's own numbers."""
     try:
         model, built = model_of(row), built_of(row)
+        model = replace(model, attention=model.attention or ASSUMED)
         settings = settings_of(row, moe_layers=len(model.layers))
         way = way_of(Told(row, model, built.machine, settings))
-        context_bytes = ATTENTION * kv_bytes(name_of(row), depth_of(row))
-        blind = priced(way, curves, hit_rate=None, context_bytes=context_bytes)
+        context = Context(attended(row), kv_type_of(row))
+        blind = priced(way, curves, hit_rate=None, context=context)
         told = None
         if settings.hit_rate is not None and way.kind not in ("none", "uniform"):
-            told = priced(way, curves, hit_rate=settings.hit_rate, context_bytes=context_bytes)
+            told = priced(way, curves, hit_rate=settings.hit_rate, context=context)
         return Raw(
             row,
             way,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,13 @@ class Missed:
     in_ram: float
 
 
+class Context(NamedTuple):
+    """How many tokens are in the context, and the type of their keys and values."""
+
+    depth: int
+    kv_type: str
+
+
 @dataclass(frozen=True)
 class Priced:
     """Tokens a second with the interval that machine and hit rate give; part_s: what a token's seconds go into."""
@@ -45,22 +53,22 @@ class Priced:
     part_s: dict[str, float] = field(default_factory=dict)
 
 
-def priced(way: Way, curves: dict[str, HitCurve], *, hit_rate: float | None, context_bytes: float) -> Priced:
-    """How fast a way is. hit_rate: measured, or None for the curve's. context_bytes: read for every token."""
+def priced(way: Way, curves: dict[str, HitCurve], *, hit_rate: float | None, context: Context) -> Priced:
+    """How fast a way is. hit_rate: measured, or None for the curve's."""
     missed = misses(way, curves, hit_rate=hit_rate)
-    timing = _timing(way, missed, way.machine, context_bytes, steps=STEPS)
+    timing = _timing(way, missed, way.machine, context, steps=STEPS)
     tok_s = timing.tok_s or 0.0
     part_s = {name: 1e-3 * ms for name, ms in timing.part_ms_per_token.items()}
     draws = speed_draws(
-        lambda machine: _speed(way, missed, machine, context_bytes), way.machine, timing.decode_step_s, whose=None
+        lambda machine: _speed(way, missed, machine, context), way.machine, timing.decode_step_s, whose=None
     )
     lo, hi = ends(tok_s, draws)
     if hit_rate is None and _is_guess(way):
         guesses = [
-            _speed(way, misses(way, curves, hit_rate=None, deviations=sign * SD_90), way.machine, context_bytes)
+            _speed(way, misses(way, curves, hit_rate=None, deviations=sign * SD_90), way.machine, context)
             for sign in (-1, 1)
         ]
-        here = _speed(way, missed, way.machine, context_bytes)
+        here = _speed(way, missed, way.machine, context)
         lo = tok_s * math.exp(-math.hypot(math.log(tok_s / lo), math.log(here / min(guesses[0], here))))
         hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(max(guesses[1], here) / here)))
     return Priced(tok_s, lo, hi, missed, part_s)
@@ -110,13 +118,17 @@ def _is_guess(way: Way) -> bool:
     return bool(way.far_layers) and (way.kind in ("lru", "held-out", "hindsight") or 0 < way.ram_share < 1)
 
 
-def _speed(way: Way, missed: Missed, machine: Machine, context_bytes: float) -> float:
-    return _timing(way, missed, machine, context_bytes, steps=INTERVAL_STEPS).tok_s or 0.0
+def _speed(way: Way, missed: Missed, machine: Machine, context: Context) -> float:
+    return _timing(way, missed, machine, context, steps=INTERVAL_STEPS).tok_s or 0.0
 
 
-def _timing(way: Way, missed: Missed, machine: Machine, context_bytes: float, *, steps: int) -> Timing:
-    dense = round((way.model.dense_bytes or 0) + context_bytes)
-    conditions = Conditions(way.execution, dense, 0, direct_io=way.direct_io and not way.execution.in_place)
+def _timing(way: Way, missed: Missed, machine: Machine, context: Context, *, steps: int) -> Timing:
+    conditions = Conditions(
+        way.execution,
+        direct_io=way.direct_io and not way.execution.in_place,
+        depth=context.depth,
+        kv_type=context.kv_type,
+    )
     weights = weigh(way.model, tuple(way.model.layers.values()), conditions)
     work = _work(way, missed, steps)
     timeline = simulate(work, price(weights, machine, conditions, io_split=IO_SPLIT), way.execution)

@@ -28,12 +28,17 @@ def of(arch: str, **keys: Any) -> tuple[LayerCache, ...]:
     return found.layers
 
 
+def kept(keys: int, values: int, window: int = 0, *, kv_heads: int = 2) -> LayerCache:
+    """A layer of the header's four heads."""
+    return LayerCache(keys, values, window, heads=4, kv_heads=kv_heads)
+
+
 def test_grouped_heads() -> None:
     """Heads are 64 / 4 = 16 wide, and two of the four have keys and values."""
-    assert of("qwen3moe") == (LayerCache(32, 32),) * 4
-    assert of("qwen3moe", attention__key_length=24) == (LayerCache(48, 32),) * 4
+    assert of("qwen3moe") == (kept(32, 32),) * 4
+    assert of("qwen3moe", attention__key_length=24) == (kept(48, 32),) * 4
     without = {name: value for name, value in HEADS.items() if name != "attention.head_count_kv"}
-    assert attention_of("qwen3moe", without) == Attention((LayerCache(64, 64),) * 4)
+    assert attention_of("qwen3moe", without) == Attention((kept(64, 64, kv_heads=4),) * 4)
 
 
 def test_bytes_of_grouped_heads() -> None:
@@ -75,12 +80,12 @@ def test_a_pattern_of_the_header() -> None:
     keys = {"attention__sliding_window": 100, "attention__sliding_window_pattern": [True, False, False, True]}
     keys |= {"attention__key_length_swa": 8, "attention__value_length_swa": 4}
     assert of("gemma4", **keys) == (
-        LayerCache(16, 8, 100),
-        LayerCache(32, 32),
-        LayerCache(32, 32),
-        LayerCache(16, 8, 100),
+        kept(16, 8, 100),
+        kept(32, 32),
+        kept(32, 32),
+        kept(16, 8, 100),
     )
-    assert of("gemma4", **keys, attention__shared_kv_layers=3) == (LayerCache(16, 8, 100),)
+    assert of("gemma4", **keys, attention__shared_kv_layers=3) == (kept(16, 8, 100),)
 
 
 def test_bytes_of_a_window() -> None:
@@ -95,14 +100,14 @@ def test_bytes_of_a_window() -> None:
 def test_a_latent_has_no_values() -> None:
     """512 + 64 numbers of a token, whatever the heads; without key_length_mla, a file keeps what each head has."""
     keys = {"attention__head_count_kv": 1, "attention__key_length": 576, "attention__value_length": 512}
-    assert of("deepseek2", **keys, attention__key_length_mla=192) == (LayerCache(576, 0),) * 4
-    assert of("deepseek2", **keys) == (LayerCache(576, 512),) * 4
+    assert of("deepseek2", **keys, attention__key_length_mla=192) == (kept(576, 0, kv_heads=1),) * 4
+    assert of("deepseek2", **keys) == (kept(576, 512, kv_heads=1),) * 4
 
 
 def test_layers_with_a_state() -> None:
     """Every fourth layer has keys and values; the others a state of 32-bit numbers, for each sequence."""
     layers = of("qwen35moe", **STATES)
-    assert layers == (*(LayerCache(state=STATE),) * 3, LayerCache(32, 32))
+    assert layers == (*(LayerCache(state=STATE),) * 3, kept(32, 32))
     assert [bool(layer.state) for layer in of("qwen3next", **STATES, full_attention_interval=2)] == [1, 0, 1, 0]
     assert Attention(layers).context_bytes(256) == 256 * 128 + 3 * STATE * 4
     assert Attention(layers).context_bytes(256, sequences=4) == 256 * 128 + 4 * 3 * STATE * 4
@@ -113,13 +118,13 @@ def test_layers_without_heads() -> None:
     """Of nemotron_h_moe, a layer of experts keeps nothing; of others, each layer without KV heads has a state."""
     heads = {"attention__head_count_kv": [0, 2, 0, 0]}
     nemotron = of("nemotron_h_moe", **STATES, **heads, feed_forward_length=[0, 0, 9, 0])
-    assert nemotron == (LayerCache(state=STATE), LayerCache(32, 32), LayerCache(), LayerCache(state=STATE))
+    assert nemotron == (LayerCache(state=STATE), kept(32, 32), LayerCache(), LayerCache(state=STATE))
     assert of("granitehybrid", **STATES, **heads)[2] == LayerCache(state=STATE)
     assert of("lfm2moe", **heads, shortconv__l_cache=3)[0] == LayerCache(state=64 * 2)
     assert of("kimi-linear", **heads, ssm__conv_kernel=4, kda__head_dim=8)[0] == LayerCache(
         state=3 * 3 * 4 * 8 + 8 * 8 * 4
     )
-    assert of("qwen3moe", **heads) == (LayerCache(), LayerCache(32, 32), LayerCache(), LayerCache())
+    assert of("qwen3moe", **heads) == (LayerCache(), kept(32, 32), LayerCache(), LayerCache())
 
 
 def test_layers_that_draft_have_none() -> None:
@@ -173,7 +178,9 @@ def a_file(tmp_path: Path, heads_kv: bytes, tensors: list[bytes]) -> Path:
 
 def test_from_a_file(tmp_path: Path, moe_tensors: list[bytes]) -> None:
     model = read_gguf(a_file(tmp_path, struct.pack("<IQ2I", U32, 2, 2, 1), moe_tensors))
-    assert model.attention == Attention((LayerCache(8, 8, 128), LayerCache(4, 4)))
+    assert model.attention == Attention(
+        (LayerCache(8, 8, 128, heads=2, kv_heads=2), LayerCache(4, 4, heads=2, kv_heads=1))
+    )
 
 
 def test_a_file_with_too_few_heads(tmp_path: Path, moe_tensors: list[bytes]) -> None:

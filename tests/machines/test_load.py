@@ -105,12 +105,12 @@ WRONG = {
     "unknown key": (
         "layer_us = { value = 80",
         "zebra = { value = 80",
-        "unknown key cpu.zebra; known: weights_gb_s, layer",
+        "unknown key cpu.zebra; known: weights_gb_s, attention_gb_s, layer",
     ),
     "gpu's key": (
         "[cpu]",
         "[cpu]\nmemory_gib = 3",
-        "unknown key cpu.memory_gib; known: weights_gb_s, layer_us, knee_tokens",
+        "unknown key cpu.memory_gib; known: weights_gb_s, attention_gb_s, layer_us, knee_tokens",
     ),
     "missing key": (
         'request_us = { value = 0, source = "nvbandwidth", condition = "Gen4" }',

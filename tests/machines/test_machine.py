@@ -78,8 +78,10 @@ def test_quantities_are_in_the_order_of_the_file() -> None:
         paths[4],
     ]
     assert paths[4:8] == [f"storage.{key}" for key in ("read_gb_s", "request_us", "lanes", "hot_share")]
-    assert paths[11:15] == [f"gpu.{key}" for key in ("memory_gib", "weights_gb_s", "layer_us", "knee_tokens")]
-    assert paths[15:] == [
+    keys = ("memory_gib", "weights_gb_s", "attention_gb_s", "layer_us", "knee_tokens")
+    assert paths[11:16] == [f"gpu.{key}" for key in keys]
+    assert paths[16:] == [
+        "cpu.attention_gb_s",
         "cpu.layer_us",
         "cpu.knee_tokens",
         "host.call_us",
@@ -107,5 +109,5 @@ def test_varied_changes_one_value() -> None:
 def test_varied_needs_a_quantity_that_is_there() -> None:
     machine = parse_machine(FULL, where="")
     for path in ("storage", "storage.read", "cpu.weights_gb_s", "storage.measured", "name"):
-        with pytest.raises(BadInput, match=f"unknown quantity of full '{path}'; .*known: cpu.knee_tokens"):
+        with pytest.raises(BadInput, match=f"unknown quantity of full '{path}'; .*known: cpu.attention_gb_s"):
             machine.varied(path, 1)

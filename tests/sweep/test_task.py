@@ -181,7 +181,10 @@ def test_every_field_of_the_model(inputs: Inputs) -> None:
     words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format"}
     words |= {f"graph.{item.name}" for item in fields(Graph)}
     words |= {"widths", *(f"widths.{item.name}" for item in fields(GraphWidths))}
-    context = {"attention", *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state"))}
+    context = {
+        "attention",
+        *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state", "heads", "kv_heads")),
+    }
     assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
     inputs = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))
     assert assert_law(inputs, "geometry") == words | context

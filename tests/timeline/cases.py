@@ -54,6 +54,8 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
     scalars = {
         "knee_tokens": 1e9,
         "cold_knee_tokens": 1e9,
+        "attention_s": 0.0,
+        "attention_token_s": 0.0,
         "call_s": 0.0,
         "hit_call_s": 0.0,
         "install_s": 0.0,
@@ -123,6 +125,8 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         resume_s=float(rng.uniform(0.0, 0.2)),
         merge_s=float(rng.uniform(0.0, 0.2)),
         step_s=float(rng.uniform(0.0, 2.0)),
+        attention_s=float(rng.choice([0.0, 1.0]) * slow[2] * rng.uniform(0.0, 1.0)),
+        attention_token_s=float(slow[2] * rng.uniform(0.0, 0.2)),
     )
     return work, costs
 

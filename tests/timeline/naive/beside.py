@@ -35,8 +35,10 @@ class Beside(Twin):
                 expert.upload_s = expert.job.left
         return late, len(used) - len(late)
 
-    def rest(self, late: Iterable[Expert], missing: Sequence[Expert]) -> Events:
+    def rest(self, late: Sequence[Expert], missing: Sequence[Expert]) -> Events:
         """Read what is left of the late experts, one after another, then the misses of the call."""
+        if not (late or missing):
+            return  # nothing is broken off: what is left of a job, in two parts, differs in the last bit
         self.reading.take()
         for expert in late:
             assert expert.job is not None
@@ -135,7 +137,12 @@ class HotCold(Beside):
     def wait(self, call: int, late: list[Expert], copies: list[Expert]) -> Events:
         """For the late experts, while the copies that the call makes queue up behind them, and for those."""
         stored = [expert for expert in copies if not expert.in_ram]
-        read = self.env.process(self.rest([expert for expert in late if expert.arrived < 0], stored))
+        unread = [expert for expert in late if expert.arrived < 0]
+        while unread and unread[0].job is not None and unread[0].job.left == 0.0:  # it is there before the copies
+            unread.pop(0).arrived = self.env.now
+            self.reading.take()
+            self.reading.give()
+        read = self.env.process(self.rest(unread, stored))
         for expert in (*late, *copies):
             if expert.arrived >= 0 or (expert in copies and expert.in_ram):
                 self.env.process(self.arrive_and_upload(expert, None))

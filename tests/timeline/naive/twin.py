@@ -311,7 +311,8 @@ class Twin(ABC):
         expert_s = float(costs.expert_s[row]) * max(1.0, each / costs.knee_tokens)
         cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
         dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.knee_tokens)
-        yield from self.during(call, "dense", self.once("compute", dense_s))
+        of_context = max(costs.attention_s, work.n_tokens[call] * costs.attention_token_s)
+        yield from self.during(call, "dense", self.once("compute", dense_s + of_context))
         yield from self.during(call, "host", self.once("host", costs.call_s if work.misses[call] else costs.hit_call_s))
         yield from self.serve(call, expert_s, cold_s)
 

@@ -1,0 +1,77 @@
+"""What attention to earlier tokens costs: bytes of keys and values read, and arithmetic, at a depth of the context.
+
+Sources: llama.cpp 749f688, ggml/src/ggml-cuda/fattn.cu:358-545 (which kernel takes a batch of one token),
+fattn-vec.cuh:106-111 (it reads keys and values once for every query head), fattn-common.cuh:1022-1040 (wide heads:
+a quantised cache is first converted to f16, as a whole). The shares of `LATENT` are medians of published slopes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.attention import CPU
+from flashmoe_sim.machines.machine import Compute
+
+QUANTISED = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+WIDE_HEAD = 512  # numbers of a key
+# The rate at which a latent is read, over that of keys and values.
+LATENT = {"cuda": 0.25, "rocm": 0.55, "vulkan": 0.43, "metal": 0.4, "sycl": 0.4, CPU: 0.7}
+UNKNOWN_API_LATENT = 0.4
+LATENT_NUMBERS = 1088  # multiplied by every head: the latent of 576 numbers as a key, 512 of them as a value
+WEIGHT_BYTES = 0.56  # of one weight of 4.5 bits: `knee_tokens` is known for such models
+
+
+class AttentionCost(NamedTuple):
+    """Seconds of all layers: to read what is kept, once for a batch; and to compute, for each token of it."""
+
+    read_s: float
+    token_s: float
+
+
+NOTHING = AttentionCost(0.0, 0.0)
+
+
+def attention_cost(attention: Attention, depth: int, unit: Compute, *, api: str, kv_type: str) -> AttentionCost:
+    """What it costs a batch to attend to `depth` earlier tokens on a unit that has `attention_gb_s`.
+
+    api: of the GPU, or CPU. A batch reads keys and values once; from some size on, arithmetic takes longer.
+    """
+    if not depth:
+        return NOTHING
+    assert unit.attention_gb_s is not None
+    bytes_s = unit.attention_gb_s.value * 1e9
+    read_bytes = operations = 0.0
+    for layer in attention.layers:
+        tokens = layer.attended(depth)
+        share = LATENT.get(api, UNKNOWN_API_LATENT) if layer.latent else 1.0
+        read_bytes += tokens * _read_bytes(layer, api, kv_type) / share
+        operations += tokens * _operations(layer)
+    rate = 0.0 if unit.weights_gb_s is None else unit.weights_gb_s.value * 1e9
+    operations_s = unit.knee_tokens.value * 2 / WEIGHT_BYTES * rate
+    return AttentionCost(read_bytes / bytes_s, operations / operations_s if operations_s else 0.0)
+
+
+def depth_unknown(depth: int, model: str) -> BadInput:
+    """The error if a model does not say what its attention reads."""
+    return BadInput(
+        f"--depth {depth}: what attention of {model} reads is not known; give a GGUF file of it, or leave --depth out"
+    )
+
+
+def _read_bytes(layer: LayerCache, api: str, kv_type: str) -> float:
+    """Bytes that a layer reads for each token that is attended to."""
+    kept = layer.token_bytes(kv_type)
+    if api != "cuda" or kv_type not in QUANTISED:
+        return kept
+    if layer.latent or layer.keys >= WIDE_HEAD * max(layer.kv_heads, 1):
+        return kept + 2 * layer.token_bytes(DEFAULT_TYPE)
+    return kept * layer.readers
+
+
+def _operations(layer: LayerCache) -> float:
+    """Multiplications and additions for each token that is attended to, by one token."""
+    if layer.latent:
+        return 2 * layer.heads * LATENT_NUMBERS
+    return 2 * layer.readers * (layer.keys + layer.values)
