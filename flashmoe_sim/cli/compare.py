@@ -125,9 +125,12 @@ def _print(found: Comparison, *, full: bool) -> None:
         ("90 %", "right", lambda row: brief_interval(row.tok_s_lo, row.tok_s_hi)),
         ("waits for", "right", _waits),
     ]
+    caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
+    if any(row.filled for row in ran):
+        columns[-1:] = [("full", "right", lambda row: speed(row.filled and row.filled.tok_s)), columns[-1]]
+        caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
-    caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
     print_table(table(columns, ran, title=title, caption="; ".join((caption, *found.notes))))
     for row in ran:
         assert row.launch is not None

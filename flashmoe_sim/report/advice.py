@@ -31,7 +31,6 @@ BOUGHT = 10
 SMALLEST_GAIN = 0.03
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
-EMPTY = "All speeds are at an empty context; a long one is slower."
 
 
 def sections(found: Recommendation) -> list[Section]:
@@ -65,7 +64,7 @@ def _run(found: Recommendation) -> Section:
         )
     asked = filter(None, (ask(found.case.machine),))
     parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
-    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {EMPTY}")
+    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
     if best.system.facts is None:
@@ -91,6 +90,15 @@ def _run(found: Recommendation) -> Section:
             Command(less.best.launch.line),
         ]
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
+
+
+def _depth(found: Recommendation) -> str:
+    """How full the context is at which speeds are quoted, and the best's speed with all of it filled."""
+    depth, full = found.case.depth, found.filled
+    said = f"All speeds are with {depth:,} tokens in the context" if depth else "All speeds are at an empty context"
+    if full is None or full.tok_s is None:
+        return f"{said}; more tokens in it are slower."
+    return f"{said}; with all {found.case.context:,} tokens of it filled this one has {speed(full)}."
 
 
 def _free(one: Compared) -> str:

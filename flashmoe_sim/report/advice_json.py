@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from flashmoe_sim.systems.compare import Compared
@@ -38,7 +39,8 @@ def document(found: Recommendation) -> dict[str, Any]:
         "machine": found.case.machine.name,
         "objective": found.objective.goal,
         "evaluations": found.found.evaluations,
-        "best": row(found.best),
+        "depth": found.case.depth,
+        "best": row(replace(found.best.best, filled=found.filled)),
         "get": None if (get := found.best.best.system.how_to_get(found.case.machine)) is None else get.as_row(),
         "main_line": row(found.main_line),
         "sizes": None

@@ -57,6 +57,7 @@ class Compared:
         `machines.belief`. sure: whether the machine's numbers are drawn too, so that there is an interval; if not,
         only the engine's error and the text are.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace on which it is replayed.
+    filled: the same with every token of the context in it; None if that was not requested.
     """
 
     system: System
@@ -79,6 +80,7 @@ class Compared:
     ms_per_token: dict[str, float] | None = None
     launch: Launch | None = None
     hindsight: bool = False
+    filled: Compared | None = None
 
     @property
     def tok_s_lo(self) -> float | None:
@@ -103,7 +105,7 @@ class Compared:
 
     def as_row(self) -> dict[str, Any]:
         """schema.COMPARED."""
-        launch = self.launch
+        launch, filled = self.launch, self.filled
         return {
             "system": self.system.name,
             "setting": self.system.spec,
@@ -121,6 +123,9 @@ class Compared:
             "tok_s": self.tok_s,
             "tok_s_lo": self.tok_s_lo,
             "tok_s_hi": self.tok_s_hi,
+            "filled_tok_s": None if filled is None else filled.tok_s,
+            "filled_tok_s_lo": None if filled is None else filled.tok_s_lo,
+            "filled_tok_s_hi": None if filled is None else filled.tok_s_hi,
             "prompt_tok_s": self.prompt_tok_s,
             "prompt_tok_s_lo": self.prompt_tok_s_lo,
             "prompt_tok_s_hi": self.prompt_tok_s_hi,
@@ -154,6 +159,16 @@ def compare(
             progress(number, len(systems))
         found.append(_one(workload, case, system, best=best, borrowed=borrowed, hit_rate=hit_rate))
     return sorted(found, key=lambda one: -(one.tok_s or 0.0))
+
+
+def with_filled(workload: Workload | None, case: Case, row: Compared, **given: Any) -> Compared:
+    """A row with `filled`, if it runs, the model's attention is known and the context has room beyond the depth.
+
+    given: as for `at_setting`.
+    """
+    if row.tok_s is None or case.model.attention is None or case.context <= case.depth:
+        return row
+    return replace(row, filled=at_setting(workload, replace(case, depth=case.context), row.system, **given))
 
 
 def case_of(

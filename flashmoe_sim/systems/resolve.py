@@ -90,7 +90,9 @@ def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list
     """The given context, or DEFAULT_CONTEXT, and what the user should know about it."""
     tokens, depth = memory.context, memory.depth or 0
     known = model.attention is not None
-    asked = Context.asked(tokens, memory.kv, memory.kv_type, depth, default=DEFAULT_CONTEXT if known and memory.kv is None else 0)
+    asked = Context.asked(
+        tokens, memory.kv, memory.kv_type, depth, default=DEFAULT_CONTEXT if known and memory.kv is None else 0
+    )
     if depth and not known:
         raise depth_unknown(depth, model.name)
     if memory.kv is not None or tokens == 0:

@@ -13,7 +13,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting, with_filled
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
@@ -64,6 +64,8 @@ class Recommendation(InNotebook):
         no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
     smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
+    filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
+        is unknown.
     bought: what to buy, if requested. borrowed: whether the trace is another model's.
     notes: what the user should know about the trace and the machine, if the caller knows it.
     """
@@ -80,6 +82,7 @@ class Recommendation(InNotebook):
     enough: Convergence | None
     transfers: tuple[Transfer, ...]
     smaller: Smaller | None
+    filled: Compared | None
     bought: Advice | NextBetter | None
     borrowed: bool
     notes: tuple[str, ...] = ()
@@ -218,6 +221,7 @@ def recommend(
         None
         if objective.goal == "prompt"
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
+        with_filled(workload, case, best.best, borrowed=borrowed).filled,
         None
         if purchase is None
         else purchase.found(workload, case, systems, best.best, borrowed=borrowed, progress=progress),
