@@ -185,6 +185,11 @@ COMPARED = (
     Column("host_ms", "float", "ms", "token time on the host: finding slots, installing"),
     Column("command", "str", "", "command line that starts the system"),
 )
+BY_DEPTH = (
+    *(column for column in COMPARED if column.name == "setting"),
+    Column("depth", "int", "tokens", "tokens in the context before the run"),
+    *(column for column in COMPARED if column.name in ("tok_s", "tok_s_lo", "tok_s_hi")),
+)
 
 PARTS = (
     Column("tokens", "int", "tokens", "decoded tokens of the part; the last row has the whole trace"),
@@ -271,6 +276,7 @@ GROUPS = (
     ("Sampled", "`curve` of `sim curve --sample --json`, and the table of `api.curve` with `sample`.", SAMPLED),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),
+    ("As the context fills", "The rows of `sim.figures.speeds_by_depth`.", BY_DEPTH),
     ("Parts of a trace", "The setting chosen from the first tokens of a trace.", PARTS),
     ("From one trace to another", "What a setting chosen from one trace costs on another.", TRANSFERS),
     ("Slots by layer", "`layers` of `sim allocate --json`, and the table of `api.allocate`.", ALLOCATED),

@@ -89,7 +89,13 @@ def look_closely(
         try:
             conditions = plan_conditions(
                 setup,
-                ConditionOptions(execution=row["execution"], dense=case.model.dense_bytes, kv=case.kv_bytes),
+                ConditionOptions(
+                    execution=row["execution"],
+                    dense=case.model.dense_bytes,
+                    kv=case.kv_bytes,
+                    kv_type=case.kv_type,
+                    depth=case.depth,
+                ),
             )
             speed = ceilings(workload, setup, case.machine, conditions)
         except BadInput as error:

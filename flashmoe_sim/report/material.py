@@ -20,6 +20,7 @@ class Material:
     """Everything that a report shows; None or empty if unknown.
 
     rows: schema.RESULT_COLUMNS. swept: whether the report made them. workloads: the given traces, by `trace_id`.
+    by_depth: schema.BY_DEPTH, of the recommended system and the next fastest ones.
     measured: schema.PREDICTED, of a table with measured speeds. wanting: what is missing, why, and what to add.
     notes: what the user should know about traces, machine and rows.
     """
@@ -30,6 +31,7 @@ class Material:
     machine: Machine | None
     close: Close | None
     advice: Recommendation | None
+    by_depth: Sequence[Row]
     measured: Sequence[Row]
     wanting: tuple[str, ...]
     notes: tuple[str, ...]

@@ -7,9 +7,9 @@ from flashmoe_sim.io.sections import Figure, Part, Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import page_table
-from flashmoe_sim.report.figures import predicted_measured, systems
+from flashmoe_sim.report.figures import predicted_measured, speeds_by_depth, systems
 from flashmoe_sim.report.material import Material
-from flashmoe_sim.schema import COMPARED, PREDICTED, frame
+from flashmoe_sim.schema import BY_DEPTH, COMPARED, PREDICTED, frame
 
 SHOWN = ("Other systems", "Is the trace enough?", "What this rests on")  # elsewhere in a report, or at its end
 
@@ -40,6 +40,26 @@ def side_by_side(found: Material) -> list[Section]:
     parts: tuple[Part, ...] = (Figure("systems", chart, caption, page_table(columns, every)),)
     rest = [one for one in advised(advice)[1:] if one.title not in SHOWN]
     return [Section("Systems side by side", parts), *rest]
+
+
+def by_depth(found: Material) -> Section:
+    """Decode speed as the context fills, if it is known."""
+    rows = found.by_depth
+    if not rows or found.advice is None:
+        return Section("", ())
+    columns = [
+        ("system", "left", lambda row: row["setting"]),
+        ("tokens", "right", lambda row: f"{row['depth']:,}"),
+        ("tok/s", "right", lambda row: speed(row["tok_s"])),
+        ("90 %", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
+    ]
+    caption = (
+        "The recommended setting and the next fastest ones, with the same room for the context at every depth: only "
+        f"what attention reads changes. A longer context (--context, here {found.advice.case.context:,} tokens) also "
+        "takes memory from the experts."
+    )
+    chart = speeds_by_depth(frame(rows, BY_DEPTH))
+    return Section("As the context fills", (Figure("by-depth", chart, caption, page_table(columns, rows)),))
 
 
 def measured(found: Material) -> Section:

@@ -29,6 +29,7 @@ def sections(found: Material, *, command: str) -> list[Section]:
         of_trace.use(found),
         of_trace.reuse(found),
         *of_machine.side_by_side(found),
+        of_machine.by_depth(found),
         of_machine.measured(found),
         Section("What would add more", found.wanting),
         _origin(found, command),

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.report.material import Material, Progress
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.systems.base import Case
     from flashmoe_sim.verbs.given import Model
 
+MOST_BY_DEPTH = 3  # systems whose speed is shown as the context fills
 BANKS = 16  # sizes of the sweep that a report makes if none are requested
 
 
@@ -58,6 +60,7 @@ class Report(MemoryOptions):
         from flashmoe_sim.sweep.left_out import LeftOut, reasons
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
         from flashmoe_sim.sweep.predictions import predict_rates
+        from flashmoe_sim.systems.by_depth import by_depth
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.timeline.rates import percent_or_share, read_rates
         from flashmoe_sim.tune.recommend import recommend
@@ -89,7 +92,7 @@ class Report(MemoryOptions):
                 contract=self.contract,
                 machine=machine,
                 dense=None if on is None else self.dense,
-                kv=None if on is None else on.case.kv_bytes,
+                **({} if on is None else _context(on.case)),
             )
             setups, conditions = plan_sweep(question, left_out=left_out)
             rows = sweep(
@@ -101,7 +104,7 @@ class Report(MemoryOptions):
                 left_out=left_out,
             )
             notes += [] if self.bank is None else reasons(left_out)
-        close, advice = None, None
+        close, advice, depths = None, None, list[dict[str, Any]]()
         if first is None:
             wanting.append("Why it misses, and how experts are used: add the trace that was swept, after the folder.")
         else:
@@ -111,6 +114,9 @@ class Report(MemoryOptions):
             try:
                 advice = recommend(first, on.case, on.systems, progress=_of(tell, "comparing systems"))
                 advice = replace(advice, notes=on.notes)
+                shown = [advice.best, *(one for one in advice.others if one.runs)][:MOST_BY_DEPTH]
+                names = [one.best.system for one in shown]
+                depths = by_depth(first, on.case, names, progress=_of(tell, "filling the context"))
             except BadInput as error:
                 wanting.append(f"What to run: {error}.")
         if machine is not None and not any(row["machine"] == machine.name for row in rows):
@@ -124,7 +130,7 @@ class Report(MemoryOptions):
             if on is None or first is None:
                 raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
             case, rates = on.case, read_rates(self.measured)
-            on_it = plan_conditions(plan_setup(1), ConditionOptions(dense=case.model.dense_bytes, kv=case.kv_bytes))
+            on_it = plan_conditions(plan_setup(1), ConditionOptions(dense=case.model.dense_bytes, **_context(case)))
             compared = [row.as_row() for row in predict_rates(rates, case.model, case.machine, on_it)]
             notes += filter(None, [percent_or_share(rates)])
         return Material(
@@ -134,10 +140,16 @@ class Report(MemoryOptions):
             machine,
             close,
             advice,
+            depths,
             compared,
             tuple(wanting),
             tuple(dict.fromkeys(notes)),
         )
+
+
+def _context(case: Case) -> dict[str, Any]:
+    """The options that mean the context of a case."""
+    return {"kv": case.kv_bytes, "kv_type": case.kv_type, "depth": case.depth}
 
 
 def _sizes(workloads: Sequence[Workload]) -> list[int]:

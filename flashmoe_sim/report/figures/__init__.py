@@ -4,6 +4,7 @@ Needs the extra `report`. `style.styled` can change the theme and width of any f
 """
 
 from flashmoe_sim.report.figures.compared import systems
+from flashmoe_sim.report.figures.depth import speeds_by_depth
 from flashmoe_sim.report.figures.hits import hit_curves
 from flashmoe_sim.report.figures.layers import misses_by_layer
 from flashmoe_sim.report.figures.measured import predicted_measured
@@ -23,6 +24,7 @@ __all__ = [
     "reuse_distances",
     "save",
     "speeds",
+    "speeds_by_depth",
     "styled",
     "systems",
     "waterfall",
