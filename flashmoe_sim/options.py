@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
-from flashmoe_sim.geometry.attention import CACHE_TYPES
-
 
 class Details(TypedDict, total=False):
     """What an option can have.
@@ -50,14 +48,14 @@ class ContextOptions:
     )
     depth: int | None = field(
         default=None,
-        metadata=option("N", "Tokens already in the context, at which speeds are quoted; default: 0.", least=0),
+        metadata=option("N", "Tokens already in the context, which attention reads; default: 0.", least=0),
     )
     kv: str | int | None = field(
         default=None, metadata=option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
     )
     kv_type: str | None = field(
         default=None,
-        metadata=option("T", f"Type of the context's keys and values: {', '.join(CACHE_TYPES)}; default: f16."),
+        metadata=option("T", "Type of the context's keys and values, such as q8_0; default: f16."),
     )
 
 

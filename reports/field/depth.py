@@ -7,8 +7,8 @@ import re
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
 from reports.field.rows import FieldRow
 
-# Stands for models whose attention is not known: about the slope of DeepSeek-V4-Flash on a Radeon 8060S.
-ASSUMED = Attention((LayerCache(20_000, 20_000),))
+# Stands for models whose attention is not known: the middle of the slopes of DeepSeek-V4-Flash and Qwen3.8-Flash-Next.
+ASSUMED = Attention((LayerCache(19_200, 19_200),))
 SPARSE = ("Strata",)  # engines that read only the tokens that an indexer chooses
 CHOSEN = 2048
 ALLOCATED_FROM = 60_000  # a context of so many tokens is what was allocated, unless the row says that it was filled

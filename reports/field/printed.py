@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.trace.routing import RoutingTrace
+from reports.field.depth import attended, kv_type_of
 from reports.field.machine import built_of, part_in
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
@@ -79,6 +80,8 @@ def _printed(row: FieldRow, traces: dict[object, tuple[RoutingTrace, bool]]) -> 
 def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Workload, borrowed: bool) -> Printed:
     assert workload.geometry is not None
     case = case_of(workload.geometry, machine, workload=workload)
+    if case.model.attention is not None:
+        case = replace(case, depth=attended(row), kv_type=kv_type_of(row))
     asked = system if system.size_given else system.sized(case)
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:

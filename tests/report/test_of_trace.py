@@ -15,7 +15,7 @@ CALLS = tuple((layer, [step % 3, 3 + step % 2]) for step in range(12) for layer 
 @pytest.mark.parametrize(("traces", "ends"), [(1, [""]), (2, ["-1", "-2"]), (5, ["-1", "-2", "-3", "-4"])])
 def test_each_of_the_first_four_traces_has_figures(traces: int, ends: list[str]) -> None:
     workloads = {name: prepare(trace_of(*CALLS, name=name), None) for name in map(str, range(traces))}
-    found = Material((), False, workloads, None, None, None, (), (), ())
+    found = Material((), False, workloads, None, None, None, (), (), (), ())
     use, reuse = of_trace.use(found), of_trace.reuse(found)
     assert [one.name for one in use.figures] == [f"{what}{end}" for end in ends for what in ("popularity", "drift")]
     assert [one.name for one in reuse.figures] == [f"reuse-distances{end}" for end in ends]

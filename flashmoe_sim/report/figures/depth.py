@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
-from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Chart, altair_module, labels, titled, values
+from flashmoe_sim.report.figures.style import HEIGHT, SHAPES, Chart, altair_module, labels, titled, values
 
 if TYPE_CHECKING:
     import polars
@@ -25,7 +25,11 @@ def speeds_by_depth(rows: polars.DataFrame) -> Chart:
     names = labels(list(dict.fromkeys(row["setting"] for row in known)))
     data = [row | {"system": names[row["setting"]], "speed": three(row["tok_s"])} for row in known]
     first, order = data[0]["system"], list(names.values())
-    x = altair.X("depth:Q", axis=altair.Axis(title="tokens in the context", format=",d", tickCount=6))
+    x = altair.X(
+        "depth:Q",
+        scale=altair.Scale(nice=False),
+        axis=altair.Axis(title="tokens in the context", format=",d", tickCount=6),
+    )
     top = max(row["tok_s_hi"] or row["tok_s"] for row in data)
     scale = altair.Scale(domain=(0, top), nice=False)
     y, lo = (
@@ -34,15 +38,12 @@ def speeds_by_depth(rows: polars.DataFrame) -> Chart:
     legend = altair.Legend(title=None, symbolOpacity=1)
     colour = altair.Color("system:N", scale=altair.Scale(domain=order), legend=legend)
     shape = altair.Shape("system:N", scale=altair.Scale(domain=order, range=list(SHAPES[: len(order)])), legend=legend)
-    dash = altair.StrokeDash(
-        "system:N", scale=altair.Scale(domain=order, range=list(DASHES[: len(order)])), legend=None
-    )
     tooltip = [altair.Tooltip(f"{name}:N") for name in ("system", "depth", "speed")]
     lines = altair.Chart(values(data)).encode(x=x, y=y, color=colour)
     band = [row for row in data if row["system"] == first and row["tok_s_lo"] is not None]
     layers = [
         altair.Chart(values(band)).mark_area(style="band").encode(x=x, y=lo, y2="tok_s_hi:Q", color=colour),
-        lines.mark_line().encode(strokeDash=dash),
+        lines.mark_line(),
         lines.mark_point().encode(shape=shape, tooltip=tooltip),
     ]
     ends = [row for row in data if row["system"] == first]

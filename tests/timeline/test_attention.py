@@ -1,0 +1,104 @@
+"""What attention to earlier tokens costs, by hand; and its laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.geometry.attention import Attention, LayerCache
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_estimates
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Compute, Quantity
+from flashmoe_sim.timeline.assemble import Conditions, price, weigh
+from flashmoe_sim.timeline.attention import LATENT, attention_cost
+
+GROUPED = LayerCache(keys=1024, values=1024, heads=64, kv_heads=8)  # heads of 128, eight for each key
+WINDOWED = replace(GROUPED, window=128)
+MLA = LayerCache(keys=576, heads=128, kv_heads=1)
+WIDE = LayerCache(keys=1024, values=1024, heads=16, kv_heads=2)  # heads of 512
+
+
+def quantity(value: float) -> Quantity:
+    return Quantity(value, value, value, "test", "test")
+
+
+UNIT = Compute(weights_gb_s=quantity(100), attention_gb_s=quantity(100), layer_us=quantity(0), knee_tokens=quantity(28))
+
+
+def read_ms(*layers: LayerCache, depth: int = 100_000, api: str = "cuda", kv_type: str = "f16") -> float:
+    return 1e3 * attention_cost(Attention(layers), depth, UNIT, api=api, kv_type=kv_type).read_s
+
+
+def test_bytes_by_kind_of_layer() -> None:
+    """4,096 bytes a token and layer at 100 GB/s: 100,000 tokens take 4.096 ms."""
+    assert read_ms(GROUPED) == pytest.approx(4.096)
+    assert read_ms(GROUPED, GROUPED) == pytest.approx(8.192)
+    assert read_ms(WINDOWED) == pytest.approx(4.096 * 128 / 100_000)
+    assert read_ms(WINDOWED, depth=64) == pytest.approx(4.096 * 64 / 100_000)
+    assert read_ms(LayerCache(state=1000), LayerCache()) == 0
+    for api in ("cuda", "metal", CPU):
+        assert read_ms(MLA, api=api) == pytest.approx(1.152 / LATENT[api])
+
+
+def test_a_quantised_cache_by_backend() -> None:
+    """34 bytes of 32 numbers. CUDA reads them for every query head, and converts wide heads to 16 bits first."""
+    assert read_ms(GROUPED, api="metal", kv_type="q8_0") == pytest.approx(4.096 * 17 / 32)
+    assert read_ms(GROUPED, api=CPU, kv_type="q4_0") == pytest.approx(4.096 * 9 / 32)
+    assert read_ms(GROUPED, kv_type="q8_0") == pytest.approx(8 * 4.096 * 17 / 32)
+    assert read_ms(WIDE, kv_type="q8_0") == pytest.approx(4.096 * (17 / 32 + 2))
+    assert read_ms(MLA, kv_type="q8_0") == pytest.approx(1.152 / LATENT["cuda"] * (17 / 32 + 2))
+
+
+def test_arithmetic_of_a_prompt() -> None:
+    """28 tokens x 2 operations of weights of 0.56 bytes at 100 GB/s are 10 TFLOPS; a head does 2 x 256 a token."""
+    cost = attention_cost(Attention((GROUPED,)), 1000, UNIT, api="cuda", kv_type="f16")
+    assert cost.token_s == pytest.approx(1000 * 64 * 512 / 1e13)
+    cost = attention_cost(Attention((MLA,)), 1000, UNIT, api="cuda", kv_type="f16")
+    assert cost.token_s == pytest.approx(1000 * 128 * 2 * 1088 / 1e13)
+
+
+def test_deeper_never_takes_less() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, LayerCache(state=9)], 5))  # type: ignore[arg-type]
+        shallow, deep = sorted(rng.integers(0, 200_000, 2).tolist())
+        api, kv_type = str(rng.choice(["cuda", "vulkan", CPU, ""])), str(rng.choice(["f16", "q8_0"]))
+        less, more = (attention_cost(Attention(layers), at, UNIT, api=api, kv_type=kv_type) for at in (shallow, deep))
+        assert less.read_s <= more.read_s
+        assert less.token_s <= more.token_s
+
+
+def test_seconds_of_gpt_oss_at_depth() -> None:
+    """18 of 36 layers read 2 x 8 x 64 numbers of every token, 18 of the last 128."""
+    on, model = load_machine("rtx-3090"), load_model("gpt-oss-120b")
+    on = on.varied("gpu.attention_gb_s", 500)
+    weights = weigh(model, tuple(model.layers.values()), Conditions())
+    costs = price(weights, on, Conditions(depth=65_536), io_split=4)
+    assert 36 * costs.attention_s == pytest.approx(18 * 2048 * (65_536 + 128) / 500e9)
+    assert price(weights, on, Conditions(), io_split=4).attention_s == 0
+
+
+def test_a_rate_is_estimated_where_a_file_has_none() -> None:
+    on = load_machine("rtx-3090")
+    assert on.gpu is not None
+    assert on.gpu.weights_gb_s is not None
+    assert on.gpu.attention_gb_s is not None
+    assert on.gpu.attention_gb_s.value == pytest.approx(on.gpu.weights_gb_s.value)
+    assert on.gpu.attention_gb_s.estimated
+    assert without_estimates(on) == bare(on)
+    own = on.varied("gpu.attention_gb_s", 123)
+    assert with_attention(own) == own
+    assert without_estimates(own).gpu == own.gpu
+
+
+def test_what_is_not_known_is_said() -> None:
+    on, model = load_machine("rtx-3090"), load_model("gpt-oss-120b")
+    weights = weigh(model, tuple(model.layers.values()), Conditions())
+    with pytest.raises(BadInput, match=r"--depth 9: machine rtx-3090 has no gpu\.attention_gb_s; add it"):
+        price(weights, bare(on), Conditions(depth=9), io_split=4)
+    with pytest.raises(BadInput, match=r"--depth 9: what attention of .* reads is not known; give a GGUF"):
+        price(replace(weights, attention=None), on, Conditions(depth=9), io_split=4)
