@@ -11,7 +11,7 @@ from flashmoe_sim.machines.machine import Compute, Machine, Quantity
 CPU = "cpu"
 SHARES = {
     "cuda": (0.5, 1.0, 1.1),
-    "rocm": (0.35, 0.95, 1.15),
+    "rocm": (0.35, 1.0, 1.15),
     "vulkan": (0.6, 1.05, 1.15),
     "metal": (0.5, 0.9, 1.05),
     CPU: (0.12, 0.7, 1.2),

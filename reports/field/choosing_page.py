@@ -31,7 +31,8 @@ REASONS = {
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
     "smallest is taken.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
-    **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b", "qcn")},
+    "ahhot-3060-qcn": UNKNOWN_COST,
+    **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b")},
 }
 
 

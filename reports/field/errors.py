@@ -19,6 +19,7 @@ from flashmoe_sim.machines.belief import ANY, SD_90
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
+from reports.field.depth import attended
 from reports.field.printed import Printed
 from reports.field.prior import HitCurve
 
@@ -31,6 +32,7 @@ HEAD = """# Written by `python -m reports.field`: how far published speeds and o
 # added to text_sd; profile_lo, profile_hi: 90 % interval of how a profile of another text differs from its own.
 """
 MOST = 1.2  # of ln(measured / predicted): more is a row that ran otherwise than it says
+SHALLOW = 8192  # tokens in the context
 POOLED = 6  # how many rows the spread of all counts beside a system's own
 SDS = np.linspace(0.02, 1.2, 119)
 TEXTS = (("python-256", "prose-256", "cpp-256"), ("gpt-oss-120b",), ("deepseek-v2-lite",))
@@ -64,7 +66,7 @@ class _Row:
 
 def fitted(ran: Sequence[Printed]) -> Errors:
     """The spread of rows beside what their machine explains, and how much of it they share."""
-    rows = [_Row(one) for one in ran]
+    rows = [_Row(one) for one in _shallow(ran)]
     sd = _spread(rows)
     common, alike = (_shared(rows, sd, which) for which in (_other_program, _same_program))
     return Errors(sd, common, max(alike - common, 0.0))
@@ -72,20 +74,34 @@ def fitted(ran: Sequence[Printed]) -> Errors:
 
 def without_machine(ran: Sequence[Printed]) -> dict[str, dict[str, float]]:
     """The spread that is fitted without each machine."""
-    rows = [_Row(one) for one in ran]
-    return {name: _spread([row for row in rows if row.machine != name]) for name in {row.machine for row in rows}}
+    rows, machines = [_Row(one) for one in _shallow(ran)], {one.row.machine_id or one.row.id for one in ran}
+    return {name: _spread([row for row in rows if row.machine != name]) for name in machines}
+
+
+def _shallow(ran: Sequence[Printed]) -> list[Printed]:
+    """The rows in which attention takes little: what it adds is the machine's, and repeats the error of its series."""
+    return [one for one in ran if attended(one.row) <= SHALLOW]
 
 
 def _spread(rows: Sequence[_Row]) -> dict[str, float]:
-    """The likeliest spread of each system; all rows count as POOLED ones, a machine as its square root."""
+    """The spread of each system; all rows count as POOLED ones, a machine as its square root."""
     counts = Counter(row.machine for row in rows)
     every = _likelihood(rows, counts)
     pooled = every * POOLED / sum(counts[row.machine] ** -0.5 for row in rows)
-    found = {ANY: float(SDS[np.argmax(every)])}
+    found = {ANY: _mean_spread(every)}
     for name in sorted({row.system for row in rows}):
         own = _likelihood([row for row in rows if row.system == name], counts)
-        found[name] = float(SDS[np.argmax(own + pooled)])
+        found[name] = _mean_spread(own + pooled)
     return found
+
+
+def _mean_spread(likelihood: NDArray[np.float64]) -> float:
+    """The root of the mean square of SDS, each as likely as the rows make it.
+
+    The likeliest one alone would make intervals too narrow where rows are few.
+    """
+    weight = np.exp(likelihood - likelihood.max())
+    return float(np.sqrt((weight * SDS**2).sum() / weight.sum()))
 
 
 def _likelihood(rows: Iterable[_Row], counts: Counter[str]) -> NDArray[np.float64]:
