@@ -88,20 +88,20 @@ def _spread(rows: Sequence[_Row]) -> dict[str, float]:
     counts = Counter(row.machine for row in rows)
     every = _likelihood(rows, counts)
     pooled = every * POOLED / sum(counts[row.machine] ** -0.5 for row in rows)
-    found = {ANY: _mean_spread(every)}
+    found = {ANY: _middle_spread(every)}
     for name in sorted({row.system for row in rows}):
         own = _likelihood([row for row in rows if row.system == name], counts)
-        found[name] = _mean_spread(own + pooled)
+        found[name] = _middle_spread(own + pooled)
     return found
 
 
-def _mean_spread(likelihood: NDArray[np.float64]) -> float:
-    """The root of the mean square of SDS, each as likely as the rows make it.
+def _middle_spread(likelihood: NDArray[np.float64]) -> float:
+    """The median of SDS, each as likely as the rows make it.
 
     The likeliest one alone would make intervals too narrow where rows are few.
     """
-    weight = np.exp(likelihood - likelihood.max())
-    return float(np.sqrt((weight * SDS**2).sum() / weight.sum()))
+    share = np.cumsum(np.exp(likelihood - likelihood.max()))
+    return float(SDS[np.searchsorted(share / share[-1], 0.5)])
 
 
 def _likelihood(rows: Iterable[_Row], counts: Counter[str]) -> NDArray[np.float64]:
