@@ -2,7 +2,7 @@
 
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
 :8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern). laguna
-as in ggml-org/llama.cpp pull request 25595. The keys of an indexer (glm-dsa) have no cache there.
+as in ggml-org/llama.cpp pull request 25595, qwen4exp as in 27742. The keys of an indexer (glm-dsa) have no cache there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WINDOWS = {"llama4": 8192, "smallthinker": 4096}  # whatever the header says, un
 # The header says for every layer whether it has a window.
 PATTERNED = frozenset({"gemma4", "laguna", "mimo2", "step35"})
 # Some layers have a state: all but the last of every period, or all without KV heads.
-INTERVALS = {"qwen35moe": 4, "qwen3next": 4}
+INTERVALS = {"qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
 HEADLESS = frozenset({"granitehybrid", "jamba", "kimi-linear", "lfm2moe", "nemotron_h_moe"})
 # Layers that only draft tokens have no cache.
 DRAFTING = frozenset({"bailingmoe2", "glm-dsa", "glm4moe"})

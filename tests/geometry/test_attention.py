@@ -223,6 +223,11 @@ def test_qwen3_5_as_llama_cpp_prints_it() -> None:
     assert found.context_bytes(4096) == 80 * MIB + 251.25 * MIB / 4
 
 
+def test_qwen3_8_flash_next_as_published() -> None:
+    """13.1 kB a token of q8_0: 12 of 48 layers have 2 heads of 256."""
+    assert attention("qwen3.8-flash-next").token_bytes(kv_type="q8_0") == 12 * 2 * 512 * 34 / 32
+
+
 def test_a_dense_model_of_the_same_kind() -> None:
     """ggml-org/llama.cpp pull request 23792, Qwen3.8-27B, 3 sequences: R 16.88 MiB, S 432.00 MiB in 48 layers."""
     keys = HEADS | STATES | {"ssm.inner_size": 6144, "ssm.state_size": 128, "ssm.group_count": 16, "block_count": 64}
