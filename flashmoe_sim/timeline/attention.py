@@ -56,7 +56,8 @@ def attention_cost(attention: Attention, depth: int, unit: Compute, *, api: str,
 def depth_unknown(depth: int, model: str) -> BadInput:
     """The error if a model does not say what its attention reads."""
     return BadInput(
-        f"--depth {depth}: what attention of {model} reads is not known; give a GGUF file of it, or leave --depth out"
+        f"--depth {depth}: what attention of {model} reads is not known; leave it out, or give a model of which "
+        "`sim model show` knows the context"
     )
 
 

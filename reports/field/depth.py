@@ -7,7 +7,7 @@ import re
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
 from reports.field.rows import FieldRow
 
-# Stands for models whose attention is not known: the middle of the slopes of DeepSeek-V4-Flash and Qwen3.8-Flash-Next.
+# Stands for models whose attention is not known: about the slopes of DeepSeek-V4-Flash on two machines.
 ASSUMED = Attention((LayerCache(19_200, 19_200),))
 SPARSE = ("Strata",)  # engines that read only the tokens that an indexer chooses
 CHOSEN = 2048

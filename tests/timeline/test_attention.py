@@ -100,5 +100,5 @@ def test_what_is_not_known_is_said() -> None:
     weights = weigh(model, tuple(model.layers.values()), Conditions())
     with pytest.raises(BadInput, match=r"--depth 9: machine rtx-3090 has no gpu\.attention_gb_s; add it"):
         price(weights, bare(on), Conditions(depth=9), io_split=4)
-    with pytest.raises(BadInput, match=r"--depth 9: what attention of .* reads is not known; give a GGUF"):
+    with pytest.raises(BadInput, match=r"--depth 9: what attention of .* reads is not known; leave it out"):
         price(replace(weights, attention=None), on, Conditions(depth=9), io_split=4)
