@@ -27,11 +27,13 @@ REASONS = {
     "neu-pc1-4": "Without the cache, every layer is predicted to fit the two GPUs, at four times the measured speed. "
     "The row says that 58 % of the model was in VRAM.",
     **dict.fromkeys(("neu-pf12k-Qwen3.8-Flash-Next", "neu-pf12k-GLM-5.3-Flash"), UNTOLD_LAYERS),
-    "spark-ring": "The two larger rings are predicted alike, and the smaller one is taken.",
+    "st-iq4xs64": "Five of the six ways to keep the file in RAM are predicted alike, and too slow: as if all of it "
+    "took RAM.",
+    "imp1375-cliff": "Such small banks hit nothing, with and without the cache; the engine's own time for it is not "
+    "known, so both are predicted alike.",
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
     "smallest is taken.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
-    "ahhot-3060-qcn": UNKNOWN_COST,
     **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b")},
 }
 

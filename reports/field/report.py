@@ -15,7 +15,6 @@ from reports.field import prior, tune
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
-from reports.field.scope import why_not_judged
 from reports.field.scores import Judged, all_tuned, counts, judged
 from reports.field.tune import price_of
 
@@ -31,8 +30,8 @@ def judged_rows() -> list[FieldRow]:
 
 
 def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
-    """Every row that counts, priced unless `scope` leaves it out."""
-    return [Raw(row, why=why) if (why := why_not_judged(row)) else raw_of(row, curves) for row in judged_rows()]
+    """Every row that counts, priced."""
+    return [raw_of(row, curves) for row in judged_rows()]
 
 
 def write(*, tune_again: bool) -> None:
@@ -47,7 +46,7 @@ def write(*, tune_again: bool) -> None:
     found = tune.load()
     rows = judged(raws_with(found.curves), found.curves)
     frame(rows).write_csv(RESULTS)
-    ran = [one for one in printed([row for row in judged_rows() if not why_not_judged(row)]) if one.found is not None]
+    ran = [one for one in printed(judged_rows()) if one.found is not None]
     off = errors.fitted(ran)
     asked = printed_page.table(ran, off)
     asked.write_csv(printed_page.TABLE)

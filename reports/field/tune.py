@@ -100,12 +100,19 @@ def program(engine: str) -> str:
 
 
 def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:
-    """Costs of engines and strategies with at least LEAST_ROWS rows, by medians, shrunk towards none."""
+    """Costs of engines and strategies with at least LEAST_ROWS rows, by medians, shrunk towards none.
+
+    Each machine counts once for its engine, and each engine once for its strategy, whose cost is for other engines.
+    """
     engines, strategies = (
-        {name: best_cost(group) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
-        for of in (engine_of, _strategy_of)
+        {name: best_cost(group, each) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
+        for of, each in ((engine_of, _machine_of), (_strategy_of, engine_of))
     )
     return Tuned(curves, engines, strategies)
+
+
+def _machine_of(row: FieldRow) -> str:
+    return row.machine_id
 
 
 def _strategy_of(row: FieldRow) -> str:
@@ -137,27 +144,30 @@ def _sd(errors: Sequence[float]) -> float:
     return float(np.quantile(np.abs(errors), 0.8)) / SD_80 if len(errors) else 0.0
 
 
-def best_cost(raws: Sequence[Raw]) -> Cost:
-    """The cost that leaves the smallest errors, of one for each part; shrunk towards none by the number of rows."""
+def best_cost(raws: Sequence[Raw], each: Callable[[FieldRow], str] = _machine_of) -> Cost:
+    """The cost that leaves the smallest errors, of one for each part; shrunk towards none by the number of rows.
+
+    each: the groups of rows that count once.
+    """
     weight = len(raws) / (len(raws) + SHRINK)
     extra = [_measured_s(raw) - 1 / price_of(raw).tok_s for raw in raws]
     a_layer = [1e6 * more / layers_of(raw) for raw, more in zip(raws, extra, strict=True)]
-    found = [Cost("layer", max(weight * middle(raws, a_layer), 0.0))]
+    found = [Cost("layer", max(weight * middle(raws, a_layer, each), 0.0))]
     for part in ("all", *PARTS):
         telling = [raw for raw in raws if part_of(price_of(raw), part) >= LEAST_PART / price_of(raw).tok_s]
         if len(telling) >= max(LEAST_ROWS, LEAST_TELLING * len(raws)):
             more = {id(raw): size for raw, size in zip(raws, extra, strict=True)}
             ratios = [math.log(max(1 + more[id(raw)] / part_of(price_of(raw), part), LEAST_FACTOR)) for raw in telling]
-            found.append(Cost(part, math.exp(weight * middle(telling, ratios))))
+            found.append(Cost(part, math.exp(weight * middle(telling, ratios, each))))
     return min(found, key=lambda cost: statistics.fmean(abs(residual(raw, cost)) for raw in raws))
 
 
-def middle(raws: Sequence[Raw], values: Sequence[float]) -> float:
-    """The median over machines of each machine's median."""
-    of_machine = defaultdict(list)
+def middle(raws: Sequence[Raw], values: Sequence[float], each: Callable[[FieldRow], str]) -> float:
+    """The median over groups of each group's median."""
+    of_group = defaultdict(list)
     for raw, value in zip(raws, values, strict=True):
-        of_machine[raw.row.machine_id].append(value)
-    return statistics.median(statistics.median(of) for of in of_machine.values())
+        of_group[each(raw.row)].append(value)
+    return statistics.median(statistics.median(of) for of in of_group.values())
 
 
 def residual(raw: Raw, cost: Cost) -> float:

@@ -10,7 +10,7 @@ import pytest
 from reports.field.outcome import Outcome, outcome
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import HitCurve
-from reports.field.tune import Cost, Tuned, best_cost, engine_of, load, price_of, save
+from reports.field.tune import Cost, Tuned, best_cost, costs_of, engine_of, load, price_of, save
 from reports.field.ways import Way
 from tests.field.builders import row
 
@@ -180,6 +180,18 @@ def test_costs_are_medians_shrunk_by_rows(tmp_path: Path) -> None:
     speed = price_of(raw(tmp_path, strategy="all_gpu")).tok_s
     rows = [raw(tmp_path, strategy="all_gpu", id=str(n), decode_tok_s=f"{speed / 2}") for n in range(4)]
     assert best_cost(rows).seconds(price_of(rows[0]), LAYERS) * speed == pytest.approx(2 ** (4 / 6), rel=0.06)
+
+
+def test_a_strategy_counts_each_engine_once(tmp_path: Path) -> None:
+    """Three rows of one engine are as fast as priced; one row of each of two others takes twice as long."""
+    speed = price_of(raw(tmp_path, strategy="all_gpu")).tok_s
+    told = [("one", speed), ("one", speed), ("one", speed), ("two", speed / 2), ("three", speed / 2)]
+    rows = [
+        raw(tmp_path, strategy="all_gpu", id=str(n), engine=engine, machine_id=str(n), decode_tok_s=f"{tok_s}")
+        for n, (engine, tok_s) in enumerate(told)
+    ]
+    cost = costs_of(rows, CURVES).strategies["all_gpu"]
+    assert cost.seconds(price_of(rows[0]), LAYERS) * speed == pytest.approx(2 ** (5 / 7), rel=0.06)
 
 
 def test_a_layer_cost_adds_to_every_layer(tmp_path: Path) -> None:
