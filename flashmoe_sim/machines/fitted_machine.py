@@ -8,6 +8,7 @@ import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import Anchor
+from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.fit import Fit
 from flashmoe_sim.machines.keys import MEASURED_SPREAD
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Quantity, Storage
@@ -48,7 +49,7 @@ def fitted_machine(
         weights_gb_s=values.get("weights_gb_s"),
     )
     none = "in storage.read_gb_s, which the whole time of an install was fitted to"
-    return Machine(
+    machine = Machine(
         name=name,
         title=f"Fitted on {len(anchors)} anchors of {provenance.model}",
         unified=unified,
@@ -68,6 +69,7 @@ def fitted_machine(
         cpu=None if gpu else unit,
         anchors=provenance,
     )
+    return with_attention(machine)
 
 
 def _ordered(interval: tuple[float, float, float]) -> tuple[float, float, float]:

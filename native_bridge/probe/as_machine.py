@@ -9,6 +9,7 @@ from statistics import median
 
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
     Compute,
@@ -53,7 +54,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         limit = min(found.mac.wired_limit_mib / 1024, _gib(found.facts.ram_bytes))
         memory = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
         unit = replace(unit, memory_gib=memory)
-    return Machine(
+    machine = Machine(
         name=name,
         title=f"{_title(found)}; computing not measured",
         unified=unified,
@@ -71,6 +72,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         gpu_maker="apple" if found.mac is not None else "nvidia" if found.gpu is not None else "",
         os=next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), ""),
     )
+    return with_attention(machine)
 
 
 def _title(found: Probed) -> str:
