@@ -107,6 +107,11 @@ class Case:
         return max(layer.n_experts for layer in self.model.layers.values())
 
     @property
+    def cores(self) -> str:
+        """The number of the CPU's physical cores, or a placeholder for it."""
+        return str(self.machine.cpu_cores or "CORES")
+
+    @property
     def slot_bytes(self) -> int:
         """Bytes of one slot in every layer."""
         return self.model.bank_bytes(1)
