@@ -13,9 +13,10 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import model_names
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.tune.recommend import Recommendation
 from flashmoe_sim.verbs.recommend import Recommend
 from tests.systems.cases import workload
 from tests.tune.test_one_answer import check
@@ -23,20 +24,19 @@ from tests.tune.test_one_answer import check
 TOKENS = 64  # the least of which an answer is given
 
 
-def can_be_followed(found: Recommendation) -> None:
+def can_be_followed(best: Compared, case: Case) -> None:
     """Its engine serves the model and fits the machine, can be had, and is started with words that are explained."""
-    system, case, launch = found.best.best.system, found.case, found.best.best.launch
+    system, launch = best.system, best.launch
     assert system.facts is not None
     assert launch is not None
     assert system.why_not(case) == ""
     system.check(case)
     get = system.how_to_get(case.machine)
     assert get is not None
-    assert get.commands or system.facts.get and system.facts.get.downloads
+    assert get.commands or (system.facts.get is not None and system.facts.get.downloads)
     words = (*launch.words, *launch.first_start)
     assert {word for word in words if word.isupper() and len(word) > 3} <= placeholders(launch).keys()
     assert ("gguf" in system.facts.formats.reads) == any(".gguf" in word for word in words)
-    check(found)
 
 
 def answer(trace: RoutingTrace, model: str, machine: str) -> str:
@@ -44,11 +44,14 @@ def answer(trace: RoutingTrace, model: str, machine: str) -> str:
     try:
         found = Recommend(trace=trace, model=model, machine=machine).run()
     except BadInput as error:
-        assert str(error)
-        assert "\n" not in str(error)
-        return str(error)
-    can_be_followed(found)
-    return found.best.best.system.spec
+        said = str(error)
+    else:
+        can_be_followed(found.best.best, found.case)
+        check(found)
+        said = found.best.best.system.spec
+    assert said
+    assert "\n" not in said
+    return said
 
 
 def every_answer(models: list[str]) -> Iterator[tuple[str, str, str, float]]:
