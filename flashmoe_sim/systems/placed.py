@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed as PlacedPolicy
 from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import (
     PAGE_FAULTS,
     Case,
@@ -33,8 +35,10 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.split import besides, evened, gpu_of_layers, loads, parse_shares, written
 from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu, overridden
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
+from flashmoe_sim.trace.microbatch import in_micro_batches
 
 AUTO = -1
+BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches
 MIN_BATCH = OFFLOAD_TOKENS
 
 
@@ -61,6 +65,8 @@ class Placed(System):
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
         number of layers, whatever their size. The default is equal shares for equal GPUs or, if they do not fit, shares
         that do. With -1 for cpu_layers, --fit decides.
+    ubatch: tokens of a prompt that are computed together, as in `-ub`; 0: 512. The experts of a layer on the CPU are
+        copied to the GPU once for all of them, and buffers grow with them.
     """
 
     name: ClassVar[str] = "placed"
@@ -74,12 +80,16 @@ class Placed(System):
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (0, 1024, 2048, 4096)}
 
     cpu_layers: int = AUTO
     ot: str = ""
     ts: str = ""
+    ubatch: int = 0
 
     def __post_init__(self) -> None:
+        if self.ubatch < 0:
+            raise BadInput(f"system {self.name}: ubatch {self.ubatch}; expected 0 or more")
         if self.cpu_layers < AUTO:
             raise BadInput(f"system {self.name}: cpu_layers {self.cpu_layers}; expected 0 or more, or -1")
         if self.ot and self.cpu_layers != AUTO:
@@ -92,6 +102,13 @@ class Placed(System):
         """Whether the engine's --fit decides."""
         return self.cpu_layers == AUTO and not self.ot
 
+    def in_batches(self, case: Case) -> Case:
+        """The case with this system's micro-batches, which decide the compute buffers."""
+        return replace(case, micro_batch=self.ubatch) if self.ubatch else case
+
+    def prepared(self, workload: Workload) -> Workload:
+        return _in_batches(workload, self.ubatch) if self.ubatch else workload
+
     def on_cpu(self, case: Case) -> list[int]:
         """The layers whose experts are on the CPU, ascending."""
         numbers = sorted(case.model.layers)
@@ -101,10 +118,9 @@ class Placed(System):
             return self._that_do_not_fit(case, numbers)
         return [number for number in numbers if number < self.cpu_layers]
 
-    @staticmethod
-    def _that_do_not_fit(case: Case, order: Sequence[int]) -> list[int]:
+    def _that_do_not_fit(self, case: Case, order: Sequence[int]) -> list[int]:
         """The layers left over, from the first that does not fit, when the GPU is filled in this order."""
-        left = gpu_left(case)
+        left = gpu_left(self.in_batches(case))
         if left < 0:
             raise no_room("experts on the GPU", left)
         for place, number in enumerate(order):
@@ -158,7 +174,7 @@ class Placed(System):
 
     def loads(self, case: Case) -> tuple[list[int], list[int]]:
         """Bytes of each layer and of the output that the cuts distribute, and what each GPU holds beside them."""
-        at = dict.fromkeys(self.on_cpu(case), "CPU")
+        at, case = dict.fromkeys(self.on_cpu(case), "CPU"), self.in_batches(case)
         return loads(case, overridden(case.model, self.ot, gpus=case.machine.gpus) if self.ot else at)
 
     def check(self, case: Case) -> None:
@@ -189,12 +205,12 @@ class Placed(System):
         in_ram = sum(case.model.layers[number].expert_bytes * case.model.layers[number].n_experts for number in off)
         shares = (
             Share("experts", "gpu", case.model.routed_bytes - in_ram),
-            *gpu_weights(case),
+            *gpu_weights(self.in_batches(case)),
             Share("experts of the CPU", "mapped", in_ram),
         )
         if case.machine.gpus == 1 or self.fits_itself:
             return shares
-        others = (case.machine.gpus - 1) * besides(case)
+        others = (case.machine.gpus - 1) * besides(self.in_batches(case))
         return (*shares, Share("compute buffers of the other GPUs", "gpu", others))
 
     def launch(self, case: Case) -> Launch:
@@ -205,7 +221,16 @@ class Placed(System):
         cuts = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
         return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
 
+    def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
+        batch = ("-b", str(self.ubatch)) if self.ubatch > BATCH else ()
+        return (*super().serving_words(self.in_batches(case), maps=maps), *batch)
+
     def pattern(self, case: Case) -> str:
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
         off = self.on_cpu(case)
         return cpu_pattern(case.model, off) if off else ""
+
+
+@lru_cache(maxsize=8)
+def _in_batches(workload: Workload, ubatch: int) -> Workload:
+    return prepare(in_micro_batches(workload.trace, ubatch), workload.geometry)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
-from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.resolve import resolve
-from flashmoe_sim.trace.synth import synthesize
 from flashmoe_sim.tune.recommend import chosen
 from flashmoe_sim.tune.search import search
-from tests.tune.every_answer import TOKENS, answer, can_be_followed
+from tests.tune.every_answer import answer, by_chance, can_be_followed
 
 QUESTIONS = {
     "gpt-oss-120b": """rtx-3060 + 64GiB; rtx-4090; rtx-4090 + ryzen-7950x + 64GiB; 2x rtx-3090 + 128GiB;
@@ -43,13 +37,6 @@ QUESTIONS = {
 ASKED = [(model, " ".join(one.split())) for model, machines in QUESTIONS.items() for one in machines.split(";")]
 
 
-@cache
-def by_chance(model: str) -> Workload:
-    """A trace whose experts are all as likely, which takes no time to make."""
-    of = load_model(model)
-    return prepare(synthesize(null="uniform", shape=find_shape(of), tokens=TOKENS)[0], of)
-
-
 @pytest.mark.parametrize(("model", "machine"), ASKED)
 def test_the_first_choice_can_be_followed(model: str, machine: str) -> None:
     on = resolve(workload=by_chance(model), model=None, machine=load_machine(machine))
@@ -70,4 +57,4 @@ def test_the_first_choice_can_be_followed(model: str, machine: str) -> None:
 )
 def test_a_named_model_on_a_preset_has_an_answer_or_a_line(model: str, machine: str) -> None:
     """A sample of what `python -m tests.tune.every_answer` asks."""
-    assert answer(by_chance(model).trace, model, machine)
+    assert answer(model, machine)
