@@ -167,6 +167,14 @@ class Archs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What its authors or users say that somebody who installs it should know. says: a sentence each."""
+
+    says: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Get:
     """How to get and build it. build: command lines by the interface of the GPU, or `cpu`.
 
@@ -227,6 +235,7 @@ class Engine:
     graph: GraphNeeds | None = None
     sizes: Sizes = field(default_factory=lambda: Sizes(source="no limit was read"))
     shape: Shape | None = None
+    reported: Reported | None = None
     models: Mapping[str, str] = field(default_factory=dict)
 
     def how_to_get(self, api: str) -> HowToGet | None:
@@ -239,6 +248,8 @@ class Engine:
         more = (f"Its file of the model: {self.get.weights}.", f"The flags are from commit {self.get.commit}.")
         if self.get.downloads:
             said += f" Without building it: {self.get.downloads}."
+        if self.reported is not None:
+            more += tuple(f"Reported: {one}." for one in self.reported.says)
         return HowToGet(said, tuple(self.get.lines(api)), more)
 
     @property
@@ -382,6 +393,7 @@ SECTIONS: dict[str, type] = {
     "graph": GraphNeeds,
     "sizes": Sizes,
     "shape": Shape,
+    "reported": Reported,
     "get": Get,
 }
 

@@ -11,6 +11,7 @@ from flashmoe_sim.machines.machine import APIS
 from flashmoe_sim.systems.facts import engine_names, facts_of
 
 SHELL = shutil.which("sh")
+PROGRAMS = {"./runtime/apply.sh", "./install.sh"}  # those that git marks as programs; others need a shell's name
 WITHOUT_BUILD = {"crow"}  # an installer for Windows; no build for users is described
 
 
@@ -36,3 +37,20 @@ def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
         script = "\n".join(get.lines(api))
         done = subprocess.run([SHELL, "-n"], input=script, capture_output=True, text=True, check=False)
         assert not done.returncode, f"{api}: {done.stderr}"
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_a_script_that_is_no_program_is_given_to_a_shell(name: str) -> None:
+    get = facts_of(name).get
+    assert get is not None
+    first = {line.split()[0] for lines in (get.steps, *get.build.values()) for line in lines}
+    assert {word for word in first if word.endswith(".sh")} <= PROGRAMS
+
+
+def test_what_is_reported_of_an_engine_is_told_with_where_to_get_it() -> None:
+    engine = facts_of("big-moe-on-edge")
+    assert engine.reported is not None
+    get = engine.how_to_get("cpu")
+    assert get is not None
+    assert get.more[-1] == f"Reported: {engine.reported.says[0]}."
+    assert not any("Reported" in line for line in facts_of("llama-cpp").how_to_get("cpu").more)  # type: ignore[union-attr]
