@@ -32,6 +32,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
+BATCH = 2048  # llama.cpp's default of -b, which -ub cannot exceed
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -372,7 +373,8 @@ class System(ABC):
 
         maps: whether the engine computes from the mapped file, which is better read into RAM as a whole if that fits.
         """
-        words = ("-fa", "on", "-ub", str(case.micro_batch), "-np", "1")
+        size = str(case.micro_batch)
+        words = ("-fa", "on", *(("-b", size) if case.micro_batch > BATCH else ()), "-ub", size, "-np", "1")
         needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
         return (*words, "--no-mmap") if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 

@@ -14,14 +14,14 @@ import numpy as np
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, ends, error_draws
+from flashmoe_sim.machines.belief import Draws, ends, error_draws, prompt_error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
-from flashmoe_sim.systems.prompt import prompt_draws, prompt_parts, prompted
+from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.rates import Rate
@@ -287,10 +287,15 @@ def at_setting(
         own = own + text.draws(_grouped(timed.timing.part_ms_per_token))
     prompt, of_prompt = timed.timing.prompt_tok_s, None
     if prompt_tokens and prompt is not None:
+
+        def attending_s(on: Machine) -> float:
+            return own_attention_s(routed, on, conditions, tokens=prompt_tokens, batch=prompt_batch(timed))
+
+        prompt = 1 / (1 / prompt + attending_s(plan.machine))
         parts = _grouped(prompt_parts(timed))
-        log_prompt = engine
+        log_prompt = prompt_error_draws(whose)
         if interval:
-            log_prompt = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose)
+            log_prompt = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose, more_s=attending_s)
         if not resident:
             made = system.learns_first_half or prompted(workload, prompt_tokens)[1].made
             log_prompt = log_prompt + text.draws(parts) + prompt_doubt(parts, made=made)

@@ -256,7 +256,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
-    attention = _attention(weights, machine, conditions)
+    attention = attention_of(weights, machine, conditions)
 
     def warm_s(size_bytes: int) -> list[float]:
         return [
@@ -299,8 +299,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     )
 
 
-def _attention(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
-    """Attention to the tokens in the context, of all layers.
+def attention_of(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
+    """What attention to the tokens in the context costs, of all layers.
 
     Raises BadInput if the model or the machine does not say what it takes.
     """

@@ -121,16 +121,19 @@ class _Searcher:
         try:
             if reason := system.why_not(self.case):
                 return Searched(Compared(system, reason))
-            sizes = () if system.size_given else system.sizes(self.case)
-            settings = [replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)]
+            variants = [system]
+            for name, values in self._prompt_choices(system).items():
+                variants = [replace(one, **{name: value}) for one in variants for value in values]
+            ways = [self._settings(one) for one in variants]
         except BadInput as error:
             return Searched(Compared(system, str(error)))
-        ways = [settings]
-        for name, values in self._prompt_choices(system).items():
-            ways = [self._allowed([replace(one, **{name: value}) for one in each]) for each in ways for value in values]
         found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways if each]
         best = pick([one.best for one in found], self.objective)
         return next((one for one in found if one.best is best), found[0])
+
+    def _settings(self, system: System) -> list[System]:
+        sizes = () if system.size_given else system.sizes(self.case)
+        return self._allowed([replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)])
 
     def _prompt_choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
         """The prompt choices that the user left open, if the prompt counts."""
