@@ -122,7 +122,7 @@ def _faster(found: Recommendation) -> str:
             why = f"which changes the text: {reason}"
         elif not proof.there and system.facts is not None:
             why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only, {rows}"
-        elif proof.shown and not one.best.tight:
+        elif (proof.shown or proof.common) and not one.best.tight:
             why = f"but only {sure}, {rows}"
         elif one.best.tight:
             why = f"which may not fit: it leaves {(one.best.gpu_free_bytes or 0) / GIB:.1f} GiB of the GPU free"

@@ -30,7 +30,7 @@ WORDS: dict[type, tuple[str, ...]] = {
     Conditions: ("execution",),
     # the context is in Conditions, in bytes
     ModelGeometry: ("name", "source", "arch", "quant", "notes", "attention", "gguf", *OF_ENGINES),
-    Machine: ("name", "title", "anchors", "api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features"),
+    Machine: ("name", "title", "anchors", "api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores"),
     Quantity: ("source", "condition", "estimated", "guessed"),
     MeasuredRead: ("source",),
 }

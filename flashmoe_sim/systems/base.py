@@ -32,7 +32,6 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
-BATCH = 2048  # llama.cpp's default of -b, which -ub cannot exceed
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -106,6 +105,11 @@ class Case:
     def n_experts(self) -> int:
         """The number of experts per layer; the largest if layers differ."""
         return max(layer.n_experts for layer in self.model.layers.values())
+
+    @property
+    def cores(self) -> str:
+        """The number of the CPU's physical cores, or a placeholder for it."""
+        return str(self.machine.cpu_cores or "CORES")
 
     @property
     def slot_bytes(self) -> int:
@@ -373,8 +377,7 @@ class System(ABC):
 
         maps: whether the engine computes from the mapped file, which is better read into RAM as a whole if that fits.
         """
-        size = str(case.micro_batch)
-        words = ("-fa", "on", *(("-b", size) if case.micro_batch > BATCH else ()), "-ub", size, "-np", "1")
+        words = ("-fa", "on", "-ub", str(case.micro_batch), "-np", "1")
         needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
         return (*words, "--no-mmap") if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 

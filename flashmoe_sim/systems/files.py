@@ -27,7 +27,7 @@ PLACEHOLDERS = {
     "PACKED_MODEL": "the folder with packed_experts/ that repack_experts.py of the same repository writes; the dense "
     "weights are made by metal_infer/extract_weights.py",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
-    "CORES": "the number of the CPU's physical cores",
+    "CORES": "the number of the CPU's physical cores, of unequal ones the fast ones; llama.cpp counts them itself",
     "PROMPT": "your question, in quotes",
     "NUMA_NODES": "the number of NUMA nodes that `lscpu` counts, 1 on most desktops",
     "ACTIVATION.pt": "counts of activated experts that the program recorded of your own use, see "

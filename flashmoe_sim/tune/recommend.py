@@ -23,7 +23,7 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.proof import Proof, first, proof, wins
+from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
 from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, search
 from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
@@ -57,7 +57,7 @@ class Sizes:
 class Recommendation(InNotebook):
     """What to run.
 
-    best: the system. main_line: the fastest that anybody can install; None if `best` is one, or none runs.
+    best: the system. main_line: the first of what anybody can install; None if `best` is one, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
     text.
     levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
@@ -193,8 +193,7 @@ def recommend(
     best = chosen(found, case)
     if best is None:
         raise nothing_runs(case, [(one.best.system, one.best.why_not) for one in found.systems])
-    ran = [one for one in found.systems if one.runs]
-    plain = next((one for one in ran if one.best.system.common), None)
+    plain = common_first([one.best for one in found.systems], found.objective)
 
     def timed(one: Compared) -> Compared:
         tokens = objective.prompt_tokens
@@ -207,7 +206,7 @@ def recommend(
         workload,
         found,
         best,
-        None if best.best.system.common else plain,
+        None if best.best.system.common else _searched(found, plain),
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
         tuple(levers(workload, case, [best.best.system], now=best.best, borrowed=borrowed, progress=progress)),
@@ -231,7 +230,10 @@ def recommend(
 
 def chosen(found: Found, case: Case) -> Searched | None:
     """The system that an answer names first; None if none runs."""
-    best = first([one.best for one in found.systems], case, found.objective)
+    return _searched(found, first([one.best for one in found.systems], case, found.objective))
+
+
+def _searched(found: Found, best: Compared | None) -> Searched | None:
     return next((one for one in found.systems if one.best is best), None)
 
 

@@ -206,10 +206,11 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "title",
         "api",
         "gpus",  # together in the GPU's memory and rates
-        "os",  # these four decide what can be installed
+        "os",  # these five decide what can be installed, and how it is started
         "gpu_maker",
         "gpu_compute",
         "cpu_features",
+        "cpu_cores",
         "anchors.runs",  # only whether there are any counts: an engine's error is in the machine's numbers then
         "anchors.model",
         "anchors.date",
