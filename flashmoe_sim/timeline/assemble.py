@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory
+from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -45,6 +46,7 @@ class Conditions:
 
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
     kv_bytes: memory of the context. depth: tokens in the context before the run. kv_type: of its keys and values.
+    drafts: what drafts the tokens that a pass of the workload verifies; None for none.
     direct_io: reads bypass the page cache. hot: the storage is throttled. checked: whether a system has checked that a
     GPU with its own memory holds what it keeps.
     """
@@ -57,6 +59,7 @@ class Conditions:
     checked: bool = False
     depth: int = 0
     kv_type: str = DEFAULT_TYPE
+    drafts: Drafts | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,7 @@ class Weights:
             dense_bytes=round(sum(self.dense_bytes or ())) + self.embedding_bytes,
             embedding_bytes=self.embedding_bytes,
             kv_bytes=conditions.kv_bytes,
+            drafter_bytes=0 if conditions.drafts is None else conditions.drafts.kept_bytes,
         )
 
 
@@ -113,6 +117,7 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
         row=np.searchsorted(trace.layers, trace.layer).astype(np.int32),
         step=stream.step,
         n_tokens=stream.n_tokens,
+        n_text=trace.text,
         refs=np.diff(trace.offset).astype(np.int32),
         requests=stream.requests,
         misses=stream.misses,
@@ -295,8 +300,17 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
         merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
-        step_s=0.0,
+        step_s=_drafting_s(unit, conditions),
     )
+
+
+def _drafting_s(unit: Compute, conditions: Conditions) -> float:
+    """Seconds before a pass in which tokens are drafted, one after another, on the computing unit."""
+    drafts = conditions.drafts
+    if drafts is None:
+        return 0.0
+    read_s = float(_streamed(unit, np.array([drafts.token_bytes], np.float64))[0])
+    return drafts.count * (read_s + drafts.layers * unit.layer_us.value * 1e-6)
 
 
 def _attention(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
