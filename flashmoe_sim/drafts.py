@@ -21,6 +21,9 @@ NGRAM, MTP, MODEL = "ngram", "mtp", "model"
 # issue 24), about 580 MiB (sudoingX/qwen38-mtp issue 48).
 CONTEXT_BYTES = 0.55 * 2**30
 OUTPUT_BITS = 6.5625  # a weight of the output matrix, Q6_K in llama.cpp's files, where it is also the embeddings
+# How many times as long an expert takes in a call of a few tokens as in a call of one: such calls leave the kernels
+# that multiply with one vector. A fit on published speeds: data/published/draft_passes.csv and draft_pairs.csv.
+VERIFY_TIMES = 1.4
 USUAL_LAYERS = 28  # of a draft model that is given by its size: Qwen3 0.6B and 1.7B
 
 
@@ -30,7 +33,8 @@ class Drafts:
 
     count: of tokens, at least 1. accept: the probability that one is accepted, given that those before it were.
     kind: of the drafter: NGRAM, MTP or MODEL. token_bytes: of weights that it reads for each drafted token. layers:
-    of a drafted token, one after another. kept_bytes: memory that it takes.
+    of a drafted token, one after another. kept_bytes: memory that it takes. call_us: what the engine takes longer for a
+    routed call of several tokens, beside its experts.
     """
 
     count: int
@@ -39,6 +43,7 @@ class Drafts:
     token_bytes: int = 0
     layers: int = 0
     kept_bytes: int = 0
+    call_us: float = 0.0
 
     @property
     def text_tokens(self) -> float:

@@ -175,9 +175,7 @@ COMPARED = (
     Column("filled_tok_s", "float", "1/s", "decode speed with the whole context filled; null unless it is given"),
     Column("filled_tok_s_lo", "float", "1/s", "lower end of its 90 % interval"),
     Column("filled_tok_s_hi", "float", "1/s", "upper end of its 90 % interval"),
-    Column(
-        "undrafted_tok_s", "float", "1/s", "decode speed at the same setting without drafts; null unless drafts are"
-    ),
+    Column("undrafted_tok_s", "float", "1/s", "decode speed of the setting without drafts; null unless there are some"),
     Column("pass_tokens", "float", "tokens", "tokens of text that a pass with drafts yields"),
     Column("pass_cost", "float", "", "seconds of a pass with drafts over seconds of a token without"),
     Column("break_even_accept", "float", "", "acceptance from which drafts pay; null if they never do"),

@@ -389,6 +389,12 @@ class System(ABC):
             return launch
         return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts)))
 
+    def drafting(self, case: Case) -> Drafts | None:
+        """The drafts of a case with what its engine takes for them."""
+        if case.drafts is None or self.facts is None:
+            return case.drafts
+        return replace(case.drafts, call_us=self.facts.drafts.call_us)
+
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         """Flags of engines like llama.cpp for one user: what the prediction assumes and their defaults leave open.
 

@@ -172,8 +172,8 @@ class CanDraft:
     """How the engine verifies drafted tokens.
 
     mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens; empty if it has none.
-    archs: the architectures whose own layer it can use; empty for all. most: of tokens; 0: no limit. no: why it cannot
-    draft at all.
+    archs: the architectures whose own layer it can use; empty for all. most: of tokens; 0: no limit. call_us: what a
+    routed call of several tokens takes longer, beside its experts. no: why it cannot draft at all.
     """
 
     source: str
@@ -182,6 +182,7 @@ class CanDraft:
     model: str = ""
     archs: tuple[str, ...] = ()
     most: int = 0
+    call_us: float = 0.0
     no: str = ""
 
     def why_not(self, drafts: Drafts, arch: str) -> str:

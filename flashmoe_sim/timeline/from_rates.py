@@ -135,6 +135,7 @@ def made_work(
         step=np.repeat(np.arange(steps, dtype=np.int32), layers),
         n_tokens=np.full(calls, tokens, np.int32),
         n_text=np.repeat(text, layers).astype(np.int32),
+        drafted=np.full(calls, tokens - 1, np.int32),
         refs=np.full(calls, top_k * tokens, np.int32),
         requests=requests.astype(np.int32),
         misses=misses.astype(np.int32),
@@ -259,5 +260,5 @@ def _draw(draws: np.random.Generator, of: NDArray[np.int64], total: int) -> NDAr
 
 def _evenly(mean: float, count: int) -> NDArray[np.int64]:
     """Whole numbers with this mean, as even as they can be: i64 [count]."""
-    upto = np.rint(mean * np.arange(count + 1)).astype(np.int64)
-    return np.diff(upto)
+    upto: NDArray[np.int64] = np.rint(mean * np.arange(count + 1)).astype(np.int64)
+    return upto[1:] - upto[:-1]

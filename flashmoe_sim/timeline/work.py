@@ -18,6 +18,7 @@ class Work:
     row: the place of the call's layer in `RoutingTrace.layers`.
     step: never decreases; the calls of a step are consecutive.
     n_tokens: tokens of the call; 0 if not recorded. n_text: how many of them became text, which speeds count.
+    drafted: how many of them were drafted, to be verified in this call.
     refs, requests, misses: references, distinct experts, and distinct experts that were not resident.
     warm: how many of the misses the page cache serves.
     cold: how many of the misses were installed without an eviction: the first of them.
@@ -35,6 +36,7 @@ class Work:
     step: NDArray[np.int32]
     n_tokens: NDArray[np.int32]
     n_text: NDArray[np.int32]
+    drafted: NDArray[np.int32]
     refs: NDArray[np.int32]
     requests: NDArray[np.int32]
     misses: NDArray[np.int32]
@@ -82,7 +84,10 @@ class Work:
 
 
 INTERVAL_STEPS = 512
-OF_CALLS = ("row", "step", "n_tokens", "n_text", "refs", "requests", "misses", "warm", "cold", "installs", "phase")
+OF_CALLS = (
+    *("row", "step", "n_tokens", "n_text", "drafted"),
+    *("refs", "requests", "misses", "warm", "cold", "installs", "phase"),
+)
 OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_cold", "ahead_used")
 
 

@@ -54,7 +54,7 @@ class RoutingTrace:
 
     layer: i16 [calls], the model's own layer number.
     n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and if not recorded.
-    n_text: i32 [calls], how many of them became text; None if all did, which is so without rejected drafts.
+    n_text: i32 [calls], how many of them became text, if decode steps verify drafted tokens; None if none does.
     offset: i64 [calls + 1], where each call's references start in `expert`.
     expert: i16 [references], token-major, in router-rank order if the recording kept it.
     n_experts: experts of each layer, keyed by layer number.

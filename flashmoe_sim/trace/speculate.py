@@ -84,7 +84,7 @@ def speculate(
     return joined.with_(
         name=name,
         notes=(*trace.notes, note),
-        n_text=joined.n_text if (n_text == joined.text).all() else n_text,
+        n_text=n_text if draft else trace.n_text,
         sequence=None if trace.sequence is None else trace.sequence[first[begin]][joined.step],
     )
 

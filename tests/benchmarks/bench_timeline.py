@@ -59,6 +59,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         step=(np.arange(calls) // ROWS).astype(np.int32),
         n_tokens=all_calls(1),
         n_text=all_calls(1),
+        drafted=all_calls(0),
         refs=all_calls(EXPERTS),
         requests=all_calls(EXPERTS),
         misses=all_calls(MISSES),
