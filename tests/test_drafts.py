@@ -110,7 +110,7 @@ def ran(workload: Workload, system: str, machine: str, drafts: Drafts | None) ->
     return at_setting(workload, case, sized, interval=False)
 
 
-SYSTEMS_OF_LAWS = (
+OF_LAWS = (
     ("placed", "rtx-4090"),
     ("cpu", "rtx-4090"),
     ("all-gpu", "strix-halo-128"),
@@ -120,7 +120,7 @@ SYSTEMS_OF_LAWS = (
 
 @pytest.mark.parametrize(("system", "machine"), OF_LAWS)
 def test_laws_of_drafts(oss: Workload, system: str, machine: str) -> None:
-    """Never accepted: never faster; more accepted: never slower, at most N + 1 times as fast; a dear drafter: slower."""
+    """Never accepted: never faster; more accepted: never slower, at most N + 1 times as fast; dear drafts: slower."""
     plain = ran(oss, system, machine, None).tok_s
     assert plain
     for count in (1, 3):

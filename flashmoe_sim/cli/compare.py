@@ -128,16 +128,18 @@ def _print(found: Comparison, *, full: bool) -> None:
         ("waits for", "right", _waits),
     ]
     caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
-    if any(row.filled for row in ran):
-        columns[-1:] = [("full", "right", lambda row: speed(row.filled and row.filled.tok_s)), columns[-1]]
-        caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     if found.case.drafts is not None:
+        columns = [column for column in columns if column[0] != "MiB/token"]
         columns[-1:] = [
-            ("no drafts", "right", lambda row: speed(row.undrafted and row.undrafted.tok_s)),
-            ("pay from", "right", _pay_from),
+            ("plain", "right", lambda row: speed(row.undrafted and row.undrafted.tok_s)),
+            ("pays", "right", _pays),
             columns[-1],
         ]
-        caption = f"no drafts: tok/s without them; pay from: the acceptance from which they gain; {caption}"
+        caption = "GPU, RAM: GiB used; plain: tok/s without drafts; pays: the acceptance from which drafts gain"
+    if any(row.filled for row in ran):
+        place = [name for name, *_ in columns].index("90 %") + 1
+        columns.insert(place, ("full", "right", lambda row: speed(row.filled and row.filled.tok_s)))
+        caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
     print_table(table(columns, ran, title=title, caption="; ".join((caption, *found.notes))))
@@ -153,7 +155,7 @@ def _print(found: Comparison, *, full: bool) -> None:
             echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
 
 
-def _pay_from(row: Compared) -> str:
+def _pays(row: Compared) -> str:
     """The acceptance from which drafts pay."""
     if row.pass_cost is None:
         return "-"

@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
-from flashmoe_sim.drafts import drafted
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
@@ -76,14 +75,14 @@ def plan_tasks(
     machines: Sequence[Machine] = (),
     conditions: Callable[[Setup, ModelGeometry | None], Conditions] | None = None,
 ) -> list[Task]:
-    """A task for every workload, setup and machine, in that order; with drafts, of the drafted workload."""
+    """A task for every workload, setup and machine, in that order."""
     if not machines:
         return [Task(workload, setup) for workload in workloads for setup in setups]
     tasks = []
     for workload in workloads:
         for setup in setups:
             how = conditions(setup, workload.geometry) if conditions else Conditions(execution=default_execution(setup))
-            tasks += [Task(drafted(workload, how.drafts), setup, machine, how) for machine in machines]
+            tasks += [Task(workload, setup, machine, how) for machine in machines]
     return tasks
 
 

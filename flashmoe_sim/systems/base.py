@@ -389,11 +389,12 @@ class System(ABC):
             return launch
         return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts)))
 
-    def drafting(self, case: Case) -> Drafts | None:
-        """The drafts of a case with what its engine takes for them."""
+    def conditions(self, plan: Plan, case: Case) -> Conditions:
+        """How a plan of it runs, with what its engine takes for drafts."""
+        conditions = plan.conditions(case)
         if case.drafts is None or self.facts is None:
-            return case.drafts
-        return replace(case.drafts, call_us=self.facts.drafts.call_us)
+            return conditions
+        return replace(conditions, drafts=replace(case.drafts, call_us=self.facts.drafts.call_us))
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         """Flags of engines like llama.cpp for one user: what the prediction assumes and their defaults leave open.

@@ -275,8 +275,7 @@ def at_setting(
         said = Compared(
             system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.started(case)
         )
-        conditions = replace(plan.conditions(case), drafts=system.drafting(case))
-        whose = system.whose
+        conditions, whose = system.conditions(plan, case), system.whose
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))

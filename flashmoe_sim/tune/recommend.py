@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from flashmoe_sim.drafts import drafted
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
@@ -258,8 +259,8 @@ def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | No
     if plan.setup.bank.slots is None or plan.setup.policy.by_routing or not plan.execution.has_bank:
         return None
     try:
-        routed = system.prepared(workload)
-        return allocate(routed, plan.setup, machine=plan.machine, conditions=plan.conditions(case))
+        routed = system.prepared(drafted(workload, case.drafts))
+        return allocate(routed, plan.setup, machine=plan.machine, conditions=system.conditions(plan, case))
     except BadInput:
         return None
 
