@@ -75,6 +75,12 @@ def resolve(
     case = replace(case, kv_type=asked.kv_type, depth=asked.depth, drafts=drafts)
     if drafts is not None:
         notes.append(drafts.said)
+        room = max(case.gpu_bytes, case.ram_bytes)
+        if case.budget.ram_bytes is not None and drafts.kept_bytes > room:
+            raise BadInput(
+                f"--drafter {memory.drafter or drafts.kind}: takes {size(drafts.kept_bytes)}; {machine.name} has "
+                f"{size(room)}; give a smaller draft model, or --drafter ngram"
+            )
     if memory.buffers is not None:
         case = replace(case, buffers_bytes=asked_size("--buffers", memory.buffers))
     borrowed = ""
