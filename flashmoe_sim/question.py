@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
-CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", "direct_io", "hot")
+DRAFTS = ("draft", "accept", "drafter")
+CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", *DRAFTS, "direct_io", "hot")
 
 BANK = option("N", "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).")
 POLICY = option("P", "Eviction policy; see `sim policy list`.")

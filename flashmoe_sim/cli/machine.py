@@ -108,6 +108,7 @@ def _facts(machine: Machine) -> list[tuple[str, str]]:
     facts += [
         ("compute capability", machine.gpu_compute),
         ("features of the CPU", ", ".join(machine.cpu_features or ())),
+        ("cores of the CPU", str(machine.cpu_cores or "")),
     ]
     return [(label, fact) for label, fact in facts if fact]
 

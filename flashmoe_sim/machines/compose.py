@@ -90,7 +90,7 @@ def compose_parts(parts: Parts) -> Machine:
         machine, os=system_of(names, chip.os if chip else "", parts.os), name=names, title=", ".join(parts.titles)
     )
     if (computes := chip or cpu) is not None:
-        machine = replace(machine, cpu_features=computes.features)
+        machine = replace(machine, cpu_features=computes.features, cpu_cores=computes.cores)
     if (graphics := chip or gpu) is not None:
         machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
     return with_attention(replace(machine, gpus=parts.n_gpus))

@@ -28,7 +28,7 @@ from flashmoe_sim.machines.machine import (
     Quantity,
     Storage,
 )
-from flashmoe_sim.machines.parts import MOST_GPUS, TITLES, Parts
+from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, TITLES, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import (
@@ -172,7 +172,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    words = ("api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features")
+    words = ("api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores")
     known = ("name", "title", "unified", *words, *SECTIONS, "anchors")
     for key in document:
         if key not in known:
@@ -211,6 +211,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         gpu_maker=_gpu_maker(where, document, api),
         gpu_compute=_gpu_compute(where, document),
         cpu_features=_cpu_features(where, document),
+        cpu_cores=_cpu_cores(where, document),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         **parts,
     )
@@ -250,6 +251,15 @@ def _cpu_features(where: str, document: Mapping[str, Any]) -> tuple[str, ...] | 
     if not isinstance(features, list) or any(feature not in FEATURES for feature in features):
         raise BadInput(f"{where}: cpu_features is {shown(features)}; expected a list of {', '.join(FEATURES)}")
     return tuple(features)
+
+
+def _cpu_cores(where: str, document: Mapping[str, Any]) -> int:
+    if "cpu_cores" not in document:
+        return 0
+    cores = document["cpu_cores"]
+    if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= MOST_CORES:
+        raise BadInput(f"{where}: cpu_cores is {shown(cores)}; expected the CPU's physical cores, 1 to {MOST_CORES}")
+    return cores
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:

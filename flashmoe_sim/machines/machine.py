@@ -150,7 +150,8 @@ class Machine:
     gpus: the number of equal GPUs in `gpu`, which has their total memory and the speed of one.
     os: the operating system, one of SYSTEMS, or empty if unknown. gpu_maker: one of MAKERS, or empty.
     gpu_compute: the compute capability of NVIDIA's GPU, such as 8.6, or empty. cpu_features: the CPU's, of FEATURES;
-    None if unknown. These four decide what can be installed; no count and no time depends on them.
+    None if unknown. cpu_cores: the CPU's physical cores, of unequal ones the fast ones; 0 if unknown. These five decide
+    what can be installed and how it is started; no count and no time depends on them.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Machine:
     gpu_maker: str = ""
     gpu_compute: str = ""
     cpu_features: tuple[str, ...] | None = None
+    cpu_cores: int = 0
 
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity by its path, such as `storage.read_gb_s`."""

@@ -25,6 +25,7 @@ TEXTS = ("memory", "pcie", "class", "system", "api", "os", "compute", "form")
 FORMS = ("", "laptop", "module", "workstation", "server")
 TITLES = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 MOST_GPUS = 16
+MOST_CORES = 1024
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Part:
     class_: of storage. system: of a chip, macos or linux. api: the GPU's programming interface, one of machine.APIS.
     os: of a chip that has only one, such as linux. compute: the GPU's compute capability, by NVIDIA's list.
     form: of a CPU or GPU, one of FORMS; empty for a desktop computer's, module for a socket of its own.
-    features: the CPU's, of machine.FEATURES. sold_gib: sizes of RAM with which a chip is sold.
+    features: the CPU's, of machine.FEATURES. cores: its physical ones, of unequal ones the fast ones; 0 if not known.
+    sold_gib: sizes of RAM with which a chip is sold.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Part:
     compute: str = ""
     form: str = ""
     features: tuple[str, ...] | None = None
+    cores: int = 0
     sold_gib: tuple[float, ...] = ()
 
     @property
@@ -113,13 +116,23 @@ def catalogue() -> dict[str, Part]:
 
 def _part(name: str, kind: str, entry: Mapping[str, Any]) -> Part:
     texts = {("class_" if key == "class" else key): entry[key] for key in TEXTS if key in entry}
-    known = ("title", "aliases", "source", "condition", "sold_gib", "features", *TEXTS)
+    known = ("title", "aliases", "source", "condition", "sold_gib", "features", "cores", *TEXTS)
     source, condition = entry["source"], entry["condition"]
     numbers = {key: _number(value, source, condition) for key, value in entry.items() if key not in known}
     aliases, sold = tuple(entry.get("aliases", ())), tuple(entry.get("sold_gib", ()))
     features = tuple(entry["features"]) if "features" in entry else None
     return Part(
-        name, kind, entry["title"], source, condition, aliases, numbers, features=features, sold_gib=sold, **texts
+        name,
+        kind,
+        entry["title"],
+        source,
+        condition,
+        aliases,
+        numbers,
+        features=features,
+        cores=entry.get("cores", 0),
+        sold_gib=sold,
+        **texts,
     )
 
 

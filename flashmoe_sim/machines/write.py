@@ -45,6 +45,8 @@ def _lines(machine: Machine) -> Iterator[str]:
             yield f"{name} = {_text(text)}"
     if machine.cpu_features is not None:
         yield f"cpu_features = [{', '.join(map(_text, machine.cpu_features))}]"
+    if machine.cpu_cores:
+        yield f"cpu_cores = {machine.cpu_cores}"
     quantities = dict(without_estimates(machine).quantities())
     for section, keys in SECTIONS.items():
         for key in keys:

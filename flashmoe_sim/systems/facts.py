@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
+from flashmoe_sim.drafts import MODEL, MTP, NGRAM, Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -167,6 +168,43 @@ class Archs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CanDraft:
+    """How the engine verifies drafted tokens.
+
+    mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens; empty if it has none.
+    archs: the architectures whose own layer it can use; empty for all. most: of tokens; 0: no limit. call_us: what a
+    routed call of several tokens takes longer, beside its experts. no: why it cannot draft at all.
+    """
+
+    source: str
+    mtp: str = ""
+    ngram: str = ""
+    model: str = ""
+    archs: tuple[str, ...] = ()
+    most: int = 0
+    call_us: float = 0.0
+    no: str = ""
+
+    def why_not(self, drafts: Drafts, arch: str) -> str:
+        """Why it cannot draft so, or empty."""
+        if self.no:
+            return self.no
+        if not getattr(self, drafts.kind):
+            known = [kind for kind in (MTP, NGRAM, MODEL) if getattr(self, kind)]
+            return f"is not known to draft with --drafter {drafts.kind}; it does with {_or(known)}"
+        if drafts.kind == MTP and self.archs and arch not in self.archs:
+            return f"drafts with the model's own layer for {_or(self.archs)}, not {arch or 'an unknown architecture'}"
+        if self.most and drafts.count > self.most:
+            return f"drafts at most {self.most} tokens"
+        return ""
+
+    def words(self, drafts: Drafts) -> tuple[str, ...]:
+        """The flags for drafts that it can make."""
+        flags: str = getattr(self, drafts.kind)
+        return tuple(flags.format(n=drafts.count).split())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Get:
     """How to get and build it. build: command lines by the interface of the GPU, or `cpu`.
 
@@ -227,6 +265,9 @@ class Engine:
     graph: GraphNeeds | None = None
     sizes: Sizes = field(default_factory=lambda: Sizes(source="no limit was read"))
     shape: Shape | None = None
+    drafts: CanDraft = field(
+        default_factory=lambda: CanDraft(source="nothing was read", no="is not known to draft tokens")
+    )
     models: Mapping[str, str] = field(default_factory=dict)
 
     def how_to_get(self, api: str) -> HowToGet | None:
@@ -382,6 +423,7 @@ SECTIONS: dict[str, type] = {
     "graph": GraphNeeds,
     "sizes": Sizes,
     "shape": Shape,
+    "drafts": CanDraft,
     "get": Get,
 }
 

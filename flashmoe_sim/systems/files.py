@@ -17,6 +17,7 @@ ENDINGS = ("-profile.json", "-profile.csv", ".env")
 # The placeholders of command lines, for things that the user has or makes.
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
+    "DRAFT.gguf": "the draft model's GGUF file",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
     "PROFILE.json": "a profile of your own use, which the program writes at its first start; `sim trace profile TRACE "
     "PROFILE.json` makes it of a trace",
@@ -27,7 +28,7 @@ PLACEHOLDERS = {
     "PACKED_MODEL": "the folder with packed_experts/ that repack_experts.py of the same repository writes; the dense "
     "weights are made by metal_infer/extract_weights.py",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
-    "CORES": "the number of the CPU's physical cores",
+    "CORES": "the number of the CPU's physical cores, of unequal ones the fast ones; llama.cpp counts them itself",
     "PROMPT": "your question, in quotes",
     "NUMA_NODES": "the number of NUMA nodes that `lscpu` counts, 1 on most desktops",
     "ACTIVATION.pt": "counts of activated experts that the program recorded of your own use, see "
@@ -54,7 +55,7 @@ def with_files(
     workload: of this very model, since a profile counts experts by number; None if the trace was made from another
         model's.
     """
-    launch = system.launch(case)
+    launch = system.started(case)
     named = {} if workload is None else system.files(workload)
     paths = {word: folder / f"{stem}-{word.lower()}" for word in named}
     files = {paths[word]: content for word, content in named.items()}

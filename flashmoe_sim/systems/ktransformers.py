@@ -129,7 +129,7 @@ class KTransformers(System):
 
     def launch(self, case: Case) -> Launch:
         words = ["python", "-m", "sglang.launch_server", "--model", "MODEL"]
-        words += ["--kt-weight-path", "MODEL", "--kt-cpuinfer", "CORES", "--kt-threadpool-count", "NUMA_NODES"]
+        words += ["--kt-weight-path", "MODEL", "--kt-cpuinfer", case.cores, "--kt-threadpool-count", "NUMA_NODES"]
         words += ["--kt-method", METHODS[case.model.quant]] if case.model.quant in METHODS else []
         words += ["--context-length", str(case.context)] if case.context else []
         words += ["--kt-num-gpu-experts", str(self.experts), "--kt-expert-placement-strategy", self.strategy]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, OFFLOAD_TOKENS
+from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.policies.bank import Bank
@@ -38,6 +38,7 @@ from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from flashmoe_sim.trace.microbatch import in_micro_batches
 
 AUTO = -1
+BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches
 MIN_BATCH = OFFLOAD_TOKENS
 
 
@@ -64,8 +65,8 @@ class Placed(System):
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
         number of layers, whatever their size. The default is equal shares for equal GPUs or, if they do not fit, shares
         that do. With -1 for cpu_layers, --fit decides.
-    ub: tokens of a prompt that are computed together. The experts in RAM are copied to the GPU once for each such
-        batch, so larger ones read prompts faster, and take GPU memory.
+    ubatch: tokens of a prompt that are computed together, as in `-ub`; 0: 512. The experts of a layer on the CPU are
+        copied to the GPU once for all of them, and buffers grow with them.
     """
 
     name: ClassVar[str] = "placed"
@@ -79,16 +80,16 @@ class Placed(System):
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ub": (512, 1024, 2048, 4096)}
+    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (0, 1024, 2048, 4096)}
 
     cpu_layers: int = AUTO
     ot: str = ""
     ts: str = ""
-    ub: int = MICRO_BATCH
+    ubatch: int = 0
 
     def __post_init__(self) -> None:
-        if self.ub < 1:
-            raise BadInput(f"system {self.name}: ub {self.ub}; expected 1 token or more")
+        if self.ubatch < 0:
+            raise BadInput(f"system {self.name}: ubatch {self.ubatch}; expected 0 or more")
         if self.cpu_layers < AUTO:
             raise BadInput(f"system {self.name}: cpu_layers {self.cpu_layers}; expected 0 or more, or -1")
         if self.ot and self.cpu_layers != AUTO:
@@ -101,12 +102,12 @@ class Placed(System):
         """Whether the engine's --fit decides."""
         return self.cpu_layers == AUTO and not self.ot
 
-    def batched(self, case: Case) -> Case:
-        """The case with this system's micro-batch, if it has another than the case."""
-        return case if self.ub in (MICRO_BATCH, case.micro_batch) else replace(case, micro_batch=self.ub)
+    def in_batches(self, case: Case) -> Case:
+        """The case with this system's micro-batches, which decide the compute buffers."""
+        return replace(case, micro_batch=self.ubatch) if self.ubatch else case
 
     def prepared(self, workload: Workload) -> Workload:
-        return workload if self.ub == MICRO_BATCH else _in_batches(workload, self.ub)
+        return _in_batches(workload, self.ubatch) if self.ubatch else workload
 
     def on_cpu(self, case: Case) -> list[int]:
         """The layers whose experts are on the CPU, ascending."""
@@ -119,7 +120,7 @@ class Placed(System):
 
     def _that_do_not_fit(self, case: Case, order: Sequence[int]) -> list[int]:
         """The layers left over, from the first that does not fit, when the GPU is filled in this order."""
-        left = gpu_left(self.batched(case))
+        left = gpu_left(self.in_batches(case))
         if left < 0:
             raise no_room("experts on the GPU", left)
         for place, number in enumerate(order):
@@ -173,9 +174,8 @@ class Placed(System):
 
     def loads(self, case: Case) -> tuple[list[int], list[int]]:
         """Bytes of each layer and of the output that the cuts distribute, and what each GPU holds beside them."""
-        at = dict.fromkeys(self.on_cpu(case), "CPU")
-        at = overridden(case.model, self.ot, gpus=case.machine.gpus) if self.ot else at
-        return loads(self.batched(case), at)
+        at, case = dict.fromkeys(self.on_cpu(case), "CPU"), self.in_batches(case)
+        return loads(case, overridden(case.model, self.ot, gpus=case.machine.gpus) if self.ot else at)
 
     def check(self, case: Case) -> None:
         super().check(case)
@@ -205,21 +205,25 @@ class Placed(System):
         in_ram = sum(case.model.layers[number].expert_bytes * case.model.layers[number].n_experts for number in off)
         shares = (
             Share("experts", "gpu", case.model.routed_bytes - in_ram),
-            *gpu_weights(self.batched(case)),
+            *gpu_weights(self.in_batches(case)),
             Share("experts of the CPU", "mapped", in_ram),
         )
         if case.machine.gpus == 1 or self.fits_itself:
             return shares
-        others = (case.machine.gpus - 1) * besides(self.batched(case))
+        others = (case.machine.gpus - 1) * besides(self.in_batches(case))
         return (*shares, Share("compute buffers of the other GPUs", "gpu", others))
 
     def launch(self, case: Case) -> Launch:
         if self.fits_itself:
-            return Launch(llama_words(case, *self.serving_words(self.batched(case))))  # --fit is on
+            return Launch(llama_words(case, *self.serving_words(case)))  # --fit is on
         placed = ("-ot", self.ot) if self.ot else ("--n-cpu-moe", str(self.cpu_layers))
         shares = self.shares(case)
         cuts = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(self.batched(case))))
+        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
+
+    def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
+        batch = ("-b", str(self.ubatch)) if self.ubatch > BATCH else ()
+        return (*super().serving_words(self.in_batches(case), maps=maps), *batch)
 
     def pattern(self, case: Case) -> str:
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
@@ -228,6 +232,5 @@ class Placed(System):
 
 
 @lru_cache(maxsize=8)
-def _in_batches(workload: Workload, size: int) -> Workload:
-    trace = in_micro_batches(workload.trace, size)
-    return workload if trace is workload.trace else prepare(trace, workload.geometry)
+def _in_batches(workload: Workload, ubatch: int) -> Workload:
+    return prepare(in_micro_batches(workload.trace, ubatch), workload.geometry)

@@ -21,6 +21,7 @@ class PlacedIk(Placed):
         `--n-cpu-moe` has counted this way since August 2026, and its --fit is off by default.
     ot: an argument of `-ot` that decides instead.
     ts: as for `placed`.
+    ubatch: as for `placed`.
     """
 
     name: ClassVar[str] = "placed-ik"

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.residency.replay import Replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, Replays, at_setting
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import kept_bytes, pick
 
-Replays = dict[tuple[System, Setup], tuple[Workload, Replay]]
 # Systems slower than this share of the fastest one are not searched further than their sizes.
 WORTH = 0.5
 # Sizes are tried on at most this many references, and those that could be chosen on the whole trace.
@@ -118,22 +115,27 @@ class _Searcher:
 
     def sizes_of(self, system: System) -> Searched:
         """The system at each of its sizes, on the stretch, with its best prompt choices if prompts count."""
-        try:
-            if reason := system.why_not(self.case):
-                return Searched(Compared(system, reason))
-            variants = [system]
-            for name, values in self._prompt_choices(system).items():
-                variants = [replace(one, **{name: value}) for one in variants for value in values]
-            ways = [self._settings(one) for one in variants]
-        except BadInput as error:
-            return Searched(Compared(system, str(error)))
-        found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways if each]
+        if reason := system.why_not(self.case):
+            return Searched(Compared(system, reason))
+        asked = [system]
+        for name, values in self._prompt_choices(system).items():
+            asked = [replace(one, **{name: value}) for one in asked for value in values]
+        ways, refused = [], ""
+        for one in asked:
+            try:
+                ways.append(self._sizes(one))
+            except BadInput as error:
+                refused = refused or str(error)
+        if not ways:
+            return Searched(Compared(system, refused))
+        found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways]
         best = pick([one.best for one in found], self.objective)
         return next((one for one in found if one.best is best), found[0])
 
-    def _settings(self, system: System) -> list[System]:
+    def _sizes(self, system: System) -> list[System]:
+        """The system at each size worth trying; raises BadInput if none fits."""
         sizes = () if system.size_given else system.sizes(self.case)
-        return self._allowed([replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)])
+        return [replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)]
 
     def _prompt_choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
         """The prompt choices that the user left open, if the prompt counts."""

@@ -55,7 +55,7 @@ def _asked(
     """A row's prompt as the commands time it; empty if they refuse it."""
     assert workload.geometry is not None
     if isinstance(system, Placed):
-        system = replace(system, ub=prompt.batch)
+        system = replace(system, ubatch=prompt.batch)
     case = case_of(workload.geometry, machine, workload=workload)
     if case.model.attention is not None:
         case = replace(case, depth=prompt.depth, kv_type=kv_type_of(row))

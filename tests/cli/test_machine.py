@@ -75,7 +75,7 @@ def test_show_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     path.write_text(FULL)
     out = run(capsys, "show", str(path))
     facts = "operating system: linux\nmaker of the GPU: nvidia\ncompute capability: 8.9\n"
-    facts += "features of the CPU: avx2, avx512\n"
+    facts += "features of the CPU: avx2, avx512\ncores of the CPU: 16\n"
     assert out.startswith(f"full: A machine with every section\n{facts}\nmemory\n  ram_gib 64\n")
     assert "  reserve_gib ~4  (2.5 to 6.4)\n" in out
     assert "  4096 KiB: 4: 3.5\n" in out

@@ -10,6 +10,7 @@ os = "linux"
 gpu_maker = "nvidia"
 gpu_compute = "8.9"
 cpu_features = ["avx2", "avx512"]
+cpu_cores = 16
 
 [memory]
 ram_gib = { value = 64, source = "spec", condition = "DDR5" }

@@ -26,7 +26,7 @@ def test_every_key_is_read() -> None:
     assert (machine.cpu.weights_gb_s, machine.cpu.memory_gib) == (None, None)
     assert machine.anchors == Anchors(("a", "b"), "tiny", "2026-01-01", "sim machine fit a b")
     assert (machine.os, machine.gpu_maker, machine.gpu_compute) == ("linux", "nvidia", "8.9")
-    assert machine.cpu_features == ("avx2", "avx512")
+    assert (machine.cpu_features, machine.cpu_cores) == (("avx2", "avx512"), 16)
 
 
 @pytest.mark.parametrize(("api", "maker"), [("cuda", "nvidia"), ("rocm", "amd"), ("metal", "apple"), ("vulkan", "")])
@@ -57,6 +57,7 @@ def test_what_is_optional() -> None:
     assert (machine.link, machine.gpu, machine.anchors, machine.storage.hot_share) == (None, None, None, None)
     assert (machine.memory, machine.storage.measured) == (None, ())
     assert (machine.os, machine.gpu_maker, machine.gpu_compute, machine.cpu_features) == ("", "", "", None)
+    assert machine.cpu_cores == 0
     assert machine.quantities()[0][0] == "storage.read_gb_s"
 
 
@@ -88,7 +89,8 @@ WRONG = {
     "unknown section": (
         "[host]",
         "[hosts]",
-        "unknown key 'hosts'; known: name, title, unified, api, gpus, os, gpu_maker, gpu_compute, cpu_features, memory",
+        "unknown key 'hosts'; known: name, title, unified, api, gpus, os, gpu_maker, gpu_compute, cpu_features, "
+        "cpu_cores, memory",
     ),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],
@@ -166,6 +168,7 @@ WRONG = {
     "compute": ('"8.9"', "8.9", 'gpu_compute is 8.9; expected the compute capability, such as "8.6"'),
     "compute in words": ('"8.9"', '"sm_89"', "gpu_compute is 'sm_89'; expected the compute capability"),
     "feature": ('"avx512"', '"mmx"', "cpu_features is ['avx2', 'mmx']; expected a list of avx2, avx512, amx, neon"),
+    "cores": ("cpu_cores = 16", "cpu_cores = 0", "cpu_cores is 0; expected the CPU's physical cores, 1 to 1024"),
     "features": ('["avx2", "avx512"]', '"avx2"', "cpu_features is 'avx2'; expected a list of avx2, avx512, amx, neon"),
     "name": ('name = "full"', "name = 3", "name is 3; expected a text"),
     "no title": ('title = "A machine with every section"', "", "title is missing"),
@@ -189,8 +192,8 @@ WRONG = {
     ),
     "anchors": ('model = "tiny"\n', "", "anchors is {"),
     "anchors' runs": ('runs = ["a", "b"]', "runs = []", "anchors.runs is []; expected a list of texts"),
-    "syntax": ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 32, column 5)"),
-    "twice": ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 38"),
+    "syntax": ("[gpu]", "[gpu", "not TOML: Expected ']' at the end of a table declaration (at line 33, column 5)"),
+    "twice": ("[cpu]", "[gpu]", "not TOML: Cannot declare ('gpu',) twice (at line 39"),
 }
 
 

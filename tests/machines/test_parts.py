@@ -118,6 +118,8 @@ def test_what_can_be_installed_follows_from_the_parts() -> None:
         assert bool(part.compute) == (part.kind in ("gpu", "chip") and part.maker == "nvidia"), part.name
         assert (part.features is not None) == (part.kind in ("cpu", "chip")), part.name
         assert set(part.features or ()) <= set(FEATURES), part.name
+        assert part.cores == 0 or (2 <= part.cores <= 192 and part.kind in ("cpu", "chip")), part.name
+    assert sum(part.cores > 0 for part in PARTS) > 300
     one = compose("rtx-4090 + ryzen-7950x + 64GiB")
     assert (one.gpu_maker, one.gpu_compute, one.cpu_features) == ("nvidia", "8.9", ("avx2", "avx512"))
     assert (one.os, compose("rx-7900-xtx + 64GiB").gpu_maker, compose("arc-b580 + 64GiB").gpu_maker) == (
@@ -128,6 +130,7 @@ def test_what_can_be_installed_follows_from_the_parts() -> None:
     alone = compose("xeon-8480 + 256GiB")
     assert (alone.gpu_maker, alone.gpu_compute, alone.cpu_features) == ("", "", ("avx2", "avx512", "amx"))
     assert compose("rtx-4090 + 64GiB").cpu_features is None
+    assert [compose(name).cpu_cores for name in ("ryzen-5600 + 64GiB", "m4 + 16GiB", "rtx-4090 + 64GiB")] == [6, 4, 0]
     spark = compose("dgx-spark + 128GiB")
     assert (spark.gpu_maker, spark.gpu_compute, spark.os, spark.cpu_features) == ("nvidia", "12.1", "linux", ("neon",))
     assert (compose("m4 + 16GiB").os, compose("m4 + 16GiB").gpu_maker) == ("macos", "apple")

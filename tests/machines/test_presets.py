@@ -103,6 +103,7 @@ def test_what_can_be_installed_follows_from_the_preset() -> None:
         assert (machine.os == "macos") == (machine.gpu_maker == "apple")
     known = {name: load_machine(name) for name in ("vm-2core", "gb10-128", "phone-ufs4", "rtx-4090")}
     assert [machine.os for machine in known.values()] == ["linux", "linux", "android", ""]
+    assert [machine.cpu_cores for machine in known.values()] == [2, 0, 0, 16]
     assert [machine.cpu_features for machine in known.values()] == [None, ("neon",), ("neon",), ("avx2", "avx512")]
 
 

@@ -7,19 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.prompt import prompted
+from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.join import join_calls, phases_of
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.search import search
 from tests.systems.cases import case, workload
 
 PROMPT = 40
@@ -49,6 +55,44 @@ def test_a_prompt_is_read_faster_in_larger_micro_batches() -> None:
         for size in (1, 4, 16)
     ]
     assert speeds == sorted(speeds, key=lambda speed: speed or 0.0)
+
+
+def test_larger_micro_batches_copy_experts_less_often() -> None:
+    """Published for gpt-oss-120b on an RTX 3090 (data/published/field.csv, maestro): 380 tok/s with 512 tokens, 1,113
+    with 2,048 and 1,682 with 4,096."""
+    on = resolve(workload=None, model=load_model("gpt-oss-120b"), machine=load_machine("rtx-3090"), systems="placed")
+    speeds = []
+    for ubatch in (0, 2048, 4096):
+        found = at_setting(
+            on.workload, on.case, Placed(cpu_layers=28, ubatch=ubatch), interval=False, prompt_tokens=8192
+        )
+        assert found.prompt_tok_s is not None
+        speeds.append(found.prompt_tok_s)
+    assert speeds[1] / speeds[0] == pytest.approx(1113 / 380, rel=0.2)
+    assert speeds[2] / speeds[0] == pytest.approx(1682 / 380, rel=0.4)
+
+
+def test_a_larger_micro_batch_takes_memory_and_is_in_the_command_line() -> None:
+    of = replace(case(gpu_gib=2.5), model=load_model("olmoe-1b-7b"))
+    each = plain, large = tuple(Placed(ubatch=size).sized(of) for size in (0, 4096))
+    assert large.cpu_layers > plain.cpu_layers
+    held = [sum(share.size_bytes for share in one.memory(of) if share.what == "compute buffers") for one in each]
+    assert held[1] > 2 * held[0]
+    assert " -ub 4096 " in large.launch(of).line
+    assert " -b 4096" in large.launch(of).line
+    assert " -b " not in replace(large, ubatch=2048).launch(of).line
+    assert " -ub 512 " in plain.launch(of).line
+
+
+def test_a_prompt_that_counts_is_read_in_larger_micro_batches() -> None:
+    of = case(gpu_gib=2.2, ram_gib=32)
+    on = workload(of.model, tokens=1024)
+    found = search(on, of, [Placed()], objective=Objective(goal="prompt", prompt_tokens=1024)).systems[0].best
+    assert isinstance(found.system, Placed)
+    assert found.system.ubatch >= 1024
+    decode = search(on, of, [Placed()]).systems[0].best
+    assert isinstance(decode.system, Placed)
+    assert decode.system.ubatch == 0
 
 
 def test_the_interval_is_wider_below_for_a_prompt_of_decoded_tokens() -> None:

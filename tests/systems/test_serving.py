@@ -49,3 +49,15 @@ def test_programs_that_ask_for_more_get_it(system: System, words: tuple[str, ...
 def test_ktransformers_computes_the_format_that_it_is_given(quant: str, method: str) -> None:
     on = Case(load_model(f"qwen3-235b-a22b:{quant}"), load_machine("2x rtx-3090 + epyc-9354 + 768GiB"))
     assert f"--kt-method {method}" in KTransformers(experts=4).launch(on).line
+
+
+@pytest.mark.parametrize(
+    ("machine", "cores"),
+    [("rtx-4090 + ryzen-5950x + 64GiB", "16"), ("m4-max-128", "12"), ("i9-14900k + 64GiB", "8"), ("rtx-3060", "CORES")],
+)
+def test_engines_whose_own_threads_are_no_cores_are_told_the_cores(machine: str, cores: str) -> None:
+    """BigMoeOnEdge takes 4 threads by itself, ktransformers none; llama.cpp counts the cores."""
+    on = case(machine)
+    assert f" -t {cores} " in BigMoeOnEdge(cache_mib=2000).launch(on).line
+    assert f" --kt-cpuinfer {cores} " in KTransformers(experts=4).launch(on).line
+    assert "-t" not in Cpu().launch(on).words

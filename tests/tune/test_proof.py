@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.machines.belief import Whose, error_draws
+from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
@@ -98,6 +99,25 @@ def test_without_proof_something_is_still_named() -> None:
     assert chosen(on, (StaticProfile(slots=4), 30.0), (BigMoeOnEdge(cache_mib=9), 8.0)) == "static-profile"
     assert chosen(on, (SlotBank(slots=4, top_k=1), 30.0)) == "slot-bank"
     assert chosen(on, (Cpu(), None)) is None
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "name"),
+    [(11.0, 10.0, "all-gpu"), (9.9, 10.0, "all-gpu"), (40.0, 10.0, "cpu"), (1.0, 10.0, "all-gpu"), (11.0, None, "cpu")],
+)
+def test_the_cpu_alone_leads_only_where_it_is_surely_faster_than_the_gpu(
+    cpu: float, gpu: float | None, name: str
+) -> None:
+    on = case("m4-max-128")
+    assert chosen(on, (Cpu(), cpu), (AllGpu(), gpu)) == name
+
+
+def test_a_gpu_setting_that_may_not_fit_does_not_keep_the_cpu_from_the_lead() -> None:
+    on = case("m4-max-128")
+    tight = replace(at(on, AllGpu(), 10.0), tight=True)
+    found = first([at(on, Cpu(), 9.0), tight], on, Objective())
+    assert found is not None
+    assert found.system.name == "cpu"
 
 
 def test_a_fork_leads_exactly_where_it_wins_nine_of_ten_draws() -> None:
