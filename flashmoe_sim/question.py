@@ -104,7 +104,8 @@ LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options
 
 def in_order(verb: type) -> list[Field[Any]]:
     """A verb's options as its help shows them: its own first, then what is shared with other verbs."""
-    return sorted(fields(verb), key=lambda one: (one.kw_only, LAST.index(one.name) + 1 if one.name in LAST else 0))
+    last = LAST if issubclass(verb, ContextOptions) else ()
+    return sorted(fields(verb), key=lambda one: (one.kw_only, last.index(one.name) + 1 if one.name in last else 0))
 
 
 def bank_meaning(setup: Setup) -> str:

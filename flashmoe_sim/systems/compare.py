@@ -147,8 +147,6 @@ class Compared:
             "filled_tok_s_lo": None if filled is None else filled.tok_s_lo,
             "filled_tok_s_hi": None if filled is None else filled.tok_s_hi,
             "undrafted_tok_s": None if undrafted is None else undrafted.tok_s,
-            "pass_tokens": self.pass_tokens,
-            "pass_cost": self.pass_cost,
             "break_even_accept": self.break_even_accept,
             "prompt_tok_s": self.prompt_tok_s,
             "prompt_tok_s_lo": self.prompt_tok_s_lo,
