@@ -41,7 +41,7 @@ class MemoryBudget:
 
     gpu: `own` if it has its own memory, `shared` if it shares the RAM, `none`. gpu_memory_bytes: what the GPU can use;
     None if unknown. ram_bytes: RAM without the part that the system and other programs use, which is reserve_bytes;
-    None if unknown. kv_bytes: the context. buffers_bytes: compute buffers.
+    None if unknown. kv_bytes: the context. buffers_bytes: compute buffers. drafter_bytes: what drafts tokens.
     """
 
     gpu: str = "none"
@@ -51,6 +51,7 @@ class MemoryBudget:
     dense_bytes: int = 0
     kv_bytes: int = 0
     buffers_bytes: int = 0
+    drafter_bytes: int = 0
 
     @classmethod
     def of(
@@ -61,6 +62,7 @@ class MemoryBudget:
         embedding_bytes: int = 0,
         kv_bytes: int = 0,
         buffers_bytes: int = 0,
+        drafter_bytes: int = 0,
     ) -> MemoryBudget:
         """The budget of a model on a machine. embedding_bytes: of dense_bytes, what stays in RAM beside a GPU's own."""
         gpu, memory = machine.gpu, machine.memory
@@ -76,12 +78,13 @@ class MemoryBudget:
             dense_bytes=dense_bytes,
             kv_bytes=kv_bytes,
             buffers_bytes=buffers_bytes,
+            drafter_bytes=drafter_bytes,
         )
 
     @property
     def taken_bytes(self) -> int:
         """What the model uses beside routed experts."""
-        return self.dense_bytes + self.kv_bytes + self.buffers_bytes
+        return self.dense_bytes + self.kv_bytes + self.buffers_bytes + self.drafter_bytes
 
     @property
     def usable_ram_bytes(self) -> int:
@@ -148,6 +151,8 @@ class MemoryBudget:
             Term("context", where, self.kv_bytes, "keys and values, or states"),
             Term("compute buffers", where, self.buffers_bytes, "of the engine"),
         ]
+        if self.drafter_bytes:
+            found.append(Term("drafter", where, self.drafter_bytes, "its weights, context and buffers"))
         if self.gpu != "none":
             found.append(Term("left on the GPU", where, max(self.gpu_left_bytes, 0), "for experts or a bank"))
         if self.ram_bytes is not None:

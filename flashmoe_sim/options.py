@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 
@@ -37,7 +38,28 @@ MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContextOptions:
+class DraftOptions:
+    """Tokens that are drafted, and verified together: speculative decoding."""
+
+    draft: int | None = field(
+        default=None, metadata=option("N", "Tokens drafted before each pass, which verifies them; default: 0.")
+    )
+    accept: float | None = field(
+        default=None,
+        metadata=option("P", "With --draft: probability that one is accepted, given that those before it were."),
+    )
+    drafter: str | int | Path | None = field(
+        default=None,
+        metadata=option(
+            "D",
+            "With --draft: mtp, the model's own layer; ngram, a lookup; or a draft model's file, name or size "
+            "(0.6GiB); default: mtp if the model has it, else ngram.",
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions(DraftOptions):
     """What is in a machine's memory besides routed experts; sizes have their unit (`2GiB`), or are bytes."""
 
     dense: str | int | None = field(

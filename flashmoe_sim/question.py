@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
-CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", "direct_io", "hot")
+DRAFTS = ("draft", "accept", "drafter")
+CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", *DRAFTS, "direct_io", "hot")
 
 BANK = option("N", "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).")
 POLICY = option("P", "Eviction policy; see `sim policy list`.")
@@ -103,7 +104,8 @@ LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options
 
 def in_order(verb: type) -> list[Field[Any]]:
     """A verb's options as its help shows them: its own first, then what is shared with other verbs."""
-    return sorted(fields(verb), key=lambda one: (one.kw_only, LAST.index(one.name) + 1 if one.name in LAST else 0))
+    last = LAST if issubclass(verb, ContextOptions) else ()
+    return sorted(fields(verb), key=lambda one: (one.kw_only, last.index(one.name) + 1 if one.name in last else 0))
 
 
 def bank_meaning(setup: Setup) -> str:

@@ -175,6 +175,8 @@ COMPARED = (
     Column("filled_tok_s", "float", "1/s", "decode speed with the whole context filled; null unless it is given"),
     Column("filled_tok_s_lo", "float", "1/s", "lower end of its 90 % interval"),
     Column("filled_tok_s_hi", "float", "1/s", "upper end of its 90 % interval"),
+    Column("undrafted_tok_s", "float", "1/s", "tok_s without drafts; null without --draft"),
+    Column("break_even_accept", "float", "", "acceptance from which drafts pay; null: never"),
     Column("prompt_tok_s", "float", "1/s", "prompt speed; null if the trace has no prompt"),
     Column("prompt_tok_s_lo", "float", "1/s", "lower end of its 90 % interval; null without a prompt"),
     Column("prompt_tok_s_hi", "float", "1/s", "upper end of its 90 % interval; null without a prompt"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ def document(found: Comparison) -> dict[str, object]:
         "machine": found.case.machine.name,
         "context": found.case.context,
         "kv_bytes": found.case.kv_bytes,
+        "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
         "budget": [
             {"what": one.what, "where": one.where, "bytes": one.size_bytes, "why": one.why}
             for one in found.case.budget.terms()
@@ -126,8 +128,17 @@ def _print(found: Comparison, *, full: bool) -> None:
         ("waits for", "right", _waits),
     ]
     caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
+    if found.case.drafts is not None:
+        columns = [column for column in columns if column[0] != "MiB/token"]
+        columns[-1:] = [
+            ("plain", "right", lambda row: speed(row.undrafted and row.undrafted.tok_s)),
+            ("pays", "right", _pays),
+            columns[-1],
+        ]
+        caption = "GPU, RAM: GiB used; plain: tok/s without drafts; pays: the acceptance from which drafts gain"
     if any(row.filled for row in ran):
-        columns[-1:] = [("full", "right", lambda row: speed(row.filled and row.filled.tok_s)), columns[-1]]
+        place = [name for name, *_ in columns].index("90 %") + 1
+        columns.insert(place, ("full", "right", lambda row: speed(row.filled and row.filled.tok_s)))
         caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
@@ -142,6 +153,13 @@ def _print(found: Comparison, *, full: bool) -> None:
         echo("\ncannot run here:")
         for row in cannot:
             echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
+
+
+def _pays(row: Compared) -> str:
+    """The acceptance from which drafts pay."""
+    if row.pass_cost is None:
+        return "-"
+    return "never" if row.break_even_accept is None else f"{row.break_even_accept:.2f}"
 
 
 def _print_engine(row: Compared, found: Comparison) -> None:

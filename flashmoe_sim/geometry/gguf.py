@@ -80,7 +80,27 @@ def read_gguf(path: str | Path, *, cut: bool = False) -> ModelGeometry:
         graph=graph_of(arch, _graph(arch, files[0].header, tensors)),
         width=widths.pop() if len(widths) == 1 else 0,
         format="gguf",
+        drafting_layers=len(_drafting(arch, keys, layers)),
     )
+
+
+def weights_of_file(path: Path) -> tuple[int, int, int]:
+    """Of any model in a GGUF file, with routed experts or without: bytes that a token reads, layers, and all bytes.
+
+    Raises BadInput for a damaged or incomplete model.
+    """
+    keys, tensors = _merged(read_files(path, cut=True))
+    arch = str(keys.get("general.architecture", ""))
+    blocks, used, of = (
+        count if isinstance(count := keys.get(f"{arch}.{name}"), int) else 0
+        for name in ("block_count", "expert_used_count", "expert_count")
+    )
+    if unknown := [name for name, tensor in tensors.items() if tensor.bytes is None]:
+        raise BadInput(f"{path}: tensor {shown(unknown[0])} has a type that this program does not know")
+    kept = sum(tensor.bytes or 0 for tensor in tensors.values())
+    routed = sum(tensor.bytes or 0 for *_, tensor in _expert_tensors(tensors))
+    idle = routed - routed * used // of if 0 < used <= of else 0
+    return kept - _embedding_bytes(tensors) - idle, blocks, kept
 
 
 def _graph(arch: str, header: Header, tensors: Mapping[str, Tensor]) -> Graph:
@@ -203,11 +223,16 @@ def _cut_notes(files: Sequence[GgufFile]) -> list[str]:
     return [f"the weights{where} are cut off: enough to simulate, not to run"] if count else []
 
 
-def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[str]:
-    """Notes on layers that only draft tokens: they are in the file, but ordinary decoding does not use them."""
+def _drafting(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[int]:
+    """The layers that only draft tokens."""
     drafting = keys.get(f"{arch}.nextn_predict_layers", 0)
     blocks = keys.get(f"{arch}.block_count", 0)
     if not isinstance(drafting, int) or not isinstance(blocks, int):
         return []
-    last = [number for number in layers if number >= blocks - drafting > 0]
+    return [number for number in layers if number >= blocks - drafting > 0]
+
+
+def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[str]:
+    """Notes on layers that only draft tokens: they are in the file, but ordinary decoding does not use them."""
+    last = _drafting(arch, keys, layers)
     return [f"layers {ranges(last)} only draft tokens ahead; they are counted here like the others"] if last else []

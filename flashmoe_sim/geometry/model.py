@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
 # Fields that decide which engines run a model, and in how much memory, and no count or second.
-OF_ENGINES = ("graph", "width", "format", "widths")
+OF_ENGINES = ("graph", "width", "format", "widths", "drafting_layers")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class ModelGeometry:
         none.
     graph: how its experts are computed. width: the inner dimension of an expert; 0 if unknown or not one.
     format: of its files: gguf, mlx, safetensors, or the program whose own format it is; empty if unknown.
+    drafting_layers: layers of its own that only draft tokens (MTP).
     """
 
     name: str
@@ -76,6 +77,7 @@ class ModelGeometry:
     graph: Graph = UNKNOWN
     width: int = 0
     format: str = ""
+    drafting_layers: int = 0
 
     @property
     def streamed_bytes(self) -> int | None:

@@ -71,7 +71,8 @@ class NamedModel:
     estimated: the reason for dimensions without a source.
     context: the keys of a GGUF header that determine the context's memory, with the source; empty if no source was
         found.
-    graph: what is known of its graph beyond its architecture.
+    graph: what is known of its graph beyond its architecture. drafting: layers that only draft tokens (MTP), which no
+    other number here counts.
     """
 
     title: str
@@ -99,6 +100,7 @@ class NamedModel:
     notes: tuple[str, ...] = field(default=())
     context: dict[str, Any] = field(default_factory=dict)
     graph: Graph = UNKNOWN
+    drafting: int = 0
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:
@@ -181,6 +183,7 @@ def named_model(spec: str) -> ModelGeometry:
         graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
         width=model.width,
         format=_format(quant),
+        drafting_layers=model.drafting,
     )
 
 

@@ -80,6 +80,13 @@ def error_draws(machine: Machine, whose: Whose | None) -> Draws:
     return sd * shared_draws(whose, common=known["common"], program=known["program"])
 
 
+def prompt_error_draws(whose: Whose) -> Draws:
+    """Likewise of the speed of prompts, which no fit has seen: f64 [512]."""
+    known = errors()
+    sd: float = known["prompts"]["sd"]
+    return sd * shared_draws(whose, common=known["common"], program=known["program"])
+
+
 def shared_draws(whose: Whose, *, common: float, program: float) -> Draws:
     """Standard normal draws of a setting, of which these shares are common to all engines and to its program."""
     found = np.zeros(DRAWS)

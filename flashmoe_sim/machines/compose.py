@@ -11,7 +11,7 @@ from dataclasses import replace
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.guesses import ram_by_size, with_generation
-from flashmoe_sim.machines.machine import Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.written import chips_as_sold, parse_parts
 
@@ -31,6 +31,14 @@ PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
 GPU_LAYER_US: Range = (20, 100, 200)
 M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
+KNEE: Range = (8, 45, 96)
+# Arithmetic of a prompt over the specified FP32 rate: dense 4-bit models of 7 and 8 billion weights in llama.cpp.
+TENSOR_CORES = 7.0  # compute capability
+OPERATIONS: dict[str, tuple[Range, str]] = {
+    "tensor": ((1.2, 2.2, 3), "presets rtx-3090 and rtx-4090: 2.7 and 2"),
+    "cuda": ((0.6, 1, 1.3), "ggml-org/llama.cpp, pull request 4766: 935 tok/s on a P40, 7B Q4_0"),
+    "other": ((0.5, 0.9, 1.3), "ggml-org/llama.cpp, issue 20934: 4000 to 4400 tok/s on an RX 7900 XTX, 7B Q4_0"),
+}
 
 UNKNOWN_READ_GB_S: Range = (0.5, 3, 7)
 DRIVER_GIB = 0.8
@@ -191,8 +199,21 @@ def _gpu(gpu: Part, cards: int) -> Compute:
         ),
         weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
         layer_us=_estimate(GPU_LAYER_US, "published speeds, see reports/field", "mixture-of-experts layers"),
-        knee_tokens=_estimate((8, 45, 96), f"median of the {DESKTOPS}", "prompt speed over decode speed"),
+        knee_tokens=_knee(gpu),
     )
+
+
+def _knee(gpu: Part) -> Quantity:
+    """From which batch on arithmetic takes longer than reading weights, by the card's FP32 rate if it is known."""
+    condition, nominal = "prompt speed over decode speed of a dense 4-bit model", gpu.numbers["bandwidth_gb_s"].value
+    if (rate := gpu.numbers.get("fp32_tflops")) is None:
+        return _estimate(KNEE, f"median of the {DESKTOPS}", condition)
+    kind = "other"
+    if gpu.compute:
+        kind = "tensor" if float(gpu.compute) >= TENSOR_CORES and "GTX" not in gpu.title else "cuda"
+    shares, cases = OPERATIONS[kind]
+    lo, value, hi = (share * rate.value * 1e3 * WEIGHT_BYTES / 2 / (GPU_SHARE[1] * nominal) for share in shares)
+    return _estimate((lo, value, hi), f"{shares[1]:g} times {rate.value:g} TFLOPS ({cases}); {rate.source}", condition)
 
 
 def _nominal_ram(parts: Parts) -> Quantity:

@@ -18,6 +18,7 @@ APIS = ("cuda", "rocm", "metal", "sycl", "vulkan")
 MAKERS = {"nvidia": "cuda", "amd": "rocm", "apple": "metal", "intel": "sycl"}  # of GPUs, each with its own api
 SYSTEMS = ("linux", "windows", "macos", "android")
 FEATURES = ("avx2", "avx512", "amx", "neon")
+WEIGHT_BYTES = 0.56  # of one weight of 4.5 bits: `knee_tokens` is known for such models
 GUESSED = 5.0  # times its lower end: the interval of a rate about which almost nothing is known
 
 
@@ -106,6 +107,12 @@ class Compute:
     attention_gb_s: Quantity | None = None
     layer_us: Quantity
     knee_tokens: Quantity
+
+    @property
+    def operations_s(self) -> float:
+        """Multiplications and additions in a second; 0 if the rate of weights is not known."""
+        rate = 0.0 if self.weights_gb_s is None else self.weights_gb_s.value * 1e9
+        return self.knee_tokens.value * 2 / WEIGHT_BYTES * rate
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def _run(found: Recommendation) -> Section:
     asked = filter(None, (ask(found.case.machine),))
     parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
+    parts += filter(None, (_drafts(found),))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
     if best.system.facts is None:
@@ -99,6 +100,21 @@ def _depth(found: Recommendation) -> str:
     if full is None or full.tok_s is None:
         return f"{said}; more tokens in it are slower."
     return f"{said}; with all {found.case.context:,} tokens of it filled this one has {speed(full)}."
+
+
+def _drafts(found: Recommendation) -> str:
+    """Whether drafts pay, and from which acceptance on; empty without drafts."""
+    drafts, best = found.case.drafts, found.quoted
+    if drafts is None or best.undrafted is None or best.pass_cost is None or best.pass_tokens is None:
+        return ""
+    gains, least = best.pass_tokens > best.pass_cost, best.break_even_accept
+    said = (
+        f"Drafts {'pay' if gains else 'do not pay'} here: without them it has {speed(best.undrafted)}. A pass takes "
+        f"{best.pass_cost:.2f} times as long as a token does alone, and yields {best.pass_tokens:.2f} tokens of text"
+    )
+    if least is None:
+        return f"{said}; with {drafts.count} drafted, no acceptance pays."
+    return f"{said}; they pay from an acceptance of {least:.2f} on."
 
 
 def _free(one: Compared) -> str:

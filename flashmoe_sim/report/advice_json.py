@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
 from flashmoe_sim.systems.compare import Compared
@@ -40,7 +40,8 @@ def document(found: Recommendation) -> dict[str, Any]:
         "objective": found.objective.goal,
         "evaluations": found.found.evaluations,
         "depth": found.case.depth,
-        "best": row(replace(found.best.best, filled=found.filled)),
+        "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
+        "best": row(found.quoted),
         "get": None if (get := found.best.best.system.how_to_get(found.case.machine)) is None else get.as_row(),
         "main_line": row(found.main_line),
         "sizes": None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flashmoe_sim.ceilings.diagnose import Diagnosis, diagnose
@@ -97,7 +97,7 @@ def look_closely(
                     depth=case.depth,
                 ),
             )
-            speed = ceilings(workload, setup, case.machine, conditions)
+            speed = ceilings(workload, setup, case.machine, replace(conditions, drafts=case.drafts))
         except BadInput as error:
             why_not.append(f"Where a token's time goes: {error}.")
     progress(total, total)

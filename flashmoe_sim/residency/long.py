@@ -325,5 +325,5 @@ def totals_of(
     unions, tokens: the same of all earlier chunks.
     """
     row = np.searchsorted(calls.trace.layers, calls.trace.layer)
-    tokens = tokens + np.bincount(row, calls.trace.n_tokens, len(tokens)).astype(np.int64)
+    tokens = tokens + np.bincount(row, calls.trace.text, len(tokens)).astype(np.int64)
     return added(unions, calls.unions(scope, range(len(calls.pools(scope))))), tokens

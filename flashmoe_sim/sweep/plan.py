@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from flashmoe_sim.budget import Context
+from flashmoe_sim.drafts import asked_drafts, check_drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import asked_size
@@ -59,8 +60,9 @@ def _conditions(
         given = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
     Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)
+    check_drafts(asked.draft, asked.accept, asked.drafter)
     for setup in setups:
-        plan_conditions(setup, replace(asked, context=None, depth=None))
+        plan_conditions(setup, replace(asked, context=None, depth=None, draft=None, accept=None, drafter=None))
     return lambda setup, geometry: plan_conditions(setup, asked, geometry)
 
 
@@ -123,6 +125,7 @@ def plan_conditions(setup: Setup, asked: ConditionOptions, geometry: ModelGeomet
         hot=asked.hot,
         depth=context.depth,
         kv_type=context.kv_type,
+        drafts=asked_drafts(asked.draft, asked.accept, asked.drafter, geometry),
     )
 
 

@@ -109,8 +109,11 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
     }
     if machine is not None and machine.anchors is not None:
         document["fitted"] = True  # then the interval has no engine's error in it
+    without = WORDS
+    if conditions is not None and conditions.drafts is None:  # then the id is as it was before there were drafts
+        without = WORDS | {Conditions: (*WORDS[Conditions], "drafts")}
     try:
-        return hash_of(document, without=WORDS, own=own, digest_size=8)
+        return hash_of(document, without=without, own=own, digest_size=8)
     except NoContent:
         return None
 

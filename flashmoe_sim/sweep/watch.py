@@ -233,7 +233,7 @@ class _Replays:
         """A chunk, with its last two windows cut into pieces short enough to be marked."""
         if not chunk.calls:
             return
-        of_first = np.where(chunk.layer == chunk.layers[0], chunk.n_tokens, 0)
+        of_first = np.where(chunk.layer == chunk.layers[0], chunk.text, 0)
         left = of_first.sum() - np.cumsum(of_first)  # tokens after each call
         number = np.minimum(left // self._piece_tokens, 2 * MARKS + 2)
         bounds = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), chunk.calls]

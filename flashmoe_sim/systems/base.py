@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
+from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -40,7 +41,7 @@ class Case:
     """A model on a machine.
 
     kv_bytes: memory of the context. context: its tokens, for the flags; 0 if not given. kv_type: of its keys and
-    values. depth: tokens in it before the run.
+    values. depth: tokens in it before the run. drafts: drafted tokens that a pass verifies; None for none.
     buffers_bytes: compute buffers of an engine like llama.cpp on each GPU, if given.
     micro_batch: tokens of a prompt in one graph, which decides the compute buffers. leaves_spare: whether sizes leave
     `spare_bytes` of the GPU free when they are chosen; a given size may use all of it.
@@ -55,6 +56,7 @@ class Case:
     micro_batch: int = MICRO_BATCH
     leaves_spare: bool = False
     depth: int = 0
+    drafts: Drafts | None = None
 
     @cached_property
     def budget(self) -> MemoryBudget:
@@ -66,6 +68,7 @@ class Case:
             embedding_bytes=self.model.embedding_bytes,
             kv_bytes=self.kv_bytes,
             buffers_bytes=buffers_bytes,
+            drafter_bytes=self.drafter_bytes,
         )
 
     def compute_bytes(self, *, copies: bool = True) -> int:
@@ -86,6 +89,11 @@ class Case:
     def spare_bytes(self) -> int:
         """GPU memory that sizes leave free when they are chosen."""
         return spare_bytes(self.machine) if self.leaves_spare else 0
+
+    @property
+    def drafter_bytes(self) -> int:
+        """Memory of what drafts tokens."""
+        return 0 if self.drafts is None else self.drafts.kept_bytes
 
     @property
     def dense_bytes(self) -> int:
@@ -210,6 +218,7 @@ class Plan:
             checked=True,
             depth=case.depth,
             kv_type=case.kv_type,
+            drafts=case.drafts,
         )
 
 
@@ -331,7 +340,13 @@ class System(ABC):
             )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
-        return self.why_not_engine(model, machine)
+        return self.why_not_engine(model, machine) or self.why_not_drafts(case)
+
+    def why_not_drafts(self, case: Case) -> str:
+        """Why its engine cannot draft as the case asks, or empty; an engine of the user's own can."""
+        if case.drafts is None or self.facts is None:
+            return ""
+        return self.facts.drafts.why_not(case.drafts, case.model.arch)
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         """Why its engine cannot run a model on a machine, or empty."""
@@ -371,6 +386,20 @@ class System(ABC):
     @abstractmethod
     def launch(self, case: Case) -> Launch:
         """The command that starts it with these settings."""
+
+    def started(self, case: Case) -> Launch:
+        """The command that starts it with these settings, drafts included."""
+        launch = self.launch(case)
+        if case.drafts is None or self.facts is None:
+            return launch
+        return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts)))
+
+    def conditions(self, plan: Plan, case: Case) -> Conditions:
+        """How a plan of it runs, with what its engine takes for drafts."""
+        conditions = plan.conditions(case)
+        if case.drafts is None or self.facts is None:
+            return conditions
+        return replace(conditions, drafts=replace(case.drafts, call_us=self.facts.drafts.call_us))
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         """Flags of engines like llama.cpp for one user: what the prediction assumes and their defaults leave open.
@@ -438,7 +467,13 @@ def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:
         Share("dense weights", "gpu", case.gpu_dense_bytes),
         Share("context", "gpu", case.kv_bytes),
         Share("compute buffers", "gpu", case.compute_bytes(copies=copies)),
+        *drafter_share(case, "gpu"),
     )
+
+
+def drafter_share(case: Case, where: str) -> tuple[Share, ...]:
+    """What drafts tokens, if it takes memory."""
+    return (Share("drafter", where, case.drafter_bytes),) if case.drafter_bytes else ()
 
 
 def gpu_left(case: Case) -> int:

@@ -13,7 +13,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, ladder, llama_words, no_room
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, drafter_share, ladder, llama_words, no_room
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.trace.cut import cut
 
@@ -58,7 +58,8 @@ class BigMoeOnEdge(System):
         return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)
 
     def _room_mib(self, case: Case) -> int:
-        room = min(case.ram_bytes - case.dense_bytes - case.kv_bytes - FLOOR_MIB * MIB, case.model.routed_bytes) // MIB
+        kept = case.dense_bytes + case.kv_bytes + case.drafter_bytes + FLOOR_MIB * MIB
+        room = min(case.ram_bytes - kept, case.model.routed_bytes) // MIB
         if room < LEAST_MIB < case.model.routed_bytes // MIB:
             raise no_room("the cache", room * MIB)
         return max(room, 1)
@@ -83,6 +84,7 @@ class BigMoeOnEdge(System):
             Share("cache", "ram", min(self.cache_mib * MIB, case.model.routed_bytes)),
             Share("dense weights", "ram", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
+            *drafter_share(case, "ram"),
         )
 
     def prepared(self, workload: Workload) -> Workload:

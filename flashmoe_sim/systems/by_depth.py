@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flashmoe_sim.residency.replay import Replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.compare import Replays, at_setting
 
 SHARES = (0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)  # of the context
 
@@ -31,7 +29,7 @@ def by_depth(
     if not case.context or case.model.attention is None:
         return []
     depths = sorted({round(share * case.context) for share in SHARES})
-    rows, replays = [], dict[tuple[System, Setup], tuple[Workload, Replay]]()
+    rows, replays = [], Replays()
     for number, system in enumerate(systems):
         for place, depth in enumerate(depths):
             if progress is not None:

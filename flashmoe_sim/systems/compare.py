@@ -12,24 +12,27 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.budget import wired_limit_advice
+from flashmoe_sim.drafts import Drafts, break_even, drafted
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, ends, error_draws
+from flashmoe_sim.machines.belief import Draws, ends, error_draws, prompt_error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
-from flashmoe_sim.systems.prompt import prompt_draws, prompt_parts, prompted
+from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.timing import Timing
 from flashmoe_sim.trace.cut import cut
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
 NEAR = 0.03
+Replays = dict[tuple[System, Setup, Drafts | None], tuple[Workload, Replay]]
 # The parts of a token's time, by what it waits for.
 GROUPS = {
     "read": ("read", "late", "ahead"),
@@ -58,6 +61,8 @@ class Compared:
         only the engine's error and the text are.
     ms_per_token: by GROUPS. hindsight: whether it chose its experts by the very trace on which it is replayed.
     filled: the same with every token of the context in it; None if that was not requested.
+    undrafted: the same without drafts; None if there are none, or it was not requested.
+    drafted: tokens that are drafted before a pass. pass_tokens: tokens of text that a pass yields. None without drafts.
     """
 
     system: System
@@ -81,6 +86,21 @@ class Compared:
     launch: Launch | None = None
     hindsight: bool = False
     filled: Compared | None = None
+    undrafted: Compared | None = None
+    drafted: int | None = None
+    pass_tokens: float | None = None
+
+    @property
+    def pass_cost(self) -> float | None:
+        """Seconds of a pass with drafts over seconds of a token without; None if either is not known."""
+        if self.undrafted is None or not self.tok_s or not self.undrafted.tok_s or self.pass_tokens is None:
+            return None
+        return self.pass_tokens / self.tok_s * self.undrafted.tok_s
+
+    @property
+    def break_even_accept(self) -> float | None:
+        """The acceptance from which drafts pay, if a pass takes as long; None if they never do, or it is not known."""
+        return None if self.pass_cost is None or self.drafted is None else break_even(self.drafted, self.pass_cost)
 
     @property
     def tok_s_lo(self) -> float | None:
@@ -105,7 +125,7 @@ class Compared:
 
     def as_row(self) -> dict[str, Any]:
         """schema.COMPARED."""
-        launch, filled = self.launch, self.filled
+        launch, filled, undrafted = self.launch, self.filled, self.undrafted
         return {
             "system": self.system.name,
             "setting": self.system.spec,
@@ -126,6 +146,8 @@ class Compared:
             "filled_tok_s": None if filled is None else filled.tok_s,
             "filled_tok_s_lo": None if filled is None else filled.tok_s_lo,
             "filled_tok_s_hi": None if filled is None else filled.tok_s_hi,
+            "undrafted_tok_s": None if undrafted is None else undrafted.tok_s,
+            "break_even_accept": self.break_even_accept,
             "prompt_tok_s": self.prompt_tok_s,
             "prompt_tok_s_lo": self.prompt_tok_s_lo,
             "prompt_tok_s_hi": self.prompt_tok_s_hi,
@@ -169,6 +191,16 @@ def with_filled(workload: Workload | None, case: Case, row: Compared, **given: A
     if row.tok_s is None or case.model.attention is None or case.context <= case.depth:
         return row
     return replace(row, filled=at_setting(workload, replace(case, depth=case.context), row.system, **given))
+
+
+def with_undrafted(workload: Workload | None, case: Case, row: Compared, **given: Any) -> Compared:
+    """A row with `undrafted`, if it runs and drafts.
+
+    given: as for `at_setting`.
+    """
+    if row.tok_s is None or case.drafts is None:
+        return row
+    return replace(row, undrafted=at_setting(workload, replace(case, drafts=None), row.system, **given))
 
 
 def case_of(
@@ -222,7 +254,7 @@ def at_setting(
     hit_rate: float | None = None,
     interval: bool = True,
     prompt_tokens: int = 0,
-    replays: dict[tuple[System, Setup], tuple[Workload, Replay]] | None = None,
+    replays: Replays | None = None,
 ) -> Compared:
     """A system with its given settings on a case; see `compare`.
 
@@ -239,15 +271,16 @@ def at_setting(
         if tight and wired_limit_advice(case.machine, kept["gpu"] + case.spare_bytes):
             tight = False  # the limit is the system's, and can be raised
         said = Compared(
-            system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.launch(case)
+            system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.started(case)
         )
-        conditions, whose = plan.conditions(case), system.whose
+        conditions, whose = system.conditions(plan, case), system.whose
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
             bank = plan.setup.bank if plan.setup.policy.has_bank else None
             split = plan.setup.io_split
             one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=split, whose=whose)[0]
+            drafts = case.drafts
             misses = one.misses_per_call / one.top_k
             from_storage = misses * (1 - (one.page_cache_share or 0.0))
             misses = misses if plan.execution.has_bank else from_storage
@@ -261,10 +294,12 @@ def at_setting(
                 draws=one.tok_s * np.exp(one.draws),
                 sure=True,
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
+                drafted=None if drafts is None else drafts.count,
+                pass_tokens=None if drafts is None else drafts.text_tokens,
             )
         assert workload is not None
         replays = {} if replays is None else replays
-        if (key := (system, plan.setup)) not in replays:
+        if (key := (system, plan.setup, case.drafts)) not in replays:
             replays[key] = _replayed(workload, case, system, prompt_tokens)
         routed, replayed = replays[key]
         said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
@@ -287,10 +322,15 @@ def at_setting(
         own = own + text.draws(_grouped(timed.timing.part_ms_per_token))
     prompt, of_prompt = timed.timing.prompt_tok_s, None
     if prompt_tokens and prompt is not None:
+
+        def attending_s(on: Machine) -> float:
+            return own_attention_s(routed, on, conditions, tokens=prompt_tokens, batch=prompt_batch(timed))
+
+        prompt = 1 / (1 / prompt + attending_s(plan.machine))
         parts = _grouped(prompt_parts(timed))
-        log_prompt = engine
+        log_prompt = prompt_error_draws(whose)
         if interval:
-            log_prompt = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose)
+            log_prompt = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose, more_s=attending_s)
         if not resident:
             made = system.learns_first_half or prompted(workload, prompt_tokens)[1].made
             log_prompt = log_prompt + text.draws(parts) + prompt_doubt(parts, made=made)
@@ -308,7 +348,15 @@ def at_setting(
         prompt_draws=of_prompt,
         sure=interval,
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
+        drafted=None if case.drafts is None else case.drafts.count,
+        pass_tokens=None if case.drafts is None else _pass_tokens(timed.timing),
     )
+
+
+def _pass_tokens(timing: Timing) -> float:
+    """Tokens of text that a decoded pass yields."""
+    decoded = timing.tokens[timing.phase == PHASE_DECODE] if (timing.phase == PHASE_DECODE).any() else timing.tokens
+    return float(decoded.mean())
 
 
 def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int) -> tuple[Workload, Replay]:
@@ -317,9 +365,9 @@ def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int
         first, second = _halves(workload)
         with TemporaryDirectory() as folder:
             if (told := system.with_profile_of(first, Path(folder))) is not None:
-                routed = told.prepared(_asked(second, prompt_tokens))
+                routed = told.prepared(_asked(second, case.drafts, prompt_tokens))
                 return routed, told.replay(routed, told.plan(case).setup)
-    routed = system.prepared(_asked(workload, prompt_tokens))
+    routed = system.prepared(_asked(workload, case.drafts, prompt_tokens))
     return routed, system.replay(routed, system.plan(case).setup)
 
 
@@ -330,8 +378,9 @@ def _halves(workload: Workload) -> tuple[RoutingTrace, Workload]:
     return first, prepare(second, workload.geometry)
 
 
-def _asked(workload: Workload, prompt_tokens: int) -> Workload:
-    return prompted(workload, prompt_tokens)[0] if prompt_tokens else workload
+def _asked(workload: Workload, drafts: Drafts | None, prompt_tokens: int) -> Workload:
+    workload = prompted(workload, prompt_tokens)[0] if prompt_tokens else workload
+    return workload if drafts is None else drafted(workload, drafts)
 
 
 def _grouped(parts: dict[str, float]) -> dict[str, float]:

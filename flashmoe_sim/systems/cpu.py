@@ -9,7 +9,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, llama_words
+from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
 from flashmoe_sim.timeline.models.mapped import Mapped
 
 
@@ -38,6 +38,7 @@ class Cpu(System):
             Share("dense weights", "ram", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
             Share("compute buffers", "ram", case.compute_bytes(copies=False)),
+            *drafter_share(case, "ram"),
             Share("experts", "mapped", case.model.routed_bytes),
         )
 

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
+from flashmoe_sim.drafts import MODEL, MTP, NGRAM, Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -175,6 +176,43 @@ class Reported:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CanDraft:
+    """How the engine verifies drafted tokens.
+
+    mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens; empty if it has none.
+    archs: the architectures whose own layer it can use; empty for all. most: of tokens; 0: no limit. call_us: what a
+    routed call of several tokens takes longer, beside its experts. no: why it cannot draft at all.
+    """
+
+    source: str
+    mtp: str = ""
+    ngram: str = ""
+    model: str = ""
+    archs: tuple[str, ...] = ()
+    most: int = 0
+    call_us: float = 0.0
+    no: str = ""
+
+    def why_not(self, drafts: Drafts, arch: str) -> str:
+        """Why it cannot draft so, or empty."""
+        if self.no:
+            return self.no
+        if not getattr(self, drafts.kind):
+            known = [kind for kind in (MTP, NGRAM, MODEL) if getattr(self, kind)]
+            return f"is not known to draft with --drafter {drafts.kind}; it does with {_or(known)}"
+        if drafts.kind == MTP and self.archs and arch not in self.archs:
+            return f"drafts with the model's own layer for {_or(self.archs)}, not {arch or 'an unknown architecture'}"
+        if self.most and drafts.count > self.most:
+            return f"drafts at most {self.most} tokens"
+        return ""
+
+    def words(self, drafts: Drafts) -> tuple[str, ...]:
+        """The flags for drafts that it can make."""
+        flags: str = getattr(self, drafts.kind)
+        return tuple(flags.format(n=drafts.count).split())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Get:
     """How to get and build it. build: command lines by the interface of the GPU, or `cpu`.
 
@@ -236,6 +274,9 @@ class Engine:
     sizes: Sizes = field(default_factory=lambda: Sizes(source="no limit was read"))
     shape: Shape | None = None
     reported: Reported | None = None
+    drafts: CanDraft = field(
+        default_factory=lambda: CanDraft(source="nothing was read", no="is not known to draft tokens")
+    )
     models: Mapping[str, str] = field(default_factory=dict)
 
     def how_to_get(self, api: str) -> HowToGet | None:
@@ -245,7 +286,7 @@ class Engine:
         systems = listed([OS_NAMES[one] for one in self.platform.os])
         licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
         said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
-        more = (f"Its file of the model: {self.get.weights}.", f"The flags are from commit {self.get.commit}.")
+        more: tuple[str, ...] = (f"Its file of the model: {self.get.weights}.", f"The flags are from commit {self.get.commit}.")
         if self.get.downloads:
             said += f" Without building it: {self.get.downloads}."
         if self.reported is not None:
@@ -394,6 +435,7 @@ SECTIONS: dict[str, type] = {
     "sizes": Sizes,
     "shape": Shape,
     "reported": Reported,
+    "drafts": CanDraft,
     "get": Get,
 }
 

@@ -17,6 +17,7 @@ ENDINGS = ("-profile.json", "-profile.csv", ".env")
 # The placeholders of command lines, for things that the user has or makes.
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; give it as --model to have it here",
+    "DRAFT.gguf": "the draft model's GGUF file",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
     "PROFILE.json": "a profile of your own use, which the program writes at its first start; `sim trace profile TRACE "
     "PROFILE.json` makes it of a trace",
@@ -54,7 +55,7 @@ def with_files(
     workload: of this very model, since a profile counts experts by number; None if the trace was made from another
         model's.
     """
-    launch = system.launch(case)
+    launch = system.started(case)
     named = {} if workload is None else system.files(workload)
     paths = {word: folder / f"{stem}-{word.lower()}" for word in named}
     files = {paths[word]: content for word, content in named.items()}

@@ -74,6 +74,7 @@ def only(trace: RoutingTrace, calls: NDArray[np.int64]) -> RoutingTrace:
         step=trace.steps[calls],
         phase=None if trace.phase is None else trace.phase[calls],
         sequence=None if trace.sequence is None else trace.sequence[calls],
+        n_text=None,
         weight=None,
         slot=None,
         resident=None,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flashmoe_sim.budget import Context, with_reserve
+from flashmoe_sim.drafts import asked_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -70,7 +71,16 @@ def resolve(
     if memory.reserve is not None:
         machine = with_reserve(machine, asked_size("--reserve", memory.reserve))
     case = case_of(of, machine, workload=workload, kv_bytes=asked.bytes_of(of), context=asked.tokens)
-    case = replace(case, kv_type=asked.kv_type, depth=asked.depth)
+    drafts = asked_drafts(memory.draft, memory.accept, memory.drafter, of)
+    case = replace(case, kv_type=asked.kv_type, depth=asked.depth, drafts=drafts)
+    if drafts is not None:
+        notes.append(drafts.said)
+        room = max(case.gpu_bytes, case.ram_bytes)
+        if case.budget.ram_bytes is not None and drafts.kept_bytes > room:
+            raise BadInput(
+                f"--drafter {memory.drafter or drafts.kind}: takes {size(drafts.kept_bytes)}; {machine.name} has "
+                f"{size(room)}; give a smaller draft model, or --drafter ngram"
+            )
     if memory.buffers is not None:
         case = replace(case, buffers_bytes=asked_size("--buffers", memory.buffers))
     borrowed = ""

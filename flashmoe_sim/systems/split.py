@@ -57,6 +57,7 @@ def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
     dense = weights["dense weights"] // (layers + 1)
     sizes = [dense + weights["context"] // layers for _ in range(layers)]
     held = [besides(case)] * case.machine.gpus
+    held[-1] += case.drafter_bytes
     for number, layer in model.layers.items():
         where, of_experts = at.get(number, ""), layer.expert_bytes * layer.n_experts
         if where.startswith("CUDA"):
@@ -68,7 +69,8 @@ def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
 
 def besides(case: Case) -> int:
     """Bytes that every GPU holds beside its layers."""
-    return sum(share.size_bytes for share in gpu_weights(case) if share.what not in ("dense weights", "context"))
+    of_one = ("dense weights", "context", "drafter")
+    return sum(share.size_bytes for share in gpu_weights(case) if share.what not in of_one)
 
 
 def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:

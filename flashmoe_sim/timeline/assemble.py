@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory
+from flashmoe_sim.drafts import VERIFY_TIMES, Drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
@@ -30,7 +31,7 @@ from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_UNKNOWN
+from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 
 _WORKS: WeakKeyDictionary[Replay, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
@@ -45,6 +46,7 @@ class Conditions:
 
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
     kv_bytes: memory of the context. depth: tokens in the context before the run. kv_type: of its keys and values.
+    drafts: what drafts the tokens that a pass of the workload verifies; None for none.
     direct_io: reads bypass the page cache. hot: the storage is throttled. checked: whether a system has checked that a
     GPU with its own memory holds what it keeps.
     """
@@ -57,6 +59,7 @@ class Conditions:
     checked: bool = False
     depth: int = 0
     kv_type: str = DEFAULT_TYPE
+    drafts: Drafts | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,7 @@ class Weights:
             dense_bytes=round(sum(self.dense_bytes or ())) + self.embedding_bytes,
             embedding_bytes=self.embedding_bytes,
             kv_bytes=conditions.kv_bytes,
+            drafter_bytes=0 if conditions.drafts is None else conditions.drafts.kept_bytes,
         )
 
 
@@ -104,6 +108,7 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phases = find_phases(trace)
+    phase = np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
     if page_cache_bytes and workload.expert_bytes is not None:
         served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=loaded)
         warm, ahead_warm = served.warm, served.ahead_warm
@@ -113,19 +118,29 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
         row=np.searchsorted(trace.layers, trace.layer).astype(np.int32),
         step=stream.step,
         n_tokens=stream.n_tokens,
+        n_text=trace.text,
+        drafted=_drafted(trace, phase),
         refs=np.diff(trace.offset).astype(np.int32),
         requests=stream.requests,
         misses=stream.misses,
         warm=warm,
         cold=stream.cold,
         installs=stream.misses - stream.bypassed,
-        phase=np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace),
+        phase=phase,
         ahead_after=stream.ahead.after,
         ahead_row=stream.ahead.row,
         ahead_warm=ahead_warm,
         ahead_cold=stream.ahead.cold,
         ahead_used=stream.ahead.used,
     )
+
+
+def _drafted(trace: RoutingTrace, phase: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Drafted tokens of each call: all but the first of a decode step, if the trace has drafts."""
+    if trace.n_text is None:
+        return np.zeros(trace.calls, np.int32)
+    drafted: NDArray[np.int32] = np.where(phase == PHASE_PROMPT, 0, np.maximum(trace.n_tokens - 1, 0)).astype(np.int32)
+    return drafted
 
 
 def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
@@ -256,7 +271,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
-    attention = _attention(weights, machine, conditions)
+    attention = attention_of(weights, machine, conditions)
 
     def warm_s(size_bytes: int) -> list[float]:
         return [
@@ -296,11 +311,23 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
         merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
         step_s=0.0,
+        draft_s=_draft_s(unit, conditions),
+        verify_times=VERIFY_TIMES,
+        verify_call_s=0.0 if conditions.drafts is None else conditions.drafts.call_us * 1e-6,
     )
 
 
-def _attention(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
-    """Attention to the tokens in the context, of all layers.
+def _draft_s(unit: Compute, conditions: Conditions) -> float:
+    """Seconds in which a token is drafted on the computing unit."""
+    drafts = conditions.drafts
+    if drafts is None:
+        return 0.0
+    read_s = float(_streamed(unit, np.array([drafts.token_bytes], np.float64))[0])
+    return read_s + drafts.layers * unit.layer_us.value * 1e-6
+
+
+def attention_of(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
+    """What attention to the tokens in the context costs, of all layers.
 
     Raises BadInput if the model or the machine does not say what it takes.
     """

@@ -20,7 +20,6 @@ WIDE_HEAD = 512  # numbers of a key
 LATENT = {"cuda": 0.25, "rocm": 0.55, "vulkan": 0.43, "metal": 0.4, "sycl": 0.4, CPU: 0.7}
 UNKNOWN_API_LATENT = 0.4
 LATENT_NUMBERS = 1088  # multiplied by every head: the latent of 576 numbers as a key, 512 of them as a value
-WEIGHT_BYTES = 0.56  # of one weight of 4.5 bits: `knee_tokens` is known for such models
 
 
 class AttentionCost(NamedTuple):
@@ -42,15 +41,13 @@ def attention_cost(attention: Attention, depth: int, unit: Compute, *, api: str,
         return NOTHING
     assert unit.attention_gb_s is not None
     bytes_s = unit.attention_gb_s.value * 1e9
-    read_bytes = operations = 0.0
+    read_bytes = computed = 0.0
     for layer in attention.layers:
         tokens = layer.attended(depth)
         share = LATENT.get(api, UNKNOWN_API_LATENT) if layer.latent else 1.0
         read_bytes += tokens * _read_bytes(layer, api, kv_type) / share
-        operations += tokens * _operations(layer)
-    rate = 0.0 if unit.weights_gb_s is None else unit.weights_gb_s.value * 1e9
-    operations_s = unit.knee_tokens.value * 2 / WEIGHT_BYTES * rate
-    return AttentionCost(read_bytes / bytes_s, operations / operations_s if operations_s else 0.0)
+        computed += tokens * operations(layer)
+    return AttentionCost(read_bytes / bytes_s, computed / unit.operations_s if unit.operations_s else 0.0)
 
 
 def depth_unknown(depth: int, model: str) -> BadInput:
@@ -61,6 +58,13 @@ def depth_unknown(depth: int, model: str) -> BadInput:
     )
 
 
+def operations(layer: LayerCache) -> float:
+    """Multiplications and additions for each token that is attended to, by one token."""
+    if layer.latent:
+        return 2 * layer.heads * LATENT_NUMBERS
+    return 2 * layer.readers * (layer.keys + layer.values)
+
+
 def _read_bytes(layer: LayerCache, api: str, kv_type: str) -> float:
     """Bytes that a layer reads for each token that is attended to."""
     kept = layer.token_bytes(kv_type)
@@ -69,10 +73,3 @@ def _read_bytes(layer: LayerCache, api: str, kv_type: str) -> float:
     if layer.latent or layer.keys >= WIDE_HEAD * max(layer.kv_heads, 1):
         return kept + 2 * layer.token_bytes(DEFAULT_TYPE)
     return kept * layer.readers
-
-
-def _operations(layer: LayerCache) -> float:
-    """Multiplications and additions for each token that is attended to, by one token."""
-    if layer.latent:
-        return 2 * layer.heads * LATENT_NUMBERS
-    return 2 * layer.readers * (layer.keys + layer.values)

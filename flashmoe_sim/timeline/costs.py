@@ -33,7 +33,9 @@ class Costs:
     call_s, hit_call_s: the host thread, per routed call with and without a miss. install_s: per install.
     resume_s: before computing, per routed call that waited for reads.
     merge_s: joining the two lanes of `hot-cold`.
-    step_s: once per step, after its last call (output layer, sampling).
+    step_s: once per step, after its last call (output layer, sampling). draft_s: then, for each token that was drafted.
+    verify_call_s: more in a routed call that verifies drafted tokens. verify_times: how many times as long an expert
+        takes in such a call.
     """
 
     dense_s: NDArray[np.float64]
@@ -60,6 +62,9 @@ class Costs:
     resume_s: float
     merge_s: float
     step_s: float
+    draft_s: float = 0.0
+    verify_call_s: float = 0.0
+    verify_times: float = 1.0
 
     @cached_property
     def content(self) -> bytes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends
@@ -81,6 +82,25 @@ class Predicted:
         }
 
 
+class Verified(NamedTuple):
+    """What a pass verifies: tokens; those of them that become text; distinct experts of a call. Both on average."""
+
+    tokens: int
+    text: float
+    union: float
+
+
+def verified(drafts: Drafts | None, *, top_k: int, experts: int) -> Verified | None:
+    """What a pass with these drafts verifies, if the tokens are routed independently; None without drafts.
+
+    Real unions are smaller, since tokens in a row share experts: a trace has them exactly.
+    """
+    if drafts is None:
+        return None
+    tokens = drafts.count + 1
+    return Verified(tokens, drafts.text_tokens, experts * (1 - (1 - top_k / experts) ** tokens))
+
+
 def made_work(
     *,
     layers: int,
@@ -89,25 +109,34 @@ def made_work(
     page_cache_share: float = 0.0,
     steps: int = STEPS,
     seed: int = 1,
+    verified: Verified | None = None,
 ) -> Work:
-    """Synthetic decoding, token by token, with a routed call in each layer; it misses as often as a table says.
+    """Synthetic decoding, pass by pass, with a routed call in each layer; it misses as often as a table says.
 
     All requests are equally likely to miss: the misses of a call are binomial, with the total over all calls fixed by
     misses_per_call. page_cache_share: likewise for the misses that the page cache serves.
     No miss counts as installed. Installs take time only if the CPU computes misses, and such systems do not install
     misses.
+    verified: what a pass verifies; by default its one token.
     """
     calls = steps * layers
     draws = np.random.default_rng(seed)
+    tokens, text = 1, np.ones(steps, np.int64)
     requests = np.full(calls, top_k, np.int64)
-    misses = _draw(draws, requests, round(misses_per_call * calls))
+    if verified is not None:
+        tokens, text = verified.tokens, _evenly(verified.text, steps)
+        requests = _evenly(verified.union, calls)
+        misses_per_call *= verified.union / top_k
+    misses = _draw(draws, requests, min(round(misses_per_call * calls), int(requests.sum())))
     warm = _draw(draws, misses, round(page_cache_share * int(misses.sum())))
     nothing = np.zeros(0, np.int64)
     return Work(
         row=np.tile(np.arange(layers, dtype=np.int32), steps),
         step=np.repeat(np.arange(steps, dtype=np.int32), layers),
-        n_tokens=np.ones(calls, np.int32),
-        refs=requests.astype(np.int32),
+        n_tokens=np.full(calls, tokens, np.int32),
+        n_text=np.repeat(text, layers).astype(np.int32),
+        drafted=np.full(calls, tokens - 1, np.int32),
+        refs=np.full(calls, top_k * tokens, np.int32),
         requests=requests.astype(np.int32),
         misses=misses.astype(np.int32),
         warm=warm.astype(np.int32),
@@ -200,7 +229,13 @@ def _predict(
         )
     misses = rate.misses(rate.top_k)
     share = page_cache_share(geometry, weights, machine, conditions, rate.bank, rate.where)
-    work = made_work(layers=len(weights.layers), top_k=rate.top_k, misses_per_call=misses, page_cache_share=share)
+    work = made_work(
+        layers=len(weights.layers),
+        top_k=rate.top_k,
+        misses_per_call=misses,
+        page_cache_share=share,
+        verified=verified(conditions.drafts, top_k=rate.top_k, experts=most),
+    )
     timeline = simulate(work, price(weights, machine, conditions, io_split=io_split), conditions.execution)
     timing = timing_of(timeline, work)
     if timing.tok_s is None:
@@ -221,3 +256,9 @@ def _predict(
 def _draw(draws: np.random.Generator, of: NDArray[np.int64], total: int) -> NDArray[np.int64]:
     """Draw `total` items from these bins, all items equally likely; return the number from each bin."""
     return draws.multivariate_hypergeometric(of, total, method="marginals")
+
+
+def _evenly(mean: float, count: int) -> NDArray[np.int64]:
+    """Whole numbers with this mean, as even as they can be: i64 [count]."""
+    upto: NDArray[np.int64] = np.rint(mean * np.arange(count + 1)).astype(np.int64)
+    return upto[1:] - upto[:-1]

@@ -55,13 +55,18 @@ def _run(
     """
     if len(end) == 0:
         return
-    clock = 0.0
+    clock, drafted = 0.0, _INT(0)  # drafted: the most tokens of a call of this step
     for number in range(-1, len(end)):
         into = parts[max(number, 0)]
         if number >= 0 and (work.refs[number] > 0 or work.n_tokens[number] > 0):
             costs, requests = sim.rows[work.row[number]], work.requests[number]
             of_context = max(sim.state[0].attention_s, sim.state[0].attention_token_s * work.n_tokens[number])
             dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knee_tokens) + of_context
+            times = 1.0
+            if work.drafted[number] > 0:
+                dense_s += sim.state[0].verify_call_s
+                times = sim.state[0].verify_times
+                drafted = max(drafted, _INT(work.drafted[number]))
             tokens_each = work.refs[number] / requests if requests > 0 else 0.0
             dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, number, clock, dense_s)
             call_s = sim.state[0].call_s if work.misses[number] > 0 else sim.state[0].hit_call_s
@@ -78,8 +83,8 @@ def _run(
                 _INT(work.cold[number]),
                 _INT(work.installs[number]),
                 ready,
-                costs.expert_s * max(1.0, tokens_each / knee_tokens),
-                costs.cold_expert_s * max(1.0, tokens_each / cold_knee_tokens),
+                costs.expert_s * max(1.0, tokens_each / knee_tokens) * times,
+                costs.cold_expert_s * max(1.0, tokens_each / cold_knee_tokens) * times,
                 threshold,
             )
             clock = serve(sim, call, into)
@@ -90,7 +95,9 @@ def _run(
         if number >= 0:
             if number == len(end) - 1 or work.step[number + 1] != work.step[number]:
                 before = clock
-                clock = work_on(sim, ON_COMPUTE, IS_OUTPUT, number, before, sim.state[0].step_s)
+                output_s = sim.state[0].step_s + drafted * sim.state[0].draft_s
+                clock = work_on(sim, ON_COMPUTE, IS_OUTPUT, number, before, output_s)
+                drafted = _INT(0)
                 into[OUTPUT] += clock - before
             end[number] = clock
     if in_background:

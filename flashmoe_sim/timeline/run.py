@@ -79,6 +79,7 @@ class _Calls(NamedTuple):
     row: NDArray[np.int32]
     step: NDArray[np.int32]
     n_tokens: NDArray[np.int32]
+    drafted: NDArray[np.int32]
     refs: NDArray[np.int32]
     requests: NDArray[np.int32]
     misses: NDArray[np.int32]

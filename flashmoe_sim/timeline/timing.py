@@ -20,10 +20,10 @@ COLD_SHARE = 0.95
 class Timing:
     """Speed and its causes, over the decoded steps, or all steps if no phase is known.
 
-    step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], the most of
-        any of its calls. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded steps.
-    tok_s: tokens a second; like every speed, over the steps whose tokens are known; None if there are none, or they
-        take no time. tok_s_p50: the median of these steps' tokens a second.
+    step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], of text, the
+        most of any of its calls. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded steps.
+    tok_s: tokens of text a second; like every speed, over the steps whose tokens are known; None if there are none, or
+        they take no time. tok_s_p50: the median of these steps' tokens a second.
     warm_up_steps: the number of first steps in which 95 % of all installs into empty slots are done, but at most half
         of all steps. warm_up_tok_s, steady_tok_s: the speed of these steps and of the rest.
     step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step's time, interpolated linearly; None without steps.
@@ -78,7 +78,7 @@ def timing_of(timeline: Timeline, work: Work) -> Timing:
     """Speed and causes from a timeline."""
     first = np.flatnonzero(np.diff(work.step, prepend=work.step[:1] - 1))
     step, phase = work.step[first], work.phase[first]
-    tokens = _by_step(np.maximum, work.n_tokens, first).astype(np.int64)
+    tokens = _by_step(np.maximum, work.n_text, first).astype(np.int64)
     step_s = np.diff(timeline.end[np.append(first[1:], len(work.step)) - 1] if len(first) else [], prepend=0.0)
     decode = np.flatnonzero(phase == PHASE_DECODE) if (phase != PHASE_UNKNOWN).any() else np.arange(len(step))
     warm_up = _warm_up(_by_step(np.add, work.cold, first), decode)

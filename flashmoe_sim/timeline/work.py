@@ -17,7 +17,8 @@ class Work:
 
     row: the place of the call's layer in `RoutingTrace.layers`.
     step: never decreases; the calls of a step are consecutive.
-    n_tokens: tokens of the call; 0 if not recorded.
+    n_tokens: tokens of the call; 0 if not recorded. n_text: how many of them became text, which speeds count.
+    drafted: how many of them were drafted, to be verified in this call.
     refs, requests, misses: references, distinct experts, and distinct experts that were not resident.
     warm: how many of the misses the page cache serves.
     cold: how many of the misses were installed without an eviction: the first of them.
@@ -34,6 +35,8 @@ class Work:
     row: NDArray[np.int32]
     step: NDArray[np.int32]
     n_tokens: NDArray[np.int32]
+    n_text: NDArray[np.int32]
+    drafted: NDArray[np.int32]
     refs: NDArray[np.int32]
     requests: NDArray[np.int32]
     misses: NDArray[np.int32]
@@ -81,7 +84,10 @@ class Work:
 
 
 INTERVAL_STEPS = 512
-OF_CALLS = ("row", "step", "n_tokens", "refs", "requests", "misses", "warm", "cold", "installs", "phase")
+OF_CALLS = (
+    *("row", "step", "n_tokens", "n_text", "drafted"),
+    *("refs", "requests", "misses", "warm", "cold", "installs", "phase"),
+)
 OF_READS_AHEAD = ("ahead_after", "ahead_row", "ahead_warm", "ahead_cold", "ahead_used")
 
 
@@ -120,12 +126,12 @@ def last_steps(work: Work, steps: int) -> Work:
 
 
 def tokens_of(work: Work) -> int:
-    """Tokens of all steps: for each step, the most of any of its calls."""
+    """Tokens of text of all steps: for each step, the most of any of its calls."""
     return int(_by_step(work)[0].sum())
 
 
 def _by_step(work: Work) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Tokens and calls of each step."""
+    """Tokens of text and calls of each step."""
     first = np.flatnonzero(np.diff(work.step, prepend=-1))
-    tokens = np.maximum.reduceat(work.n_tokens, first) if len(first) else first
+    tokens = np.maximum.reduceat(work.n_text, first) if len(first) else first
     return tokens.astype(np.int64), np.diff(first, append=len(work.step))

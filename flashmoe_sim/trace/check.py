@@ -39,6 +39,7 @@ PER_CALL = {
     "phase": Bounds(np.uint8, 0, PHASE_DECODE),
     "sequence": Bounds(np.int32),
     "step": Bounds(np.int32, 0, MOST - 1),  # the number of steps is one higher
+    "n_text": Bounds(np.int32),
 }
 PER_REFERENCE = {
     "expert": Bounds(np.int16, 0, ID_MAX),
@@ -88,6 +89,9 @@ def _check_arrays(trace: RoutingTrace) -> None:
     offset = trace.offset
     if offset[0] != 0 or offset[-1] != len(trace.expert):
         raise ValueError(f"offset goes from {offset[0]} to {offset[-1]}; expected 0 to {len(trace.expert)} references")
+    if trace.n_text is not None and (more := trace.n_text > trace.n_tokens).any():
+        at = int(more.argmax())
+        raise ValueError(f"n_text {at} is {trace.n_text[at]}; the call has {trace.n_tokens[at]} tokens")
     if (back := offset[1:] < offset[:-1]).any():
         raise ValueError(f"offset goes back at call {back.argmax()}; the references of a call follow those before it")
 

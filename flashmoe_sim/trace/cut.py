@@ -105,7 +105,7 @@ def _select(trace: RoutingTrace, *, calls: NDArray[np.bool_], references: NDArra
     length = np.diff(upto[trace.offset])[calls]
     offset = np.zeros(len(length) + 1, dtype=np.int64)
     np.cumsum(length, out=offset[1:])
-    by_call = {name: getattr(trace, name) for name in ("layer", "n_tokens", "phase", "sequence", "step")}
+    by_call = {name: getattr(trace, name) for name in ("layer", "n_tokens", "phase", "sequence", "step", "n_text")}
     by_reference = {name: getattr(trace, name) for name in ("expert", "weight", "slot", "resident")}
     return trace.with_(
         offset=offset,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +48,9 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     return trace.with_(
         layer=trace.layer[calls[first]],
         n_tokens=np.where(alike | alone, np.add.reduceat(tokens, first), 0).astype(np.int32),
+        n_text=None
+        if trace.n_text is None
+        else np.where(alike | alone, np.add.reduceat(trace.n_text[calls], first), 0).astype(np.int32),
         offset=begin[with_end(first, len(calls))],
         expert=trace.expert[reference],
         weight=None if trace.weight is None else trace.weight[reference],
@@ -55,6 +60,11 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
         sequence=sequence,
         step=steps[order][first].astype(np.int32),
     )
+
+
+def text_of(parts: Sequence[RoutingTrace]) -> NDArray[np.int32] | None:
+    """`n_text` of the calls of all parts, one part after another."""
+    return None if all(part.n_text is None for part in parts) else np.concatenate([part.text for part in parts])
 
 
 def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import code_of, with_code
 from flashmoe_sim.trace.calls import with_end
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
-from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
+from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of, text_of
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -124,6 +124,7 @@ def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
     offset = [part.offset[:-1] + at for part, at in zip(parts, first_reference, strict=True)]
     return parts[0].with_(
         **{name: all_of(name) for name in ("layer", "n_tokens", "expert", "weight")},
+        n_text=text_of(parts),
         offset=with_end(np.concatenate(offset), sum(part.refs for part in parts)),
         slot=None,
         resident=None,

@@ -60,6 +60,9 @@ def by_token(trace: RoutingTrace) -> RoutingTrace:
         layer=trace.layer[call],
         sequence=_of(trace.sequence, call),
         n_tokens=np.where(whole[call] & (width > 0), 1, tokens[call]).astype(np.int32),
+        n_text=None
+        if trace.n_text is None
+        else np.where(whole[call] & (width > 0), 1, trace.n_text[call]).astype(np.int32),
         offset=with_end(np.cumsum(width) - width, int(width.sum())),
         expert=trace.expert[reference],
         weight=_of(trace.weight, reference),

@@ -44,9 +44,9 @@ def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
     length = np.diff(trace.offset)[source]
     offset = np.concatenate([[0], np.cumsum(length)])
     reference = np.arange(trace.refs) + np.repeat(trace.offset[source] - offset[:-1], length)
-    return _null(
-        trace, "shuffled", expert=trace.expert[reference], offset=offset, n_tokens=trace.n_tokens[source].copy()
-    )
+    tokens = {name: getattr(trace, name) for name in ("n_tokens", "n_text")}
+    tokens = {name: None if counts is None else counts[source].copy() for name, counts in tokens.items()}
+    return _null(trace, "shuffled", expert=trace.expert[reference], offset=offset, **tokens)
 
 
 def _draws(seed: int, count: int) -> NDArray[np.uint64]:

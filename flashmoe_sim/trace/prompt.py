@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, with_end
-from flashmoe_sim.trace.join import join_calls, phases_of
+from flashmoe_sim.trace.join import join_calls, phases_of, text_of
 from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
@@ -105,6 +105,7 @@ def _stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
         references += part.refs
     return parts[0].with_(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in ("layer", "n_tokens", "expert")},
+        n_text=text_of(parts),
         offset=with_end(np.concatenate(offsets), references),
         step=np.concatenate(steps).astype(np.int32),
         phase=np.concatenate([phases_of(part) for part in parts]),

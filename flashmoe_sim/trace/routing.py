@@ -54,6 +54,7 @@ class RoutingTrace:
 
     layer: i16 [calls], the model's own layer number.
     n_tokens: i32 [calls], tokens of the call; 0 for a call without references, and if not recorded.
+    n_text: i32 [calls], how many of them became text, if decode steps verify drafted tokens; None if none does.
     offset: i64 [calls + 1], where each call's references start in `expert`.
     expert: i16 [references], token-major, in router-rank order if the recording kept it.
     n_experts: experts of each layer, keyed by layer number.
@@ -84,6 +85,7 @@ class RoutingTrace:
     phase: NDArray[np.uint8] | None = None
     sequence: NDArray[np.int32] | None = None
     step: NDArray[np.int32] | None = None
+    n_text: NDArray[np.int32] | None = None
     expert_bytes: Mapping[int, int] | None = None
     dense_bytes: Mapping[int, int] | None = None
     format: str = ""
@@ -130,10 +132,15 @@ class RoutingTrace:
         """The most references of a call."""
         return int(np.diff(self.offset).max(initial=0))
 
+    @property
+    def text(self) -> NDArray[np.int32]:
+        """Tokens of text of each call, i32 [calls]."""
+        return self.n_tokens if self.n_text is None else self.n_text
+
     @cached_property
     def tokens(self) -> int:
-        """Tokens of the workload: the most in any layer (the last layer can have fewer)."""
-        return int(np.bincount(self.layer, weights=self.n_tokens).max(initial=0))
+        """Tokens of text of the workload: the most in any layer (the last layer can have fewer)."""
+        return int(np.bincount(self.layer, weights=self.text).max(initial=0))
 
     @cached_property
     def steps(self) -> NDArray[np.int32]:
@@ -168,7 +175,8 @@ class RoutingTrace:
 
         Recorded steps count like the same steps derived from the layer numbers.
         """
-        return hash_of(replace(self, step=self.steps), without={RoutingTrace: (*NOT_CONTENT, "dense_bytes")})
+        absent = ("n_text",) * (self.n_text is None)
+        return hash_of(replace(self, step=self.steps), without={RoutingTrace: (*NOT_CONTENT, "dense_bytes", *absent)})
 
     def with_(self, **changes: Any) -> RoutingTrace:
         """A copy with some fields replaced."""

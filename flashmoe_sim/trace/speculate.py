@@ -27,7 +27,7 @@ def speculate(
     is not in the trace, so another token stands in for it. It counts in `n_tokens` like any other. Steps of the prompt,
     and steps with a call of several or unknown tokens, do not change; no token is drafted beyond them, or beyond the
     end of a sequence.
-    accept: in [0, 1].
+    accept: in [0, 1]. The result's `n_text` has the accepted tokens, and the one of the pass itself.
     rejected: what stands in for a rejected token. `random`: a decode step drawn from the whole trace, too unlike its
         neighbours; `next`: the true token at its place, a perfect prefetch of the next step's experts. The misses of a
         real run should lie between the two.
@@ -66,6 +66,11 @@ def speculate(
     steps = np.repeat(np.repeat(np.arange(count), tokens), calls)
     joined = join_calls(trace.with_(sequence=None), ranges(first[source], calls), steps)
     verified = tokens[room[begin] >= 0]
+    n_text = np.where(
+        (room[begin] >= 0)[joined.step],
+        np.minimum(joined.n_tokens, (1 + np.minimum(accepted[begin], tokens - 1))[joined.step]),
+        joined.text,
+    ).astype(np.int32)
     name = f"{trace.name}, drafting {draft}"
     note = f"{len(single):,} decode steps became {len(verified):,}, with {draft} drafted in each"
     if accept < 1:
@@ -74,12 +79,12 @@ def speculate(
             f" and accepted with probability {accept:g} (seed {seed}): {verified.sum():,} tokens computed for "
             f"{len(single):,}, {wrong.sum():,} rejected ones replaced by {STAND_INS[rejected]}"
         )
-        if (computed := int(verified.sum())) > len(single):
-            text = f"tok/s of the text are {len(single) / computed:.2f} of those shown"
-            note += f"; figures per token count rejected ones: {text}"
+        if verified.sum() > len(single):
+            note += "; tok/s and figures per token are of the text"
     return joined.with_(
         name=name,
         notes=(*trace.notes, note),
+        n_text=n_text if draft else trace.n_text,
         sequence=None if trace.sequence is None else trace.sequence[first[begin]][joined.step],
     )
 

@@ -31,7 +31,8 @@ from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, regrouped
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import most_bytes, open_bytes
 
-VERSION = 1
+VERSION = 2
+VERSION_WITHOUT_TEXT = 1  # of a trace without `n_text`, which older programs can read
 MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
 NOTE_CODES = "note_codes"
@@ -89,7 +90,7 @@ def write_chunks(
     ):
         for chunk in regrouped(trace.read(), calls=CALLS_PER_ROW_GROUP, refs=REFS_PER_ROW_GROUP):
             checksum.add(chunk)
-            tokens += np.bincount(chunk.layer, chunk.n_tokens, len(tokens)).astype(np.int64)
+            tokens += np.bincount(chunk.layer, chunk.text, len(tokens)).astype(np.int64)
             writer.write_table(pa.Table.from_arrays([*columns_of(chunk).values()], schema=schema))
             if progress:
                 progress(checksum.calls)
@@ -250,7 +251,7 @@ def _notes(about: dict[str, Any]) -> tuple[str, ...]:
 
 def _described(trace: RoutingTrace, calls: int, refs: int) -> dict[str, Any]:
     about: dict[str, Any] = {
-        "version": VERSION,
+        "version": VERSION_WITHOUT_TEXT if trace.n_text is None else VERSION,
         "program": program(),
         "calls": calls,
         "refs": refs,

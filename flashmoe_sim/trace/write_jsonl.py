@@ -43,7 +43,7 @@ def write_jsonl(
 
 def lost_in_jsonl(trace: RoutingTrace) -> tuple[str, ...]:
     """The fields of this trace that have no place in the runtime's layout."""
-    lost = [name for name in ("weight", "resident", "phase", "sequence", "expert_bytes", "dense_bytes")
+    lost = [name for name in ("weight", "resident", "phase", "sequence", "n_text", "expert_bytes", "dense_bytes")
             if getattr(trace, name) is not None]  # fmt: skip
     if trace.step is not None and not np.array_equal(trace.step, trace.with_(step=None).steps):
         lost.append("step")

@@ -229,7 +229,7 @@ def _some(tried: Sequence[Compared], always: Sequence[Compared]) -> list[Compare
 def _decoded(trace: RoutingTrace) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The steps of a trace, and the decoded tokens of each: none of a prompt, and all if no phase is known."""
     steps, first = np.unique(trace.steps, return_index=True)
-    tokens = np.maximum.reduceat(trace.n_tokens, first).astype(np.int64) if len(first) else np.zeros(0, np.int64)
+    tokens = np.maximum.reduceat(trace.text, first).astype(np.int64) if len(first) else np.zeros(0, np.int64)
     if (phases := find_phases(trace)) is not None:
         tokens[phases.phase != PHASE_DECODE] = 0
     return steps, tokens

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from flashmoe_sim.drafts import drafted
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
@@ -13,7 +14,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting, with_filled
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting, with_filled, with_undrafted
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
@@ -66,6 +67,7 @@ class Recommendation(InNotebook):
     smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
     filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
         is unknown.
+    undrafted: `best` without drafts; None if there are none.
     bought: what to buy, if requested. borrowed: whether the trace is another model's.
     notes: what the user should know about the trace and the machine, if the caller knows it.
     """
@@ -83,6 +85,7 @@ class Recommendation(InNotebook):
     transfers: tuple[Transfer, ...]
     smaller: Smaller | None
     filled: Compared | None
+    undrafted: Compared | None
     bought: Advice | NextBetter | None
     borrowed: bool
     notes: tuple[str, ...] = ()
@@ -95,6 +98,11 @@ class Recommendation(InNotebook):
     def table(self) -> polars.DataFrame:
         """Every system at its best setting, the fastest first: schema.COMPARED."""
         return frame([one.best.as_row() for one in self.found.systems], COMPARED)
+
+    @property
+    def quoted(self) -> Compared:
+        """`best`, with its speeds at the full context and without drafts."""
+        return replace(self.best.best, filled=self.filled, undrafted=self.undrafted)
 
     @property
     def objective(self) -> Objective:
@@ -221,6 +229,7 @@ def recommend(
         if objective.goal == "prompt"
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
         with_filled(workload, case, best.best, borrowed=borrowed).filled,
+        with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
         None
         if purchase is None
         else purchase.found(workload, case, systems, best.best, borrowed=borrowed, progress=progress),
@@ -252,8 +261,8 @@ def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | No
     if plan.setup.bank.slots is None or plan.setup.policy.by_routing or not plan.execution.has_bank:
         return None
     try:
-        routed = system.prepared(workload)
-        return allocate(routed, plan.setup, machine=plan.machine, conditions=plan.conditions(case))
+        routed = system.prepared(drafted(workload, case.drafts))
+        return allocate(routed, plan.setup, machine=plan.machine, conditions=system.conditions(plan, case))
     except BadInput:
         return None
 

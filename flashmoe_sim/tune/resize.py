@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.replay import Replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.compare import Compared, Replays, at_setting
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first
 from flashmoe_sim.tune.search import FINE, WORTH, stretch
@@ -39,7 +37,7 @@ class Resizer:
     ) -> None:
         self.case, self.systems, self.borrowed = case, tuple(systems), borrowed
         self.workload = stretch(workload, MOST_REFS)
-        self.replays: dict[tuple[System, Setup], tuple[Workload, Replay]] = {}
+        self.replays: Replays = {}
         self.evaluations = 0
         self.times = 1.0
         before = self.fastest(case.machine)

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.residency.replay import Replay
-from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, Replays, at_setting
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import kept_bytes, pick
 
-Replays = dict[tuple[System, Setup], tuple[Workload, Replay]]
 # Systems slower than this share of the fastest one are not searched further than their sizes.
 WORTH = 0.5
 # Sizes are tried on at most this many references, and those that could be chosen on the whole trace.

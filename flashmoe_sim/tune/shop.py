@@ -19,6 +19,7 @@ CHANGED = ("gpu", RAM, "memory", "storage", "link", "cpu", "chip")
 # The most GiB per channel: two unregistered modules of 8, 32 and 64 GiB.
 CHANNEL_GIB = {"ddr3": 16, "ddr4": 64, "ddr5": 128}
 DRIVES = ("nvme", "sata")
+SIZES = ("memory_gib", "bandwidth_gb_s")  # of a card, one of which must be larger
 _MEMORY = re.compile(r"([a-z0-9]+)-\d+x(\d+)")
 
 
@@ -121,7 +122,7 @@ def _cards(parts: Parts) -> list[Change]:
             continue
         if part == gpu:
             found.append(Change("gpu", part.name, n_gpus=parts.n_gpus + 1))
-        elif gpu is None or any(part.numbers[key].value > gpu.numbers[key].value for key in gpu.numbers):
+        elif gpu is None or any(part.numbers[key].value > gpu.numbers[key].value for key in SIZES):
             found.append(Change("gpu", part.name, n_gpus=parts.n_gpus))
     return found
 

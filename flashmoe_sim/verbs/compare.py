@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.options import MODEL, MemoryOptions, option
 
@@ -73,7 +73,7 @@ class Compare(MemoryOptions):
         """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
         from flashmoe_sim.io.errors import BadInput
         from flashmoe_sim.machines.asked import ask
-        from flashmoe_sim.systems.compare import compare, with_filled
+        from flashmoe_sim.systems.compare import compare, with_filled, with_undrafted
         from flashmoe_sim.systems.fits import nothing_runs
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.verbs.given import machine_of, workload_and_model
@@ -102,9 +102,10 @@ class Compare(MemoryOptions):
             hit_rate=self.hit_rate,
             progress=progress,
         )
+        given: dict[str, Any] = {"borrowed": bool(on.borrowed), "hit_rate": self.hit_rate}
         if self.context:
-            given = {"borrowed": bool(on.borrowed), "hit_rate": self.hit_rate}
             rows = [with_filled(on.workload, on.case, row, **given) for row in rows]
+        rows = [with_undrafted(on.workload, on.case, row, **given) for row in rows]
         if not any(row.tok_s for row in rows):
             raise nothing_runs(on.case, [(row.system, row.why_not) for row in rows])
         notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)

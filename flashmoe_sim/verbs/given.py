@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from flashmoe_sim.drafts import drafted
 from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -89,7 +90,10 @@ def task_of(verb: Allocate | Ceilings | Diagnose | Judge | Replay) -> Task:
     machine = getattr(verb, "machine", None)
     runs_on = None if machine is None else machine_of(machine)
     workload = workload_of(verb.trace or next(iter(catalog())), verb.model)
-    return Task(workload, setup, runs_on, None if runs_on is None else conditions_of(workload.geometry))
+    if runs_on is None:
+        return Task(workload, setup)
+    conditions = conditions_of(workload.geometry)
+    return Task(drafted(workload, conditions.drafts), setup, runs_on, conditions)
 
 
 def read_head_of(

@@ -12,6 +12,7 @@ from flashmoe_sim.options import MODEL, MemoryOptions, option
 from flashmoe_sim.question import CONTRACT, RULES, ConditionOptions, SweepOptions
 
 if TYPE_CHECKING:
+    from flashmoe_sim.drafts import Drafts
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.report.material import Material, Progress
@@ -54,6 +55,7 @@ class Report(MemoryOptions):
 
         rows: of an earlier sweep; if there are none, the workloads are swept.
         """
+        from flashmoe_sim.drafts import drafted
         from flashmoe_sim.report.close import look_closely
         from flashmoe_sim.report.material import Material
         from flashmoe_sim.sweep.collect import sweep
@@ -74,7 +76,7 @@ class Report(MemoryOptions):
         on = None
         if machine is None:
             if any(getattr(self, item.name) is not None for item in fields(MemoryOptions)):
-                raise BadInput("what memory holds counts on a machine; give --machine too, see `sim machine list`")
+                raise BadInput("memory and drafts count on a machine; give --machine too, see `sim machine list`")
             seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
             wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
         elif first is not None:
@@ -83,7 +85,7 @@ class Report(MemoryOptions):
             on = resolve(workload=first, model=None, machine=machine, memory=self, must_fit=False)
             machine = on.case.machine
             notes += on.notes
-        swept = not rows
+        swept, drafts = not rows, None if on is None else on.case.drafts
         if swept:
             left_out: list[LeftOut] = []
             question = SweepOptions(
@@ -94,12 +96,12 @@ class Report(MemoryOptions):
                 dense=None if on is None else self.dense,
                 **({} if on is None else _context(on.case)),
             )
-            setups, conditions = plan_sweep(question, left_out=left_out)
+            setups, plain = plan_sweep(question, left_out=left_out)
             rows = sweep(
-                workloads,
+                [drafted(one, drafts) for one in workloads],
                 setups,
                 machines=[] if machine is None else [machine],
-                conditions=conditions,
+                conditions=lambda setup, model: replace(plain(setup, model), drafts=drafts),
                 progress=_of(tell, "replaying"),
                 left_out=left_out,
             )
@@ -108,7 +110,8 @@ class Report(MemoryOptions):
         if first is None:
             wanting.append("Why it misses, and how experts are used: add the trace that was swept, after the folder.")
         else:
-            close, why_not = look_closely(rows, first, None if on is None else on.case, _of(tell, "looking closely"))
+            case, seen = None if on is None else on.case, _as_swept(first, drafts, rows)
+            close, why_not = look_closely(rows, seen, case, _of(tell, "looking closely"))
             wanting += why_not
         if on is not None and first is not None:
             try:
@@ -131,12 +134,13 @@ class Report(MemoryOptions):
                 raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
             case, rates = on.case, read_rates(self.measured)
             on_it = plan_conditions(plan_setup(1), ConditionOptions(dense=case.model.dense_bytes, **_context(case)))
+            on_it = replace(on_it, drafts=case.drafts)
             compared = [row.as_row() for row in predict_rates(rates, case.model, case.machine, on_it)]
             notes += filter(None, [percent_or_share(rates)])
         return Material(
             rows,
             swept,
-            {one.trace.content_id: one for one in workloads},
+            {one.trace.content_id: one for one in (_as_swept(one, drafts, rows) for one in workloads)},
             machine,
             close,
             advice,
@@ -145,6 +149,14 @@ class Report(MemoryOptions):
             tuple(wanting),
             tuple(dict.fromkeys(notes)),
         )
+
+
+def _as_swept(workload: Workload, drafts: Drafts | None, rows: Sequence[dict[str, Any]]) -> Workload:
+    """The workload of the rows: with the drafts if any row is of the drafted one."""
+    from flashmoe_sim.drafts import drafted
+
+    seen = drafted(workload, drafts)
+    return seen if any(row["trace_id"] == seen.trace.content_id for row in rows) else workload
 
 
 def _context(case: Case) -> dict[str, Any]:

@@ -143,6 +143,7 @@ class Sweep(SweepOptions):
 
         force: drop the rows that the ledger has. read, read_head: how a trace is read, as a whole or in chunks.
         """
+        from flashmoe_sim.drafts import asked_drafts, drafted
         from flashmoe_sim.sweep.ledger import Ledger
         from flashmoe_sim.sweep.long import check_in_chunks
         from flashmoe_sim.sweep.plan import plan_sweep
@@ -169,6 +170,9 @@ class Sweep(SweepOptions):
             else:
                 loaded = [(read or workload_of)(trace, self.model) for trace in named]
                 workloads = plan_workloads(loaded, named, top_ks=self.top_k)
+                workloads = [
+                    drafted(one, asked_drafts(self.draft, self.accept, self.drafter, one.geometry)) for one in workloads
+                ]
             ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))
             cores = self.threads or os.cpu_count() or 1
             yield OpenSweep(setups, conditions, workloads, longs, machines, workers, cores, ledger, left_out)

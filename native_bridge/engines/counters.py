@@ -35,7 +35,7 @@ def first_calls(trace: RoutingTrace, calls: int) -> RoutingTrace:
     if calls >= trace.calls:
         return trace
     refs = int(trace.offset[calls])
-    none = dict.fromkeys(("weight", "resident", "phase", "sequence", "step"))
+    none = dict.fromkeys(("weight", "resident", "phase", "sequence", "step", "n_text"))
     return trace.with_(
         layer=trace.layer[:calls],
         n_tokens=trace.n_tokens[:calls],

@@ -103,6 +103,8 @@ def drawn_work(model: str, read_bytes: NDArray[np.float64]) -> Work:
         row=np.tile(np.arange(layers, dtype=np.int32), tokens),
         step=np.repeat(np.arange(tokens, dtype=np.int32), layers),
         n_tokens=ones,
+        n_text=ones,
+        drafted=ones * 0,
         refs=ones * TOP_K,
         requests=ones * TOP_K,
         misses=misses.ravel(),

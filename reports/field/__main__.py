@@ -34,16 +34,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _predict(path: Path, *, as_json: bool) -> None:
-    from reports.field.outcome import outcomes
+    from reports.field import prompt_fit
+    from reports.field.outcome import outcomes, prompt_json
     from reports.field.tune import load
 
-    found = outcomes(read_rows(path), load())
+    found, fitted = outcomes(read_rows(path), load()), prompt_fit.load()
+    documents = [one.as_json() | prompt_json(one.raw, fitted) for one in found]
     if as_json:
-        print(json.dumps([one.as_json() for one in found], indent=1))
+        print(json.dumps(documents, indent=1))
         return
-    for one in found:
-        speed = "no prediction" if one.tok_s is None else f"{one.tok_s:.3g} tok/s ({one.lo:.3g} to {one.hi:.3g})"
-        print(f"{one.raw.row.id}: {speed}" + (f"; {one.why}" if one.why else ""))
+    for one in documents:
+        speed = "no prediction"
+        if one["tok_s"] is not None:
+            speed = "{tok_s:.3g} tok/s ({lo:.3g} to {hi:.3g})".format_map(one)
+            speed += ", prompts {prompt_tok_s:.3g} ({prompt_lo:.3g} to {prompt_hi:.3g})".format_map(one)
+        print(f"{one['id']}: {speed}" + (f"; {one['why']}" if one["why"] else ""))
 
 
 def _write(*, tune: bool) -> None:

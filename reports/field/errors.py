@@ -27,6 +27,7 @@ FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
 # sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other.
 # common, program: the share of its square that all engines on a machine, and all settings of a program, have in common.
+# prompts: sd of the speeds of prompts, of any system.
 # checked: how many rows were predicted, and the share of them in the intervals that are printed.
 # hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
 # added to text_sd; profile_lo, profile_hi: 90 % interval of how a profile of another text differs from its own.
@@ -144,10 +145,11 @@ def _same_program(one: _Row, other: _Row) -> bool:
     return one.program == other.program and one.setting != other.setting
 
 
-def text(found: Errors, hits: dict[str, float], *, rows: int, inside: float) -> str:
+def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, rows: int, inside: float) -> str:
     """The file as it should be. rows, inside: how many were predicted, and the share inside the printed intervals."""
     lines = [HEAD + f"common = {found.common:.2f}", f"program = {found.program:.2f}", "", "[sd]"]
     lines += [f"{name} = {sd:.2f}" for name, sd in found.sd.items()]
+    lines += ["", "[prompts]", f"sd = {prompt_sd:.2f}"]
     lines += ["", "[checked]", f"rows = {rows}", f"inside = {inside:.3f}"]
     lines += ["", "[hits]", *(f"{name} = {value:.2f}" for name, value in hits.items()), ""]
     return "\n".join(lines)

@@ -30,6 +30,7 @@ SOCKETS = (1.0, 1.4, 2.0)  # times the bandwidth of one socket that two deliver:
 ALL_IN_RAM = ("n_cpu_moe", "ot_regex", "cpu_only", "vram_static_profile", "vram_lru", "other")
 BESIDE_GPU = ("all_gpu", "n_cpu_moe", "ot_regex", "vram_lru", "vram_static_profile")
 STAND_IN_GPU = "rtx-3090"
+OUTSIDE = "thunderbolt4"  # of a card beside the computer, if its link is not told
 _CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 _LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d{1,2}))?|\bx(\d{1,2})\b", re.IGNORECASE)
@@ -204,14 +205,21 @@ def _stand_in(row: FieldRow, gpu: Part | None, cpu: Part | None, notes: list[str
     return stand_in
 
 
+def outside(row: FieldRow) -> bool:
+    """Whether the card is beside the computer."""
+    return "eGPU" in f"{row.flags} {row.notes}"
+
+
 def _link(row: FieldRow) -> Part | None:
-    """The link that the text names, which may say the generation, the lanes or both."""
+    """The link that the text names, which may say the generation, the lanes or both; an outside one if it says that."""
     generation, lanes = "", ""
     for clause in re.split(r"[;,]", row.pcie):
         if "nvme" in clause.lower():
             continue
         for told in _LINK.finditer(clause.strip()):
             generation, lanes = generation or told[1] or "", lanes or told[2] or told[3] or ""
+    if not (generation or lanes) and outside(row):
+        return catalogue()[OUTSIDE]
     return catalogue().get(f"pcie{generation or 5}x{lanes or 16}") if generation or lanes else None
 
 

@@ -1,4 +1,4 @@
-"""A prediction as people get it: speed, interval and a note, or why there is none."""
+"""A prediction as people get it: speeds, intervals and a note, or why there is none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.field.predict import Raw, raw_of
+from reports.field.prompt_fit import Prompts, line_of
 from reports.field.rows import FieldRow
 from reports.field.tune import Tuned, layers_of, price_of
 
@@ -23,7 +24,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of a row."""
-        rounded = [None if value is None else float(f"{value:.4g}") for value in (self.tok_s, self.lo, self.hi)]
+        rounded = map(_rounded, (self.tok_s, self.lo, self.hi))
         return {"id": self.raw.row.id, **dict(zip(("tok_s", "lo", "hi"), rounded, strict=True)), "why": self.why}
 
 
@@ -39,3 +40,14 @@ def outcome(raw: Raw, found: Tuned, *, blind: bool = False) -> Outcome:
 def outcomes(rows: Sequence[FieldRow], found: Tuned) -> list[Outcome]:
     """The predictions of rows."""
     return [outcome(raw_of(row, found.curves), found) for row in rows]
+
+
+def prompt_json(raw: Raw, found: Prompts) -> dict[str, float | None]:
+    """What `--json` prints of a row's prompt: its speed with the 90 % interval, or None without a price."""
+    line = line_of(raw)
+    speeds = (None, None, None) if line is None else (found.tok_s(line), *found.interval(line))
+    return dict(zip(("prompt_tok_s", "prompt_lo", "prompt_hi"), map(_rounded, speeds), strict=True))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

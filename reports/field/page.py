@@ -58,7 +58,7 @@ average gain.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, borrowed: str) -> str:
+def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, prompts: str, borrowed: str) -> str:
     """README.md. asked: on the rows as the commands print them; borrowed: on choices from borrowed traces."""
     series = ranked(rows)
     parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
@@ -76,6 +76,8 @@ def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, borrowed: str)
         choosing_page.section(rows),
         "## By depth\n",
         depth_page.section([one.in_sample.raw for one in rows]),
+        "## Prompts\n",
+        prompts,
         "## With and without a cache\n",
         pairs_page.section(rows),
         "## Borrowed traces\n",

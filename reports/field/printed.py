@@ -35,7 +35,7 @@ from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.field.depth import attended, kv_type_of
-from reports.field.machine import built_of, part_in
+from reports.field.machine import built_of, outside, part_in
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 from reports.field.settings import Settings, settings_of
@@ -71,7 +71,7 @@ def printed(rows: Sequence[FieldRow]) -> list[Printed]:
 def _printed(row: FieldRow, traces: dict[object, tuple[RoutingTrace, bool]]) -> list[Printed]:
     try:
         system, model = system_of(row), model_of(row)
-        workload, borrowed = _workload(model, traces)
+        workload, borrowed = workload_of(model, traces)
         return [_on(row, name, machine, system, workload, borrowed) for name, machine in machines_of(row).items()]
     except BadInput as error:
         return [Printed(row, "parts", None, None, str(error).removeprefix(f"{row.where}: "))]
@@ -103,7 +103,7 @@ def machines_of(row: FieldRow) -> dict[str, Machine]:
     built = built_of(row).machine
     found = {"parts": built}
     part = part_in(row.gpu, ("gpu",))
-    if part is None or built.gpus > 1:
+    if part is None or built.gpus > 1 or outside(row):
         return found
     for name in PRESETS:
         preset = load_machine(name)
@@ -116,7 +116,7 @@ def _ram_gib(machine: Machine) -> float:
     return 0.0 if machine.memory is None else machine.memory.ram_gib.value
 
 
-def _workload(model: ModelGeometry, known: dict[object, tuple[RoutingTrace, bool]]) -> tuple[Workload, bool]:
+def workload_of(model: ModelGeometry, known: dict[object, tuple[RoutingTrace, bool]]) -> tuple[Workload, bool]:
     """The trace that the commands take if only the model is given, and whether it is another model's."""
     key = model.name, model.top_k, *(layer.n_experts for layer in model.layers.values())
     if key not in known:

@@ -11,7 +11,7 @@ import polars as pl
 
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
-from reports.field import prior, tune
+from reports.field import prior, prompt_fit, prompt_page, prompt_printed, tune
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
@@ -29,6 +29,11 @@ def judged_rows() -> list[FieldRow]:
     return [row for row in read_rows(ROWS) if counts(row)]
 
 
+def prompt_rows() -> list[FieldRow]:
+    """The rows whose prompt speed counts: of confidence A or B without a note against their use."""
+    return [row for row in read_rows(ROWS) if row.prompt_tok_s and counts(row, decode=False)]
+
+
 def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
     """Every row that counts, priced."""
     return [raw_of(row, curves) for row in judged_rows()]
@@ -43,6 +48,7 @@ def write(*, tune_again: bool) -> None:
         points = prior.all_points()
         curves = {kind: prior.fitted(points, kind) for kind in KINDS}
         tune.save(all_tuned(raws_with(curves), curves))
+        prompt_page.tune([raw_of(row, curves) for row in prompt_rows()])
     found = tune.load()
     rows = judged(raws_with(found.curves), found.curves)
     frame(rows).write_csv(RESULTS)
@@ -53,9 +59,17 @@ def write(*, tune_again: bool) -> None:
     pairs = printed_page.wins(ran, off)
     pairs.write_csv(printed_page.WINS)
     inside = printed_page.inside(asked)
-    errors.FILE.write_text(errors.text(off, errors.hits(found.curves["lru"]), rows=len(asked), inside=inside))
+    prompts = prompt_printed.table(prompt_rows())
+    prompts.write_csv(prompt_printed.TABLE)
+    sd, of_hits = prompt_printed.sd_of(prompts), errors.hits(found.curves["lru"])
+    errors.FILE.write_text(errors.text(off, of_hits, prompt_sd=sd, rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
-    sections = {"asked": printed_page.section(asked, pairs), "borrowed": borrowed.section(pl.read_csv(borrowed.TABLE))}
+    of_prompts = prompt_page.section(pl.read_csv(prompt_page.TABLE), prompts, prompt_fit.load())
+    sections = {
+        "prompts": of_prompts,
+        "asked": printed_page.section(asked, pairs),
+        "borrowed": borrowed.section(pl.read_csv(borrowed.TABLE)),
+    }
     (FOLDER / "README.md").write_text(page.markdown(rows, found, **sections), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 

@@ -45,9 +45,10 @@ class Score:
     covered: float | None = None
 
 
-def counts(row: FieldRow) -> bool:
-    """Whether a row is judged: confidence A or B, and no note against it."""
-    return row.confidence in ("A", "B") and "exclude from fits" not in row.notes.lower() and bool(row.decode_tok_s)
+def counts(row: FieldRow, *, decode: bool = True) -> bool:
+    """Whether a row is judged: confidence A or B, no note against it, and a decode speed if that is what is judged."""
+    good = row.confidence in ("A", "B") and "exclude from fits" not in row.notes.lower()
+    return good and (bool(row.decode_tok_s) or not decode)
 
 
 def series_of(row: FieldRow) -> str:

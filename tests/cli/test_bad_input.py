@@ -289,6 +289,26 @@ CASES = [
         "python-256 one-expert --how concat --out new.parquet",
         "python-256 and one-expert are of different models: 8 and 1 experts per token",
     ),
+    # drafts on a machine
+    Bad(
+        "compare gpt-oss-120b --machine rtx-4090 --draft 3", ("sim: --draft 3: how often is a drafted token accepted",)
+    ),
+    Bad("compare gpt-oss-120b --machine rtx-4090 --draft=-1 --accept 0.5", ("sim: --draft -1: expected 0 to 64 tok",)),
+    Bad("compare gpt-oss-120b --machine rtx-4090 --draft 3 --accept 1.5", ("sim: --accept 1.5: expected a probab",)),
+    Bad("compare gpt-oss-120b --machine rtx-4090 --accept 0.5", ("sim: --accept 0.5: says how tokens are drafted",)),
+    Bad(
+        "recommend gpt-oss-120b --machine rtx-4090 --drafter mtp", ("--drafter mtp: says how tokens are drafted; give",)
+    ),
+    Bad(
+        "recommend gpt-oss-120b --machine rtx-4090 --draft 3 --accept 0.5 --drafter mtp",
+        ("gpt-oss-120b:mxfp4 has no layer that drafts tokens; give --drafter ngram",),
+    ),
+    Bad(
+        "compare gpt-oss-120b --machine rtx-4090 --draft 3 --accept 0.5 --drafter 300GiB --system placed,all-gpu",
+        ("sim: --drafter 300GiB: takes 301 GiB; rtx-4090 has", "give a smaller draft model, or --drafter ngram"),
+    ),
+    Bad("predict --hit-rate 0.5 --model qwen3-30b-a3b --machine rtx-4090 --draft 2", ("how often is a drafted token",)),
+    sweep("python-256 --bank 16 --draft 2 --accept 0.5", "--draft, --accept: how a model runs on a machine; give"),
     speculate("--draft 2", "Missing option '--out'"),
     speculate("--out new.parquet", "Missing option '--draft'"),
     speculate("--draft x --out new.parquet", "'--draft': 'x' is not a valid integer"),

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from reports.field import borrowed, figures, page, printed_page
+from reports.field import borrowed, figures, page, printed_page, prompt_fit, prompt_page, prompt_printed
 from reports.field.__main__ import main
 from reports.field.predict import raw_of
 from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, raws_with
@@ -32,7 +32,9 @@ def test_results_and_page_are_those_of_today() -> None:
     assert_frame_equal(pl.read_csv(RESULTS), frame(rows()), check_dtypes=False, check_exact=False, rel_tol=2e-3)
     asked = printed_page.section(pl.read_csv(printed_page.TABLE), pl.read_csv(printed_page.WINS))
     choices = borrowed.section(pl.read_csv(borrowed.TABLE))
-    today = page.markdown(rows(), load(), asked=asked, borrowed=choices)
+    tables = [pl.read_csv(module.TABLE) for module in (prompt_page, prompt_printed)]
+    prompts = prompt_page.section(*tables, prompt_fit.load())
+    today = page.markdown(rows(), load(), asked=asked, prompts=prompts, borrowed=choices)
     assert _wordless(today) == _wordless(PAGE), "run ./dev report"
 
 
@@ -84,14 +86,18 @@ def test_a_file_gets_predictions_as_json(tmp_path: Path, capsys: pytest.CaptureF
     path = write(tmp_path / "rows.csv", DEFAULTS, DEFAULTS | {"id": "two", "model": "Nobody-7B"})
     assert main([str(path), "--json"]) == 0
     one, two = json.loads(capsys.readouterr().out)
-    assert set(one) == set(two) == {"id", "tok_s", "lo", "hi", "why"}
+    prompt = {"prompt_tok_s", "prompt_lo", "prompt_hi"}
+    assert set(one) == set(two) == {"id", "tok_s", "lo", "hi", "why"} | prompt
     assert one["id"] == "one"
     assert one["lo"] < one["tok_s"] < one["hi"]
+    assert one["prompt_lo"] < one["prompt_tok_s"] < one["prompt_hi"]
     assert one["why"] is None
-    assert two["tok_s"] is two["lo"] is two["hi"] is None
+    assert {two[name] for name in ("tok_s", "lo", "hi", *prompt)} == {None}
     assert "Nobody-7B" in two["why"]
     assert main([str(path)]) == 0
-    assert "two: no prediction; unknown model" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "two: no prediction; unknown model" in text
+    assert f", prompts {one['prompt_tok_s']:.3g} (" in text
 
 
 @pytest.mark.parametrize(

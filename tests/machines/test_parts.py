@@ -29,6 +29,7 @@ NUMBERS = {
     "storage": {"read_gb_s"},
 }
 OPTIONAL = {
+    "gpu": {"fp32_tflops"},
     "chip": {"ssd_gb_s", "layer_us", "knee_tokens", "call_us"},
     "link": {"pinned_gb_s"},
     "storage": {"delivered_gb_s"},

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
 from flashmoe_sim.geometry.graph import Graph
@@ -95,6 +96,7 @@ def full_trace() -> RoutingTrace:
         phase=np.where(step % 12 < 3, PHASE_PROMPT, PHASE_DECODE).astype(np.uint8),
         sequence=(step // 12).astype(np.int32),
         step=step,
+        n_text=trace.n_tokens.copy(),
         expert_bytes={0: 3 << 20, 1: 5 << 20},
         dense_bytes={0: 1 << 20, 1: 2 << 20},
         format="a format",
@@ -116,7 +118,8 @@ def inputs(machine: Machine) -> Inputs:
     graph = Graph(**{item.name: 1 for item in fields(Graph)})
     model = ModelGeometry("toy", layers, 3, "tests", "arch", "q4", 7 << 20, ("a note",), attention, graph=graph)
     model = replace(model, widths=GraphWidths(256, 64, 32))
-    conditions = Conditions(dense_bytes=None, kv_bytes=1 << 20)
+    drafts = Drafts(2, 0.5, "mtp", token_bytes=1 << 20, layers=1, kept_bytes=1 << 20, call_us=3.0)
+    conditions = Conditions(dense_bytes=None, kv_bytes=1 << 20, drafts=drafts)
     return Inputs(full_trace(), model, Setup(Bank(slots=4), Lru(), "atomic"), machine, conditions)
 
 
@@ -178,7 +181,7 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
-    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format"}
+    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format", "drafting_layers"}
     words |= {f"graph.{item.name}" for item in fields(Graph)}
     words |= {"widths", *(f"widths.{item.name}" for item in fields(GraphWidths))}
     context = {

@@ -26,6 +26,8 @@ def work_of(calls: Sequence[dict[str, int]], ahead: Sequence[AheadOf] = ()) -> W
         row=np.array(column("row"), np.int32),
         step=np.array(column("step"), np.int32),
         n_tokens=np.array(column("n_tokens", 1), np.int32),
+        n_text=np.array([call.get("n_text", call.get("n_tokens", 1)) for call in calls], np.int32),
+        drafted=np.array(column("drafted"), np.int32),
         refs=np.array([call.get("refs", call.get("requests", 0)) for call in calls], np.int32),
         requests=np.array(column("requests"), np.int32),
         misses=np.array(column("misses"), np.int32),
@@ -87,10 +89,13 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
     misses = rng.binomial(requests, rng.random())
     installs = rng.binomial(misses, rng.choice([0.0, 0.5, 1.0]))
     many_tokens = rng.random() < 0.3
+    n_tokens = rng.integers(0, 64 if many_tokens else 3, n_calls).astype(np.int32)
     work = Work(
         row=row.astype(np.int32),
         step=step.astype(np.int32),
-        n_tokens=rng.integers(0, 64 if many_tokens else 3, n_calls).astype(np.int32),
+        n_tokens=n_tokens,
+        n_text=n_tokens,
+        drafted=np.where(np.arange(n_calls) % 3 > 0, np.maximum(n_tokens - 1, 0), 0).astype(np.int32),
         refs=(requests * rng.integers(1, 20 if many_tokens else 3, n_calls)).astype(np.int32),
         requests=requests.astype(np.int32),
         misses=misses.astype(np.int32),
@@ -127,6 +132,9 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         step_s=float(rng.uniform(0.0, 2.0)),
         attention_s=float(rng.choice([0.0, 1.0]) * slow[2] * rng.uniform(0.0, 1.0)),
         attention_token_s=float(slow[2] * rng.uniform(0.0, 0.2)),
+        draft_s=float(slow[2] * rng.uniform(0.0, 0.2)),
+        verify_call_s=float(slow[2] * rng.uniform(0.0, 0.2)),
+        verify_times=float(rng.uniform(1.0, 2.0)),
     )
     return work, costs
 

@@ -163,7 +163,7 @@ def test_nothing_is_faster_than_its_floor(name: str) -> None:
     rng, model = np.random.default_rng(10), parse_execution(name)
     for _ in range(200):
         work, costs = random_case(rng)
-        work = replace(work, n_tokens=np.ones_like(work.n_tokens))
+        work = replace(work, n_tokens=np.ones_like(work.n_tokens), n_text=np.ones_like(work.n_text))
         total_s, floor = simulate(work, costs, model).total_s, floor_of(work, costs, model)
         tokens = len(np.unique(work.step))
         assert max(floor.busy_ms_per_token.values()) * tokens <= 1e3 * total_s * (1 + 1e-12)

@@ -79,14 +79,23 @@ def test_steps_whose_tokens_are_not_known_are_no_part_of_a_speed() -> None:
     work = one_prompt_and_four_tokens()
     n_tokens = work.n_tokens.copy()
     n_tokens[-2:] = 0  # the last token, which takes 6 s
-    found = timed(replace(work, n_tokens=n_tokens), rows=2, dense_s=1.0, chunk_s=1.0)
+    found = timed(replace(work, n_tokens=n_tokens, n_text=n_tokens), rows=2, dense_s=1.0, chunk_s=1.0)
     assert (found.tok_s, found.tok_s_p50, found.part_ms_per_token["dense"]) == (3 / 10, 1 / 4, 2000)
     assert found.decode_step_s.tolist() == [4, 4, 2, 6]
 
 
+def test_speeds_are_of_text() -> None:
+    """Of four verified tokens two became text: the pass, 4 s, yields two tokens."""
+    verify = {"n_tokens": 4, "n_text": 2, "drafted": 3, "requests": 1}
+    found = timed(work_of([verify, {**verify, "step": 1}]), dense_s=1.0, draft_s=1.0)
+    assert (found.tokens.tolist(), found.tok_s, found.tok_s_p50) == ([2, 2], 0.5, 0.5)
+    assert found.part_ms_per_token["output"] == 1500
+
+
 def test_what_is_not_known_is_null() -> None:
     work = one_prompt_and_four_tokens()
-    unknown = timed(replace(work, n_tokens=np.zeros_like(work.n_tokens)), rows=2, dense_s=1.0)
+    none = np.zeros_like(work.n_tokens)
+    unknown = timed(replace(work, n_tokens=none, n_text=none), rows=2, dense_s=1.0)
     assert (unknown.tok_s, unknown.tok_s_p50, unknown.part_ms_per_token) == (None, None, {})
     assert unknown.step_ms_p50 == 2000
     free = timed(work, rows=2)

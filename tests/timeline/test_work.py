@@ -34,7 +34,7 @@ def test_decoded_steps_are_those_of_that_phase_whose_tokens_are_known() -> None:
     assert tokens_of(work) == 6
     unknown = replace(work, phase=np.full(5, PHASE_UNKNOWN, np.uint8))
     assert decoded(unknown).step.tolist() == [0, 0, 2, 5]
-    silent = replace(unknown, n_tokens=np.zeros(5, np.int32))
+    silent = replace(unknown, n_text=np.zeros(5, np.int32))
     assert decoded(silent).step.tolist() == [0, 0, 2, 3, 5]
     assert tokens_of(silent) == 0
 

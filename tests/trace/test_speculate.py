@@ -1,11 +1,21 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.check import check_trace
+from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.merge import concat, union
+from flashmoe_sim.trace.microbatch import in_micro_batches
+from flashmoe_sim.trace.prompt import with_prompt
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.speculate import STAND_INS, speculate
+from flashmoe_sim.trace.store import write_store
+from flashmoe_sim.trace.write_jsonl import lost_in_jsonl
 from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 from tests.trace.test_merge import A, by_layer, listed, same
@@ -31,6 +41,7 @@ def test_all_accepted_by_hand() -> None:
     # a token and two drafted ones a step; the last token has none after it
     assert experts(drafted) == [[8, 9], [0, 1, 2], [3, 4, 5], [6]]
     assert drafted.n_tokens.tolist() == [2, 3, 3, 1]
+    assert drafted.text.tolist() == [2, 3, 3, 1]
     assert drafted.steps.tolist() == [0, 1, 2, 3]
     assert drafted.phase is not None
     assert drafted.phase.tolist() == [1, 2, 2, 2]
@@ -43,9 +54,10 @@ def test_none_accepted_by_hand() -> None:
     assert experts(drafted) == [[8, 9], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5], [4, 5, 6], [5, 6], [6]]
     assert drafted.notes == (
         "7 decode steps became 7, with 2 drafted in each and accepted with probability 0 (seed 0): 18 tokens computed "
-        "for 7, 11 rejected ones replaced by the true tokens; figures per token count rejected ones: tok/s of the text "
-        "are 0.39 of those shown",
+        "for 7, 11 rejected ones replaced by the true tokens; tok/s and figures per token are of the text",
     )
+    assert drafted.text.tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
+    assert drafted.tokens == TEXT.tokens
     other = experts(speculate(TEXT, draft=2, accept=0))
     assert [call[0] for call in other[1:]] == [0, 1, 2, 3, 4, 5, 6]
     assert [len(call) for call in other] == [2, 3, 3, 3, 3, 3, 2, 1]
@@ -61,6 +73,7 @@ def test_some_accepted_by_hand() -> None:
     # Token 0 (0.95): none accepted. Token 1 (0.14): both, so on with 4. Token 4 (0.42): one, so on with 6.
     drafted = speculate(TEXT, draft=2, accept=0.5, rejected="next", seed=1)
     assert experts(drafted) == [[8, 9], [0, 1, 2], [1, 2, 3], [4, 5, 6], [6]]
+    assert drafted.text.tolist() == [2, 1, 3, 2, 1]
 
 
 def test_nothing_is_drafted_across_texts_prompts_and_wide_calls() -> None:
@@ -94,6 +107,10 @@ def test_the_plain_twin(parts: list[RoutingTrace], draft: int, accept: float, re
         return
     drafted = speculate(trace, draft=draft, accept=accept, rejected=rejected, seed=seed)
     assert naive.equal(drafted, naive.speculate(trace, draft, accept, rejected, seed))
+    assert (drafted.text <= drafted.n_tokens).all()
+    if (np.diff(trace.offset) > 0).all() and (trace.n_tokens == 1).all():
+        assert drafted.tokens == trace.tokens  # however many are accepted, the text is the same
+    assert (drafted.n_text is None) == (draft == 0)
     if accept == 1:
         assert by_layer(drafted) == by_layer(trace)
 
@@ -129,6 +146,23 @@ def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -
     with pytest.raises(BadInput) as error:
         speculate(trace, **options)  # type: ignore[arg-type]
     assert found in str(error.value)
+
+
+def test_what_was_accepted_is_kept(tmp_path: Path) -> None:
+    drafted = speculate(TEXT, draft=2, accept=0.5, rejected="next", seed=1)
+    write_store(drafted, tmp_path / "drafted.parquet")
+    read = load_trace(tmp_path / "drafted.parquet")
+    assert read.equals(drafted)
+    assert read.content_id == drafted.content_id != drafted.with_(n_text=None).content_id
+    assert lost_in_jsonl(drafted) == ("phase", "n_text")
+    assert cut(drafted, steps=(1, 3)).text.tolist() == [1, 3]
+    assert concat([drafted, TEXT]).text.tolist() == [2, 1, 3, 2, 1, 2, *[1] * 7]
+    assert union([drafted, TEXT]).text.tolist() == [4, 2, 4, 3, 2, 1, 1, 1]
+    assert in_micro_batches(drafted, 1).text.tolist() == [1, 1, 1, 3, 2, 1]
+    assert with_prompt(drafted, 3).trace.text.tolist() == [3, 1, 3, 2, 1]
+    wrong = drafted.with_(n_text=drafted.n_tokens + np.int32(1))
+    with pytest.raises(BadInput, match="n_text 0 is 3; the call has 2 tokens"):
+        check_trace(wrong, where="here")
 
 
 def test_what_is_kept() -> None:

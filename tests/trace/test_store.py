@@ -99,9 +99,9 @@ def test_foreign_newer_and_damaged_files(path: Path) -> None:
     store.write_store(trace_of((0, [1])), path, force=True)
     table = pq.ParquetFile(path).read()
     about = table.schema.metadata[store.METADATA_KEY]
-    newer = {store.METADATA_KEY: about.replace(b'"version": 1', b'"version": 2')}
+    newer = {store.METADATA_KEY: about.replace(b'"version": 1', b'"version": 3')}
     pq.write_table(table.replace_schema_metadata(newer), path)
-    with pytest.raises(BadInput, match="version 2; this program knows up to 1"):
+    with pytest.raises(BadInput, match="version 3; this program knows up to 2"):
         store.read(path)
     for wrong in (about.replace(b'"refs": 1', b'"refs": 2'), about.replace(b'"calls": 1', b'"calls": 3'), b"{", b"[]"):
         pq.write_table(table.replace_schema_metadata({store.METADATA_KEY: wrong}), path)

@@ -293,8 +293,17 @@ class Twin(ABC):
                 yield from self.one_call(call)
             yield from self.during(call, "ahead", self.after(call))
             if call == calls - 1 or self.work.step[call + 1] != self.work.step[call]:
-                yield from self.during(call, "output", self.once("compute", self.costs.step_s))
+                drafted = max(self.verified(other) for other in range(calls) if self.same_step(other, call))
+                seconds = self.costs.step_s + drafted * self.costs.draft_s
+                yield from self.during(call, "output", self.once("compute", seconds))
             self.end.append(self.env.now)
+
+    def same_step(self, call: int, other: int) -> bool:
+        return bool(self.work.step[call] == self.work.step[other])
+
+    def verified(self, call: int) -> int:
+        """Drafted tokens of a call that takes time."""
+        return int(self.work.drafted[call]) if self.work.refs[call] > 0 or self.work.n_tokens[call] > 0 else 0
 
     def during(self, call: int, part: str, events: Events) -> Events:
         begin = self.env.now
@@ -311,8 +320,13 @@ class Twin(ABC):
         expert_s = float(costs.expert_s[row]) * max(1.0, each / costs.knee_tokens)
         cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
         dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.knee_tokens)
+        if work.drafted[call] > 0:
+            expert_s, cold_s = expert_s * costs.verify_times, cold_s * costs.verify_times
         of_context = max(costs.attention_s, work.n_tokens[call] * costs.attention_token_s)
-        yield from self.during(call, "dense", self.once("compute", dense_s + of_context))
+        dense_s += of_context
+        if work.drafted[call] > 0:
+            dense_s += costs.verify_call_s
+        yield from self.during(call, "dense", self.once("compute", dense_s))
         yield from self.during(call, "host", self.once("host", costs.call_s if work.misses[call] else costs.hit_call_s))
         yield from self.serve(call, expert_s, cold_s)
 

@@ -1,0 +1,121 @@
+"""The part of the page on prompts."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from reports.field import prompt_fit
+from reports.field.predict import Raw
+from reports.field.prompt_fit import TOLD, UNTOLD, Prompts, fitted, left_out, line_of, with_spread
+from reports.field.prompt_parts import PARTS
+from reports.field.scores import Score, naive_score
+from reports.field.tune import engine_of
+
+TABLE = Path(__file__).with_name("prompts.csv")
+WITHOUT = "without_machine_tok_s"
+LEAST_ROWS = 3
+HEAD = """The seconds of a prompt's token are a sum: arithmetic on the GPU, tiles that are not full, arithmetic on the
+CPU, weights read once a micro-batch by each of them, experts copied to the GPU or read from storage, attention, and a
+share of what every layer takes. Each part follows from the parts of the machine, the model and the micro-batch. One
+factor a part is fitted, with smaller ones for the GPU's interface and generation, the type of the weights, the engine
+and the strategy; all lean on each other, so that an engine with two rows is moved little. The table is without the
+row's machine. A row that does not tell its prompt's length gets 512 tokens, or 24 if it streams from storage; such
+rows have an interval of their own.
+"""
+LAWS = """What the rows say beyond their errors: more than half of a prompt's arithmetic at the usual micro-batch of
+512 goes into tiles that are not full, since an expert of 256 gets 16 tokens of the batch; so larger micro-batches pay
+twice, by fewer copies and by fuller tiles.
+"""
+
+
+def tune(raws: Sequence[Raw]) -> None:
+    """Fit the factors on rows with a prompt speed; write them, and what each row gets without its machine."""
+    lines = [line for raw in raws if (line := line_of(raw)) is not None]
+    left = left_out(lines)
+    found = with_spread(fitted(lines), lines, left)
+    prompt_fit.save(found)
+    rows = {raw.row.id: raw.row for raw in raws}
+    table = []
+    for line in lines:
+        row, tok_s = rows[line.row_id], left[line.row_id]
+        width = found.interval(line)[1] / found.tok_s(line)
+        table.append(
+            {
+                "id": row.id,
+                "strategy": row.strategy,
+                "engine": engine_of(row),
+                "machine_id": line.machine,
+                "length": line.told,
+                "measured_tok_s": row.prompt_tok_s,
+                "tok_s": found.tok_s(line),
+                "without_machine_tok_s": tok_s,
+                "without_machine_lo": tok_s / width,
+                "without_machine_hi": tok_s * width,
+            }
+        )
+    pl.DataFrame(table).with_columns(pl.selectors.float().round_sig_figs(4)).write_csv(TABLE)
+
+
+def section(rows: pl.DataFrame, printed: pl.DataFrame, found: Prompts) -> str:
+    """Errors of all rows, and by strategy and engine; what is fitted; and errors of what the commands print."""
+    factors = ", ".join(f"{name.replace('_', ' ')} {math.exp(found.factors[name]):.2f}" for name in PARTS)
+    fits = (
+        f"The parts are fitted to be {factors} times as long as on paper. [prompts.toml](prompts.toml) has all "
+        "factors, [prompts.csv](prompts.csv) every row.\n"
+    )
+    groups = (by_group(rows, key) for key in ("strategy", "engine"))
+    return "\n".join([HEAD, overall(rows), *groups, fits, LAWS, as_printed(printed)])
+
+
+def as_printed(rows: pl.DataFrame) -> str:
+    """How good the prompt speeds of the commands are, which nothing was fitted to but their interval."""
+    one = naive_score(rows.select("tok_s", "measured_tok_s").rows())
+    inside = statistics.fmean(rows["measured_tok_s"].is_between(rows["lo"], rows["hi"]))
+    width, machines = statistics.median(rows["hi"] / rows["lo"]), rows["machine_id"].n_unique()
+    return (
+        "`sim recommend --objective prompt` times a prompt by replaying one through the timeline, and fits nothing but "
+        f"the spread of its interval. Asked so, {one.rows} answers for rows on {machines} machines have a median error "
+        f"of {one.error:.0%}; {one.within_2:.0%} are within a factor of two, and {inside:.0%} inside the printed "
+        f"interval, whose ends are a factor of {width:.0f} apart in the median. "
+        "[prompts_printed.csv](prompts_printed.csv) has them.\n"
+    )
+
+
+def overall(rows: pl.DataFrame) -> str:
+    """A line for each way to judge, and for rows that tell their prompt's length or do not."""
+    lines = ["| prompts | rows | median error | within 2x | in the interval |", "|---|---|---|---|---|"]
+    for what, some, column in (
+        ("with all rows", rows, "tok_s"),
+        ("without its machine", rows, WITHOUT),
+        ("of these, the length is told", rows.filter(length=TOLD), WITHOUT),
+        ("the length is not told", rows.filter(length=UNTOLD), WITHOUT),
+    ):
+        one = scored(some, column)
+        inside = f"{one.covered:.0%}" if column == WITHOUT else ""
+        lines.append(f"| {what} | {one.rows} | {one.error:.1%} | {one.within_2:.0%} | {inside} |")
+    return "\n".join(lines) + "\n"
+
+
+def by_group(rows: pl.DataFrame, key: str) -> str:
+    """A line for each strategy or engine with at least LEAST_ROWS rows."""
+    lines = [f"| {key} | rows | machines | median error | within 2x | in the interval |", "|---|---|---|---|---|---|"]
+    groups = [some for _, some in rows.group_by(key, maintain_order=True) if len(some) >= LEAST_ROWS]
+    for some in sorted(groups, key=len, reverse=True):
+        one, machines = scored(some, WITHOUT), some["machine_id"].n_unique()
+        lines.append(
+            f"| {some[key][0]} | {one.rows} | {machines} | {one.error:.0%} | {one.within_2:.0%} | {one.covered:.0%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def scored(rows: pl.DataFrame, column: str) -> Score:
+    """Errors of a column of predictions."""
+    base = naive_score(rows.select(column, "measured_tok_s").rows())
+    inside = rows["measured_tok_s"].is_between(rows["without_machine_lo"], rows["without_machine_hi"])
+    return replace(base, covered=statistics.fmean(inside))
