@@ -286,7 +286,8 @@ class Engine:
         systems = listed([OS_NAMES[one] for one in self.platform.os])
         licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
         said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
-        more: tuple[str, ...] = (f"Its file of the model: {self.get.weights}.", f"The flags are from commit {self.get.commit}.")
+        more: tuple[str, ...] = (f"Its file of the model: {self.get.weights}.",)
+        more += (f"The flags are from commit {self.get.commit}.",)
         if self.get.downloads:
             said += f" Without building it: {self.get.downloads}."
         if self.reported is not None:
