@@ -44,6 +44,8 @@ def _facts(facts: Engine) -> list[tuple[str, str]]:
         ("reads", f"{', '.join(facts.formats.quants or facts.formats.reads)} ({facts.formats.source})"),
         ("serves", f"{', '.join(archs.served)} ({archs.source})"),
     ]
+    if facts.reported is not None:
+        lines.append(("reported", f"{'; '.join(facts.reported.says)} ({facts.reported.source})"))
     if get is None:
         return lines
     ready = [("ready made", get.downloads)] if get.downloads else []

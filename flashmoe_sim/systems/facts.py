@@ -168,6 +168,14 @@ class Archs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What its authors or users say that somebody who installs it should know. says: a sentence each."""
+
+    says: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CanDraft:
     """How the engine verifies drafted tokens.
 
@@ -265,6 +273,7 @@ class Engine:
     graph: GraphNeeds | None = None
     sizes: Sizes = field(default_factory=lambda: Sizes(source="no limit was read"))
     shape: Shape | None = None
+    reported: Reported | None = None
     drafts: CanDraft = field(
         default_factory=lambda: CanDraft(source="nothing was read", no="is not known to draft tokens")
     )
@@ -277,9 +286,12 @@ class Engine:
         systems = listed([OS_NAMES[one] for one in self.platform.os])
         licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
         said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
-        more = (f"Its file of the model: {self.get.weights}.", f"The flags are from commit {self.get.commit}.")
+        more: tuple[str, ...] = (f"Its file of the model: {self.get.weights}.",)
+        more += (f"The flags are from commit {self.get.commit}.",)
         if self.get.downloads:
             said += f" Without building it: {self.get.downloads}."
+        if self.reported is not None:
+            more += tuple(f"Reported: {one}." for one in self.reported.says)
         return HowToGet(said, tuple(self.get.lines(api)), more)
 
     @property
@@ -423,6 +435,7 @@ SECTIONS: dict[str, type] = {
     "graph": GraphNeeds,
     "sizes": Sizes,
     "shape": Shape,
+    "reported": Reported,
     "drafts": CanDraft,
     "get": Get,
 }

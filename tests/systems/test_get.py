@@ -36,3 +36,12 @@ def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
         script = "\n".join(get.lines(api))
         done = subprocess.run([SHELL, "-n"], input=script, capture_output=True, text=True, check=False)
         assert not done.returncode, f"{api}: {done.stderr}"
+
+
+def test_what_is_reported_of_an_engine_is_told_with_where_to_get_it() -> None:
+    engine = facts_of("big-moe-on-edge")
+    assert engine.reported is not None
+    get = engine.how_to_get("cpu")
+    assert get is not None
+    assert get.more[-1] == f"Reported: {engine.reported.says[0]}."
+    assert not any("Reported" in line for line in facts_of("llama-cpp").how_to_get("cpu").more)  # type: ignore[union-attr]
