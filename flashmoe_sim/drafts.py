@@ -92,7 +92,7 @@ def break_even(count: int, cost: float) -> float | None:
 
 
 def check_drafts(draft: int | None, accept: float | None, drafter: str | int | Path | None) -> None:
-    """Raise BadInput for numbers out of range, and for what is said of drafts without any."""
+    """Raise BadInput for a number out of range, and for --accept or --drafter without --draft."""
     if draft is None:
         for name, given in (("accept", accept), ("drafter", drafter)):
             if given is not None:

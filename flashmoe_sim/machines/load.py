@@ -253,19 +253,22 @@ def _cpu_features(where: str, document: Mapping[str, Any]) -> tuple[str, ...] | 
     return tuple(features)
 
 
+def _count(where: str, document: Mapping[str, Any], key: str, what: str, *, most: int, absent: int) -> int:
+    """A whole number from 1 to `most`, or `absent` if the file has none."""
+    if key not in document:
+        return absent
+    count = document[key]
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise BadInput(f"{where}: {key} is {shown(count)}; expected {what}, 1 to {most}")
+    return count
+
+
 def _cpu_cores(where: str, document: Mapping[str, Any]) -> int:
-    if "cpu_cores" not in document:
-        return 0
-    cores = document["cpu_cores"]
-    if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= MOST_CORES:
-        raise BadInput(f"{where}: cpu_cores is {shown(cores)}; expected the CPU's physical cores, 1 to {MOST_CORES}")
-    return cores
+    return _count(where, document, "cpu_cores", "the CPU's physical cores", most=MOST_CORES, absent=0)
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:
-    gpus = document.get("gpus", 1)
-    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= MOST_GPUS:
-        raise BadInput(f"{where}: gpus is {shown(gpus)}; expected the number of equal GPUs, 1 to {MOST_GPUS}")
+    gpus = _count(where, document, "gpus", "the number of equal GPUs", most=MOST_GPUS, absent=1)
     if gpus > 1 and ("gpu" not in document or document.get("unified", False)):
         raise BadInput(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
     return gpus

@@ -92,7 +92,7 @@ class Case:
 
     @property
     def drafter_bytes(self) -> int:
-        """Memory of what drafts tokens."""
+        """The drafter's memory."""
         return 0 if self.drafts is None else self.drafts.kept_bytes
 
     @property
@@ -472,7 +472,7 @@ def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:
 
 
 def drafter_share(case: Case, where: str) -> tuple[Share, ...]:
-    """What drafts tokens, if it takes memory."""
+    """The drafter, if it takes memory."""
     return (Share("drafter", where, case.drafter_bytes),) if case.drafter_bytes else ()
 
 

@@ -271,7 +271,15 @@ def at_setting(
         if tight and wired_limit_advice(case.machine, kept["gpu"] + case.spare_bytes):
             tight = False  # the limit is the system's, and can be raised
         said = Compared(
-            system, "", kept["gpu"], kept["ram"], free["gpu"], free["ram"], tight, launch=system.started(case)
+            system,
+            "",
+            kept["gpu"],
+            kept["ram"],
+            free["gpu"],
+            free["ram"],
+            tight,
+            launch=system.started(case),
+            drafted=None if case.drafts is None else case.drafts.count,
         )
         conditions, whose = system.conditions(plan, case), system.whose
         if hit_rate is not None:
@@ -280,7 +288,6 @@ def at_setting(
             bank = plan.setup.bank if plan.setup.policy.has_bank else None
             split = plan.setup.io_split
             one = predict([rate], case.model, plan.machine, conditions, bank=bank, io_split=split, whose=whose)[0]
-            drafts = case.drafts
             misses = one.misses_per_call / one.top_k
             from_storage = misses * (1 - (one.page_cache_share or 0.0))
             misses = misses if plan.execution.has_bank else from_storage
@@ -294,8 +301,7 @@ def at_setting(
                 draws=one.tok_s * np.exp(one.draws),
                 sure=True,
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
-                drafted=None if drafts is None else drafts.count,
-                pass_tokens=None if drafts is None else drafts.text_tokens,
+                pass_tokens=None if case.drafts is None else case.drafts.text_tokens,
             )
         assert workload is not None
         replays = {} if replays is None else replays
@@ -322,9 +328,10 @@ def at_setting(
         own = own + text.draws(_grouped(timed.timing.part_ms_per_token))
     prompt, of_prompt = timed.timing.prompt_tok_s, None
     if prompt_tokens and prompt is not None:
+        batch = prompt_batch(timed)
 
         def attending_s(on: Machine) -> float:
-            return own_attention_s(routed, on, conditions, tokens=prompt_tokens, batch=prompt_batch(timed))
+            return own_attention_s(routed, on, conditions, tokens=prompt_tokens, batch=batch)
 
         prompt = 1 / (1 / prompt + attending_s(plan.machine))
         parts = _grouped(prompt_parts(timed))
@@ -348,7 +355,6 @@ def at_setting(
         prompt_draws=of_prompt,
         sure=interval,
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
-        drafted=None if case.drafts is None else case.drafts.count,
         pass_tokens=None if case.drafts is None else _pass_tokens(timed.timing),
     )
 
@@ -379,8 +385,7 @@ def _halves(workload: Workload) -> tuple[RoutingTrace, Workload]:
 
 
 def _asked(workload: Workload, drafts: Drafts | None, prompt_tokens: int) -> Workload:
-    workload = prompted(workload, prompt_tokens)[0] if prompt_tokens else workload
-    return workload if drafts is None else drafted(workload, drafts)
+    return drafted(prompted(workload, prompt_tokens)[0] if prompt_tokens else workload, drafts)
 
 
 def _grouped(parts: dict[str, float]) -> dict[str, float]:

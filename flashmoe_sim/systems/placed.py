@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.placed import Placed as PlacedPolicy
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     PAGE_FAULTS,
     Case,
@@ -32,10 +31,10 @@ from flashmoe_sim.systems.base import (
     llama_words,
     no_room,
 )
+from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.split import besides, evened, gpu_of_layers, loads, parse_shares, written
 from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu, overridden
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
-from flashmoe_sim.trace.microbatch import in_micro_batches
 
 AUTO = -1
 BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches
@@ -107,7 +106,7 @@ class Placed(System):
         return replace(case, micro_batch=self.ubatch) if self.ubatch else case
 
     def prepared(self, workload: Workload) -> Workload:
-        return _in_batches(workload, self.ubatch) if self.ubatch else workload
+        return batched(workload, self.ubatch) if self.ubatch else workload
 
     def on_cpu(self, case: Case) -> list[int]:
         """The layers whose experts are on the CPU, ascending."""
@@ -229,8 +228,3 @@ class Placed(System):
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
         off = self.on_cpu(case)
         return cpu_pattern(case.model, off) if off else ""
-
-
-@lru_cache(maxsize=8)
-def _in_batches(workload: Workload, ubatch: int) -> Workload:
-    return prepare(in_micro_batches(workload.trace, ubatch), workload.geometry)

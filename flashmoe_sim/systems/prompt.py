@@ -16,6 +16,7 @@ from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import total_seconds
 from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.work import some_calls, tokens_of
+from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.prompt import Prompted, with_prompt
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
@@ -27,6 +28,13 @@ def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
     """The workload with one prompt of `tokens` tokens before its decoded ones; see `trace.prompt.with_prompt`."""
     made = with_prompt(workload.trace, tokens)
     return prepare(made.trace, workload.geometry), made
+
+
+@lru_cache(maxsize=8)
+def batched(workload: Workload, tokens: int) -> Workload:
+    """The workload with prompts in micro-batches of so many tokens; see `trace.microbatch.in_micro_batches`."""
+    trace = in_micro_batches(workload.trace, tokens)
+    return workload if trace is workload.trace else prepare(trace, workload.geometry)
 
 
 def own_attention_s(
@@ -60,7 +68,7 @@ def prompt_draws(
 ) -> Draws:
     """Draws of the logarithm of a prompt's speed over its prediction, for this very prompt on this machine.
 
-    more_s: seconds a token on a machine, beside those of the timeline.
+    more_s: what a token of the prompt takes on a machine and the timeline does not have, in seconds.
     """
     timing = timed.timing
     some = some_calls(timed.work, timed.work.phase == PHASE_PROMPT)

@@ -18,6 +18,7 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
+from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.slot_bank_flags import (
     COMMIT,
     INSTALLS,
@@ -43,7 +44,6 @@ from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.trace.cut import cut
-from flashmoe_sim.trace.microbatch import in_micro_batches
 from flashmoe_sim.trace.prompt import MICRO_BATCH
 
 MOST_RESIDENT_BANK = 32 * GIB
@@ -188,7 +188,7 @@ class SlotBank(System):
         return (experts, *(replace(share, where=where) for share in gpu_weights(case)), *packed)
 
     def prepared(self, workload: Workload) -> Workload:
-        return _prepared(workload, self.top_k, self.micro_batch)
+        return batched(_with_fewer(workload, self.top_k), self.micro_batch)
 
     def launch(self, case: Case) -> Launch:
         sidecar = "SIDECAR" if self.mode != "resident" else ""
@@ -201,9 +201,7 @@ class SlotBank(System):
 
 
 @lru_cache(maxsize=4)
-def _prepared(workload: Workload, top_k: int, micro_batch: int) -> Workload:
-    trace = workload.trace
-    if 0 < top_k < trace.top_k:
-        trace = cut(trace, top_k=top_k)
-    trace = in_micro_batches(trace, micro_batch)
-    return workload if trace is workload.trace else prepare(trace, workload.geometry)
+def _with_fewer(workload: Workload, top_k: int) -> Workload:
+    if not 0 < top_k < workload.trace.top_k:
+        return workload
+    return prepare(cut(workload.trace, top_k=top_k), workload.geometry)

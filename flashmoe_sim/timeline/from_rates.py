@@ -83,7 +83,10 @@ class Predicted:
 
 
 class Verified(NamedTuple):
-    """What a pass verifies: tokens; those of them that become text; distinct experts of a call. Both on average."""
+    """A pass with drafts: its tokens, how many of them become text, and the distinct experts of a call.
+
+    text, union: on average.
+    """
 
     tokens: int
     text: float

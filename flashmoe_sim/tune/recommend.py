@@ -58,7 +58,8 @@ class Sizes:
 class Recommendation(InNotebook):
     """What to run.
 
-    best: the system. main_line: the first of what anybody can install; None if `best` is one, or none runs.
+    best: the system. main_line: the one to name among those that anybody can install; None if `best` is such a
+    system, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
     text.
     levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has

@@ -18,14 +18,17 @@ _WHOLE = re.compile(r"\d+(?:\.0)?")
 _CACHE = re.compile(r"(?:-ctk|--cache-type-k|\bKV|--kv) (q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl|int8)\b", re.IGNORECASE)
 
 
+def told_context(row: FieldRow) -> int:
+    """Tokens that the row names as its context; 0 if it names no number."""
+    return int(float(row.context)) if _WHOLE.fullmatch(row.context) else 0
+
+
 def depth_of(row: FieldRow) -> int:
     """Tokens in the context while decoding; 0 if the row says none, or only what was allocated.
 
     A large context was only allocated, unless the flags say that it was filled, or the rows of the series differ in it.
     """
-    if _WHOLE.fullmatch(row.context) is None:
-        return 0
-    depth = int(float(row.context))
+    depth = told_context(row)
     if _FILLED.search(row.flags) or row.varies.startswith("context"):
         return depth
     told_as_flag = re.search(rf"(?:-c|--ctx-size|ctx) {depth}\b", row.flags) is not None

@@ -53,13 +53,13 @@ cache. The table above lists all with three rows.
 prompt.
 - **Caches that hurt**: a bigger explicit cache can be slower, because it takes RAM from the page cache (ds4-810). The
 prediction says the opposite.
-- **Drafts** (Strata, with 2.4 to 3.2 tokens a pass, and others) are not modelled; an engine's cost includes their
-average gain.
+- **Drafts** of rows (Strata, with 2.4 to 3.2 tokens a pass, and others) are not modelled; an engine's cost includes
+their average gain. The table of drafts has pairs with and without them.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, prompts: str, borrowed: str) -> str:
-    """README.md. asked: on the rows as the commands print them; borrowed: on choices from borrowed traces."""
+def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, prompts: str, drafts: str, borrowed: str) -> str:
+    """README.md. asked: on the rows as the commands print them; prompts, drafts, borrowed: the parts on these."""
     series = ranked(rows)
     parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
     parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
@@ -78,6 +78,8 @@ def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, prompts: str, 
         depth_page.section([one.in_sample.raw for one in rows]),
         "## Prompts\n",
         prompts,
+        "## Drafts\n",
+        drafts,
         "## With and without a cache\n",
         pairs_page.section(rows),
         "## Borrowed traces\n",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from reports.field.depth import told_context
 from reports.field.rows import FieldRow
 
 MICRO_BATCH = 512
@@ -27,7 +28,6 @@ _PP = re.compile(r"\bpp(\d+)|(?<!\w)-p (\d+)")
 _UBATCH = re.compile(r"/(\d+)")
 _UB = re.compile(r"\bub (\d+)")
 _CHUNK = re.compile(r"\bchunk (\d+)")
-_NUMBER = re.compile(r"\d+(?:\.0)?")
 
 
 class Prompt(NamedTuple):
@@ -42,7 +42,7 @@ class Prompt(NamedTuple):
 def prompt_of(row: FieldRow) -> Prompt:
     """The prompt that a row's speed is of; a length that is not told is what such runs usually have."""
     text = f"{row.flags}; {row.notes}"
-    context = int(float(row.context)) if _NUMBER.fullmatch(row.context) else 0
+    context = told_context(row)
     bench = _BENCH.search(row.flags) is not None
     tokens = _length(row, text, context, bench=bench)
     told = tokens is not None

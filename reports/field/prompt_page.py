@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reports.field import prompt_fit
+from reports.field import printed_page, prompt_fit
 from reports.field.predict import Raw
 from reports.field.prompt_fit import TOLD, UNTOLD, Prompts, fitted, left_out, line_of, with_spread
 from reports.field.prompt_parts import PARTS
@@ -20,13 +20,13 @@ from reports.field.tune import engine_of
 TABLE = Path(__file__).with_name("prompts.csv")
 WITHOUT = "without_machine_tok_s"
 LEAST_ROWS = 3
-HEAD = """The seconds of a prompt's token are a sum: arithmetic on the GPU, tiles that are not full, arithmetic on the
-CPU, weights read once a micro-batch by each of them, experts copied to the GPU or read from storage, attention, and a
-share of what every layer takes. Each part follows from the parts of the machine, the model and the micro-batch. One
-factor a part is fitted, with smaller ones for the GPU's interface and generation, the type of the weights, the engine
-and the strategy; all lean on each other, so that an engine with two rows is moved little. The table is without the
-row's machine. A row that does not tell its prompt's length gets 512 tokens, or 24 if it streams from storage; such
-rows have an interval of their own.
+HEAD = """A prompt's token takes the sum of these seconds: arithmetic on the GPU; tiles of its kernels that are not
+full; arithmetic on the CPU; weights, which each unit reads once a micro-batch; experts copied to the GPU or read from
+storage; attention; and a fixed time of every layer. Each is computed from the machine, the model and the micro-batch,
+and has one fitted factor. Smaller factors are fitted for the GPU's interface and generation, the type of the weights,
+the engine and the strategy. All are drawn towards none, so that an engine with two rows changes little. A row without
+the length of its prompt counts as 512 tokens, or as 24 if it streams from storage; such rows have their own, wider
+interval.
 """
 LAWS = """What the rows say beyond their errors: more than half of a prompt's arithmetic at the usual micro-batch of
 512 goes into tiles that are not full, since an expert of 256 gets 16 tokens of the batch; so larger micro-batches pay
@@ -76,7 +76,7 @@ def section(rows: pl.DataFrame, printed: pl.DataFrame, found: Prompts) -> str:
 def as_printed(rows: pl.DataFrame) -> str:
     """How good the prompt speeds of the commands are, which nothing was fitted to but their interval."""
     one = naive_score(rows.select("tok_s", "measured_tok_s").rows())
-    inside = statistics.fmean(rows["measured_tok_s"].is_between(rows["lo"], rows["hi"]))
+    inside = printed_page.inside(rows)
     width, machines = statistics.median(rows["hi"] / rows["lo"]), rows["machine_id"].n_unique()
     return (
         "`sim recommend --objective prompt` times a prompt by replaying one through the timeline, and fits nothing but "
@@ -117,5 +117,4 @@ def by_group(rows: pl.DataFrame, key: str) -> str:
 def scored(rows: pl.DataFrame, column: str) -> Score:
     """Errors of a column of predictions."""
     base = naive_score(rows.select(column, "measured_tok_s").rows())
-    inside = rows["measured_tok_s"].is_between(rows["without_machine_lo"], rows["without_machine_hi"])
-    return replace(base, covered=statistics.fmean(inside))
+    return replace(base, covered=printed_page.inside(rows, "without_machine_"))

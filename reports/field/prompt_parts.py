@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 
-from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import Compute, Machine
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.attention import operations
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from reports.field.depth import ASSUMED, CHOSEN, SPARSE
@@ -50,7 +52,7 @@ def part_seconds(raw: Raw) -> dict[str, float]:
         found["cpu"] = (dense + routed) / _cpu_operations_s(unit)
     else:
         far = way.far_layers / layers * (1 - way.share)
-        by_cpu = far > 0 and _on_cpu(raw.row, n, least=experts / model.top_k)
+        by_cpu = far > 0 and _on_cpu(raw.row, Case(model, machine), n)
         on_unit, own = 1 - far, 1 - far if by_cpu else 1.0
         found["gpu"] = (dense + own * routed) / unit.operations_s
         found["padding"] = own * routed * PADDED * used * experts / (n * model.top_k) / unit.operations_s
@@ -85,12 +87,11 @@ def _cpu_operations_s(unit: Compute) -> float:
     return OPERATIONS_A_BYTE * math.cbrt(_bytes_s(unit) * CPU_BYTES_S**2)
 
 
-def _on_cpu(row: FieldRow, batch: int, *, least: float) -> bool:
-    """Whether the CPU computes the experts in RAM. least: experts over those that a token uses."""
-    if _PACKED.search(row.flags + row.quant) or batch < OFFLOAD_TOKENS:
+def _on_cpu(row: FieldRow, case: Case, batch: int) -> bool:
+    """Whether the CPU computes the experts in RAM."""
+    system = PlacedIk() if "ik_llama" in row.engine else Placed()
+    if _PACKED.search(row.flags + row.quant) or batch < system.copy_from_tokens(case):
         return True
-    if "ik_llama" in row.engine:
-        return batch < OFFLOAD_TOKENS * least
     if row.engine.startswith("ktransformers kt-kernel"):
         return batch < KT_COPIES_FROM
     return row.engine.startswith("ktransformers")

@@ -41,7 +41,7 @@ def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
 
 def write(*, tune_again: bool) -> None:
     """Write the page, its tables, its figures and the errors of engines; with `tune_again` also what is tuned."""
-    from reports.field import borrowed, errors, figures, page, printed_page
+    from reports.field import borrowed, drafts, errors, figures, page, printed_page
     from reports.field.printed import printed
 
     if tune_again:
@@ -67,6 +67,7 @@ def write(*, tune_again: bool) -> None:
     of_prompts = prompt_page.section(pl.read_csv(prompt_page.TABLE), prompts, prompt_fit.load())
     sections = {
         "prompts": of_prompts,
+        "drafts": drafts.section(),
         "asked": printed_page.section(asked, pairs),
         "borrowed": borrowed.section(pl.read_csv(borrowed.TABLE)),
     }

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from reports.field import borrowed, figures, page, printed_page, prompt_fit, prompt_page, prompt_printed
+from reports.field import borrowed, drafts, figures, page, printed_page, prompt_fit, prompt_page, prompt_printed
 from reports.field.__main__ import main
 from reports.field.predict import raw_of
 from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, raws_with
@@ -34,7 +34,7 @@ def test_results_and_page_are_those_of_today() -> None:
     choices = borrowed.section(pl.read_csv(borrowed.TABLE))
     tables = [pl.read_csv(module.TABLE) for module in (prompt_page, prompt_printed)]
     prompts = prompt_page.section(*tables, prompt_fit.load())
-    today = page.markdown(rows(), load(), asked=asked, prompts=prompts, borrowed=choices)
+    today = page.markdown(rows(), load(), asked=asked, prompts=prompts, drafts=drafts.section(), borrowed=choices)
     assert _wordless(today) == _wordless(PAGE), "run ./dev report"
 
 
