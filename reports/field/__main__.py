@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from flashmoe_sim.io.errors import BadInput
 from reports.field.rows import read_rows
 
-USAGE = "usage: python -m reports.field [FILE.csv [--json] | --tune]"
+USAGE = "usage: python -m reports.field [FILE.csv [--given GIVEN.csv] [--json] | --tune]"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; {USAGE}")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page, tune, or predict the rows of a file; returns the exit code."""
-    files = [argument for argument in arguments if not argument.startswith("-")]
-    options = [argument for argument in arguments if argument.startswith("-")]
-    if len(files) > 1 or options not in ([], ["--json"], ["--tune"]) or (options == ["--tune"] and files):
-        print(USAGE, file=sys.stderr)
-        return 2
+    parser = _Parser(prog="python -m reports.field", add_help=False, allow_abbrev=False)
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--given", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tune", action="store_true")
     try:
-        if files:
-            _predict(Path(files[0]), as_json=options == ["--json"])
-        elif options == ["--json"]:
-            raise BadInput(f"--json: give a file; {USAGE}")
+        asked = parser.parse_args(arguments)
+        if asked.file is None and (asked.json or asked.given):
+            raise BadInput(f"{'--json' if asked.json else '--given'}: give a file; {USAGE}")
+        if asked.file is not None and asked.tune:
+            raise BadInput(f"--tune: takes no file; {USAGE}")
+        if asked.file is None:
+            _write(tune=asked.tune)
         else:
-            _write(tune=options == ["--tune"])
+            _predict(asked.file, asked.given, as_json=asked.json)
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _predict(path: Path, *, as_json: bool) -> None:
-    from reports.field import prompt_fit
+def _predict(path: Path, measured: Path | None, *, as_json: bool) -> None:
+    from reports.field import given, prompt_fit
     from reports.field.outcome import outcomes, prompt_json
     from reports.field.tune import load
 
-    found, fitted = outcomes(read_rows(path), load()), prompt_fit.load()
+    rows, measurements = read_rows(path), [] if measured is None else read_rows(measured)
+    tuned, fitted = load(), prompt_fit.load()
+    known = outcomes(measurements, tuned)
+    if unused := [f"{one.raw.row.where}: {why}" for one in known if (why := given.why_unused(one))]:
+        print("\n".join(f"not used: {one}" for one in unused), file=sys.stderr)
+    found = given.with_given(outcomes(rows, tuned), known, given.load())
     documents = [one.as_json() | prompt_json(one.raw, fitted) for one in found]
     if as_json:
         print(json.dumps(documents, indent=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from reports.field import choosing_page, depth_page, pairs_page
 from reports.field.choosing import choices, plain_speed
@@ -58,8 +58,12 @@ their average gain. The table of drafts has pairs with and without them.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, prompts: str, drafts: str, borrowed: str) -> str:
-    """README.md. asked: on the rows as the commands print them; prompts, drafts, borrowed: the parts on these."""
+def markdown(rows: Sequence[Judged], found: Tuned, sections: Mapping[str, str]) -> str:
+    """README.md. sections: its parts that are made from tables, by title."""
+
+    def section(title: str) -> tuple[str, str]:
+        return f"## {title}\n", sections[title]
+
     series = ranked(rows)
     parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
     parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
@@ -68,22 +72,19 @@ def markdown(rows: Sequence[Judged], found: Tuned, *, asked: str, prompts: str, 
         if title == "engine":
             parts.append("![Predicted over measured speed by engine](engines.png)\n")
     parts += [
-        "## As the commands print it\n",
-        asked,
+        *section("As the commands print it"),
         "## The order of settings\n",
         order(series),
         "## Choosing a setting\n",
         choosing_page.section(rows),
         "## By depth\n",
         depth_page.section([one.in_sample.raw for one in rows]),
-        "## Prompts\n",
-        prompts,
-        "## Drafts\n",
-        drafts,
+        *section("Prompts"),
+        *section("Drafts"),
+        *section("One measurement of your own"),
         "## With and without a cache\n",
         pairs_page.section(rows),
-        "## Borrowed traces\n",
-        borrowed,
+        *section("Borrowed traces"),
         LIMITS,
         "## What is tuned\n",
         tuned_table(found),

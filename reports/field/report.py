@@ -11,7 +11,7 @@ import polars as pl
 
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
-from reports.field import prior, prompt_fit, prompt_page, prompt_printed, tune
+from reports.field import given, given_page, prior, prompt_fit, prompt_page, prompt_printed, tune
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
@@ -41,7 +41,7 @@ def raws_with(curves: dict[str, HitCurve]) -> list[Raw]:
 
 def write(*, tune_again: bool) -> None:
     """Write the page, its tables, its figures and the errors of engines; with `tune_again` also what is tuned."""
-    from reports.field import borrowed, drafts, errors, figures, page, printed_page
+    from reports.field import errors, figures, page, printed_page
     from reports.field.printed import printed
 
     if tune_again:
@@ -51,6 +51,8 @@ def write(*, tune_again: bool) -> None:
         prompt_page.tune([raw_of(row, curves) for row in prompt_rows()])
     found = tune.load()
     rows = judged(raws_with(found.curves), found.curves)
+    if tune_again:
+        given.save(given_page.tune(rows))
     frame(rows).write_csv(RESULTS)
     ran = [one for one in printed(judged_rows()) if one.found is not None]
     off = errors.fitted(ran)
@@ -64,15 +66,22 @@ def write(*, tune_again: bool) -> None:
     sd, of_hits = prompt_printed.sd_of(prompts), errors.hits(found.curves["lru"])
     errors.FILE.write_text(errors.text(off, of_hits, prompt_sd=sd, rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
-    of_prompts = prompt_page.section(pl.read_csv(prompt_page.TABLE), prompts, prompt_fit.load())
-    sections = {
-        "prompts": of_prompts,
-        "drafts": drafts.section(),
-        "asked": printed_page.section(asked, pairs),
-        "borrowed": borrowed.section(pl.read_csv(borrowed.TABLE)),
-    }
-    (FOLDER / "README.md").write_text(page.markdown(rows, found, **sections), encoding="utf-8")
+    (FOLDER / "README.md").write_text(page.markdown(rows, found, sections(rows)), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
+
+
+def sections(rows: Sequence[Judged]) -> dict[str, str]:
+    """The parts of the page that are made from tables in this folder, by title."""
+    from reports.field import borrowed, drafts, printed_page
+
+    printed, wins, lent = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS, borrowed.TABLE))
+    return {
+        "As the commands print it": printed_page.section(printed, wins),
+        "Prompts": prompt_page.section(*map(pl.read_csv, (prompt_page.TABLE, prompt_printed.TABLE)), prompt_fit.load()),
+        "Drafts": drafts.section(),
+        "One measurement of your own": given_page.section(rows, given.load()),
+        "Borrowed traces": borrowed.section(lent),
+    }
 
 
 def frame(rows: Sequence[Judged]) -> pl.DataFrame:

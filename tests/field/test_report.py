@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from reports.field import borrowed, drafts, figures, page, printed_page, prompt_fit, prompt_page, prompt_printed
+from reports.field import figures, page
 from reports.field.__main__ import main
 from reports.field.predict import raw_of
-from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, raws_with
+from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, raws_with, sections
 from reports.field.scores import Judged, grouped, judged, ranked, regret, score, tau
 from reports.field.tune import load
 from tests.field.builders import DEFAULTS, row, write
@@ -30,11 +30,7 @@ def rows() -> tuple[Judged, ...]:
 
 def test_results_and_page_are_those_of_today() -> None:
     assert_frame_equal(pl.read_csv(RESULTS), frame(rows()), check_dtypes=False, check_exact=False, rel_tol=2e-3)
-    asked = printed_page.section(pl.read_csv(printed_page.TABLE), pl.read_csv(printed_page.WINS))
-    choices = borrowed.section(pl.read_csv(borrowed.TABLE))
-    tables = [pl.read_csv(module.TABLE) for module in (prompt_page, prompt_printed)]
-    prompts = prompt_page.section(*tables, prompt_fit.load())
-    today = page.markdown(rows(), load(), asked=asked, prompts=prompts, drafts=drafts.section(), borrowed=choices)
+    today = page.markdown(rows(), load(), sections(rows()))
     assert _wordless(today) == _wordless(PAGE), "run ./dev report"
 
 

@@ -1,0 +1,48 @@
+"""What measurements teach about unknowns, if the logarithm of each speed is a sum of normal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Loads = Mapping[str, float]  # how much one standard deviation of each unknown adds to a logarithm
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """Unknowns after measurements; before, and if not named here, each has the mean 0, the variance 1 and no relation.
+
+    names: of the unknowns. mean: f64 [unknowns]. covariance: f64 [unknowns, unknowns].
+    """
+
+    names: tuple[str, ...]
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    def of(self, loads: Loads) -> tuple[float, float]:
+        """The mean and the variance of a sum of unknowns."""
+        here = np.array([loads.get(name, 0.0) for name in self.names])
+        others = sum(load * load for name, load in loads.items() if name not in self.place)
+        return float(here @ self.mean), float(here @ self.covariance @ here) + others
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Where each unknown stands in the arrays."""
+        return {name: place for place, name in enumerate(self.names)}
+
+
+def learn(loads: Sequence[Loads], off: Sequence[float], noise_sd: Sequence[float]) -> Learnt:
+    """What the deviations of measured logarithms from their predictions teach.
+
+    loads, off, noise_sd: of each measurement, with the standard deviation of what no unknown explains.
+    Source: conditioning of a joint normal distribution (Rasmussen and Williams 2006, appendix A.2).
+    """
+    names = tuple(sorted({name for each in loads for name in each}))
+    matrix = np.array([[each.get(name, 0.0) for name in names] for each in loads]).reshape(len(loads), len(names))
+    seen = matrix @ matrix.T + np.diag(np.square(noise_sd))
+    gain = np.linalg.solve(seen, matrix).T
+    return Learnt(names, gain @ np.asarray(off), np.eye(len(names)) - gain @ matrix)
