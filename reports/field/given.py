@@ -147,11 +147,11 @@ def _shared(rows: Sequence[Miss], name: str) -> NDArray[np.float64]:
     """What two rows of a machine have in common of an unknown, if it has the variance 1: f64 [rows, rows]."""
     if name in PARTS:
         share = np.array([row.shares[name] for row in rows])
-        return share[:, None] * share
+        return np.outer(share, share)
     if name == OWN:
         return np.eye(len(rows))
     of = np.array([row.groups[name] for row in rows])
-    return (of[:, None] == of).astype(np.float64)
+    return np.asarray(of[:, None] == of, np.float64)
 
 
 def _unlikely(off: NDArray[np.float64], shared: NDArray[np.float64], variances: NDArray[np.float64]) -> float:

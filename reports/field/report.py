@@ -75,9 +75,10 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
     from reports.field import borrowed, drafts, printed_page
 
     printed, wins, lent = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS, borrowed.TABLE))
+    asked, timed = (pl.read_csv(table) for table in (prompt_page.TABLE, prompt_printed.TABLE))
     return {
         "As the commands print it": printed_page.section(printed, wins),
-        "Prompts": prompt_page.section(*map(pl.read_csv, (prompt_page.TABLE, prompt_printed.TABLE)), prompt_fit.load()),
+        "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
         "One measurement of your own": given_page.section(rows, given.load()),
         "Borrowed traces": borrowed.section(lent),
