@@ -6,7 +6,7 @@ import math
 import tomllib
 import zlib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.machines.learnt import Learnt, Loads
 from flashmoe_sim.machines.machine import Machine, Quantity
 
 DRAWS = 512
@@ -26,11 +27,12 @@ Draws = NDArray[np.float64]
 
 
 class Whose(NamedTuple):
-    """Whose speed is predicted: a system, the program that it is part of, and its setting; empty if not known."""
+    """Whose speed is predicted: a system, its program, its setting and its model; empty if not known."""
 
     system: str = ""
     program: str = ""
     setting: str = ""
+    model: str = ""
 
 
 @cache
@@ -46,54 +48,85 @@ def normals(name: str) -> Draws:
     return found
 
 
-def moved(name: str, at_lo: float, at_hi: float) -> Draws:
-    """What an unknown adds to a logarithm, if it adds these at the ends of its 90 % interval: f64 [512]."""
-    draws = normals(name) / SD_90
-    return np.where(draws < 0, -draws * at_lo, draws * at_hi)
+def unknown(machine: Machine, name: str) -> Draws:
+    """Draws of one unknown on a machine, f64 [512]: standard normal, unless measurements there taught something."""
+    learnt = machine.learnt
+    return normals(name) if learnt is None or name not in learnt.place else _drawn(learnt)[learnt.place[name]]
+
+
+@lru_cache(maxsize=8)
+def _drawn(learnt: Learnt) -> Draws:
+    """Draws of what was learnt, as near to those of before as its covariance allows: f64 [unknowns, 512]."""
+    values, vectors = np.linalg.eigh(learnt.covariance)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return np.asarray(learnt.mean[:, None] + root @ np.array([normals(name) for name in learnt.names]))
+
+
+def moved(draws: Draws, at_lo: float, at_hi: float) -> Draws:
+    """What an unknown with these standard normal draws adds, if it adds so much at the ends of its 90 % interval."""
+    here = draws / SD_90
+    return np.where(here < 0, -here * at_lo, here * at_hi)
 
 
 def drawn(machine: Machine, paths: Mapping[str, Quantity], draw: int) -> Machine:
-    """The machine in one draw. paths: what varies, on the scale of its logarithm, unless it may be 0."""
+    """The machine in one draw. paths: what varies."""
     for path, quantity in paths.items():
-        lo, value, hi = quantity.lo, quantity.value, quantity.hi
-        if min(lo, value) > 0:
-            changed = value * math.exp(moved(path, math.log(lo / value), math.log(hi / value))[draw])
-        else:
-            changed = max(value + moved(path, lo - value, hi - value)[draw], 0.0)
-        machine = machine.varied(path, changed)
+        machine = machine.varied(path, at(quantity, float(unknown(machine, path)[draw])))
     return machine
+
+
+def at(quantity: Quantity, deviations: float) -> float:
+    """A quantity so many standard deviations from its value, on the scale of its logarithm, unless it may be 0."""
+    lo, value, hi = quantity.lo, quantity.value, quantity.hi
+    by = np.array([deviations])
+    if min(lo, value) > 0:
+        return value * math.exp(moved(by, math.log(lo / value), math.log(hi / value))[0])
+    return max(value + float(moved(by, lo - value, hi - value)[0]), 0.0)
 
 
 ANY_ENGINE = Whose()
 
 
-def error_draws(machine: Machine, whose: Whose | None) -> Draws:
+def error_draws(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> Draws:
     """Logarithms of measured over predicted speed that an engine's published speeds allow: f64 [512].
 
-    Part of the error is common to all engines on a machine, part to all settings of a program, the rest is a setting's.
+    Parts of the error are common to all engines on a machine, to all settings of a program, and to a model; the rest is
+    a setting's. What measurements taught of it is in `learnt_times`, not here.
     A machine that was fitted on runs of the engine has none; nor has the machine alone, if `whose` is None.
+    prompt: of the speed of prompts, which no fit has seen.
     """
-    if whose is None or (machine.anchors is not None and whose.system in FITTED):
-        return np.zeros(DRAWS)
-    known = errors()
-    sd: float = known["sd"].get(whose.system, known["sd"][ANY])
-    return sd * shared_draws(whose, common=known["common"], program=known["program"])
-
-
-def prompt_error_draws(whose: Whose) -> Draws:
-    """Likewise of the speed of prompts, which no fit has seen: f64 [512]."""
-    known = errors()
-    sd: float = known["prompts"]["sd"]
-    return sd * shared_draws(whose, common=known["common"], program=known["program"])
-
-
-def shared_draws(whose: Whose, *, common: float, program: float) -> Draws:
-    """Standard normal draws of a setting, of which these shares are common to all engines and to its program."""
     found = np.zeros(DRAWS)
-    names = ("engines", f"program {whose.program}", f"setting {whose.setting}")
-    for share, name in zip((common, program, 1 - common - program), names, strict=True):
-        found += math.sqrt(share) * normals(name)
+    for name, load in error_loads(machine, whose, prompt=prompt).items():
+        found += load * _centred(machine, name)
     return found
+
+
+def learnt_times(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> float:
+    """How many times as fast as predicted an engine is on a machine, by what was measured there."""
+    if machine.learnt is None:
+        return 1.0
+    return math.exp(machine.learnt.of(error_loads(machine, whose, prompt=prompt))[0])
+
+
+def error_loads(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> Loads:
+    """What one standard deviation of each unknown of an engine's error adds to the logarithm of a speed."""
+    if whose is None or (not prompt and machine.anchors is not None and whose.system in FITTED):
+        return {}
+    known, of = errors(), "prompt " if prompt else ""
+    sd: float = known["prompts"]["sd"] if prompt else known["sd"].get(whose.system, known["sd"][ANY])
+    return {f"{of}{name}": sd * math.sqrt(share) for name, share in shares(whose, known["shares"]).items()}
+
+
+def shares(whose: Whose, known: Mapping[str, float]) -> dict[str, float]:
+    """The share of the square of an error that each unknown has. known: of `common`, `program` and `model`."""
+    own = 1 - sum(known.values())
+    names = {"common": "engines", "program": f"program {whose.program}", "model": f"model {whose.model}"}
+    return {name: known[share] for share, name in names.items()} | {f"setting {whose.setting} {whose.model}": own}
+
+
+def _centred(machine: Machine, name: str) -> Draws:
+    draws, learnt = unknown(machine, name), machine.learnt
+    return draws if learnt is None or name not in learnt.place else draws - learnt.mean[learnt.place[name]]
 
 
 @cache

@@ -35,14 +35,25 @@ class Learnt:
         return {name: place for place, name in enumerate(self.names)}
 
 
-def learn(loads: Sequence[Loads], off: Sequence[float], noise_sd: Sequence[float]) -> Learnt:
+NOTHING = Learnt((), np.zeros(0), np.zeros((0, 0)))
+
+
+def learn(
+    loads: Sequence[Loads], off: Sequence[float], noise_sd: Sequence[float], *, before: Learnt = NOTHING
+) -> Learnt:
     """What the deviations of measured logarithms from their predictions teach.
 
-    loads, off, noise_sd: of each measurement, with the standard deviation of what no unknown explains.
+    loads, off, noise_sd: of each measurement, with the standard deviation of what no unknown explains. off: from the
+    prediction with every unknown at 0. before: what was known.
     Source: conditioning of a joint normal distribution (Rasmussen and Williams 2006, appendix A.2).
     """
-    names = tuple(sorted({name for each in loads for name in each}))
-    matrix = np.array([[each.get(name, 0.0) for name in names] for each in loads]).reshape(len(loads), len(names))
-    seen = matrix @ matrix.T + np.diag(np.square(noise_sd))
-    gain = np.linalg.solve(seen, matrix).T
-    return Learnt(names, gain @ np.asarray(off), np.eye(len(names)) - gain @ matrix)
+    new = {name for each in loads for name in each} - set(before.names)
+    names, known = (*before.names, *sorted(new)), len(before.names)
+    mean, covariance = np.zeros(len(names)), np.eye(len(names))
+    mean[:known], covariance[:known, :known] = before.mean, before.covariance
+    if not loads:
+        return Learnt(names, mean, covariance)
+    matrix = np.array([[each.get(name, 0.0) for name in names] for each in loads])
+    seen = matrix @ covariance @ matrix.T + np.diag(np.square(noise_sd))
+    gain = np.linalg.solve(seen, matrix @ covariance).T
+    return Learnt(names, mean + gain @ (np.asarray(off) - matrix @ mean), covariance - gain @ matrix @ covariance)

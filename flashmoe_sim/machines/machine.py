@@ -10,6 +10,7 @@ from typing import Any
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
 REFERENCE_BYTES = 4 * MIB
@@ -19,6 +20,7 @@ MAKERS = {"nvidia": "cuda", "amd": "rocm", "apple": "metal", "intel": "sycl"}  #
 SYSTEMS = ("linux", "windows", "macos", "android")
 FEATURES = ("avx2", "avx512", "amx", "neon")
 WEIGHT_BYTES = 0.56  # of one weight of 4.5 bits: `knee_tokens` is known for such models
+SIZES = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib")  # settings of a machine, not measurements
 GUESSED = 5.0  # times its lower end: the interval of a rate about which almost nothing is known
 
 
@@ -152,6 +154,8 @@ class Machine:
     gpu_compute: the compute capability of NVIDIA's GPU, such as 8.6, or empty. cpu_features: the CPU's, of FEATURES;
     None if unknown. cpu_cores: the CPU's physical cores, of unequal ones the fast ones; 0 if unknown. These five decide
     what can be installed and how it is started; no count and no time depends on them.
+    learnt: what measurements on it taught, beside the numbers themselves; the unknown of a quantity has its path as
+    name, the mean 0 and the variance 1.
     """
 
     name: str
@@ -171,6 +175,7 @@ class Machine:
     gpu_compute: str = ""
     cpu_features: tuple[str, ...] | None = None
     cpu_cores: int = 0
+    learnt: Learnt | None = None
 
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity by its path, such as `storage.read_gb_s`."""

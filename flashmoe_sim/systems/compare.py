@@ -15,7 +15,7 @@ from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.drafts import Drafts, break_even, drafted
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, ends, error_draws, prompt_error_draws
+from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
@@ -23,13 +23,15 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
 from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted
-from flashmoe_sim.timeline.assemble import page_cache_bytes
+from flashmoe_sim.timeline.assemble import page_cache_bytes, price, weights_of
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.rates import Rate
+from flashmoe_sim.timeline.run import total_seconds
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.timeline.timing import Timing
+from flashmoe_sim.timeline.work import some_calls, tokens_of
 from flashmoe_sim.trace.cut import cut
-from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
 NEAR = 0.03
 Replays = dict[tuple[System, Setup, Drafts | None], tuple[Workload, Replay]]
@@ -281,7 +283,7 @@ def at_setting(
             launch=system.started(case),
             drafted=None if case.drafts is None else case.drafts.count,
         )
-        conditions, whose = system.conditions(plan, case), system.whose
+        conditions, whose = system.conditions(plan, case), system.whose._replace(model=case.model.name)
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))
@@ -334,8 +336,9 @@ def at_setting(
             return own_attention_s(routed, on, conditions, tokens=prompt_tokens, batch=batch)
 
         prompt = 1 / (1 / prompt + attending_s(plan.machine))
+        prompt *= learnt_times(plan.machine, whose, prompt=True) / learnt_times(plan.machine, whose)
         parts = _grouped(prompt_parts(timed))
-        log_prompt = prompt_error_draws(whose)
+        log_prompt = error_draws(plan.machine, whose, prompt=True)
         if interval:
             log_prompt = prompt_draws(timed, routed, plan.setup, plan.machine, conditions, whose, more_s=attending_s)
         if not resident:
@@ -357,6 +360,41 @@ def at_setting(
         ms_per_token=_grouped(timed.timing.part_ms_per_token),
         pass_tokens=None if case.drafts is None else _pass_tokens(timed.timing),
     )
+
+
+def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: int = 0) -> Callable[[Machine], float]:
+    """The speed of a setting on any machine of the same sizes, without an engine's error, in tokens a second.
+
+    prompt_tokens: as for `at_setting`; if given, it is the speed of the prompt.
+    Raises BadInput if the setting does not run on the case.
+    """
+    system.check(case)
+    plan = system.plan(case)
+    conditions = system.conditions(plan, case)
+    routed, replayed = _replayed(workload, case, system, prompt_tokens)
+    timed = time_replay(routed, replayed, plan.machine, conditions, interval=False, whose=None)
+    known, of_prompt = timed.timing.tok_s, timed.work.phase == PHASE_PROMPT
+    some = timed.work.last_decoded
+    if prompt_tokens:
+        known, some = timed.timing.prompt_tok_s, some_calls(timed.work, of_prompt)
+    if known is None:
+        raise BadInput(f"{system.spec}: the trace has no tokens to time")
+    weights, batch = weights_of(routed, conditions), prompt_batch(timed) if prompt_tokens else 1.0
+
+    def seconds(machine: Machine) -> float:
+        costs = price(weights, machine, conditions, io_split=plan.setup.io_split)
+        return total_seconds(some, costs, conditions.execution) / tokens_of(some)
+
+    here = seconds(plan.machine)
+
+    def speed(machine: Machine) -> float:
+        own = system.adapted(machine)
+        token_s = seconds(own) / (known * here)
+        if prompt_tokens:
+            token_s += own_attention_s(routed, own, conditions, tokens=prompt_tokens, batch=batch)
+        return 1 / token_s
+
+    return speed
 
 
 def _pass_tokens(timing: Timing) -> float:

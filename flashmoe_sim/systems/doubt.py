@@ -38,7 +38,7 @@ class OtherText:
         if made:
             odds = odds + known["made_sd"] * normals("made")
         if profiled:
-            odds = SHARED * odds + moved("profile", known["profile_lo"], known["profile_hi"])
+            odds = SHARED * odds + moved(normals("profile"), known["profile_lo"], known["profile_hi"])
         hits = 1 / (1 + np.exp(-(math.log(hit_rate / (1 - hit_rate)) + odds)))
         self.times = (1 - hits) / (1 - hit_rate)
 
@@ -50,7 +50,7 @@ class OtherText:
 def prompt_doubt(parts: Mapping[str, float], *, made: bool) -> Draws:
     """Likewise of a prompt that is made of decoded tokens, which use fewer experts than a real one."""
     few, many = MADE_MISSES if made else (1.0, 1.0)
-    return _slower(parts, ("read", "upload", "cpu"), np.exp(moved("prompt", math.log(few), math.log(many))))
+    return _slower(parts, ("read", "upload", "cpu"), np.exp(moved(normals("prompt"), math.log(few), math.log(many))))
 
 
 def _slower(parts: Mapping[str, float], waits: Sequence[str], misses: Draws) -> Draws:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from flashmoe_sim.machines.belief import Draws, Whose, prompt_error_draws
+from flashmoe_sim.machines.belief import Draws, Whose, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -78,7 +78,7 @@ def prompt_draws(
         return 1 / (seconds + tokens_of(some) * more_s(other))
 
     machine_draws = speed_draws(speed_on, machine, timing.step_s[timing.phase == PHASE_PROMPT], whose=None)
-    return machine_draws + prompt_error_draws(whose)
+    return machine_draws + error_draws(machine, whose, prompt=True)
 
 
 def prompt_parts(timed: Timed) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -65,6 +65,14 @@ class Costs:
     draft_s: float = 0.0
     verify_call_s: float = 0.0
     verify_times: float = 1.0
+
+    def slower(self, times: float) -> Costs:
+        """All work, taking so many times as long."""
+        if times == 1.0:
+            return self
+        return replace(
+            self, **{item.name: times * getattr(self, item.name) for item in fields(self) if item.name.endswith("_s")}
+        )
 
     @cached_property
     def content(self) -> bytes:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends
+from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, Weights, price, room_for_pages, weigh
@@ -239,7 +239,8 @@ def _predict(
         page_cache_share=share,
         verified=verified(conditions.drafts, top_k=rate.top_k, experts=most),
     )
-    timeline = simulate(work, price(weights, machine, conditions, io_split=io_split), conditions.execution)
+    costs = price(weights, machine, conditions, io_split=io_split).slower(1 / learnt_times(machine, whose))
+    timeline = simulate(work, costs, conditions.execution)
     timing = timing_of(timeline, work)
     if timing.tok_s is None:
         raise BadInput(f"machine {machine.name}: a token takes no time on it; give it layer_us or weights_gb_s")

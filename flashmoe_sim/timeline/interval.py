@@ -9,13 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.machines.anchors import SPEED_SD
-from flashmoe_sim.machines.belief import ANY_ENGINE, DRAWS, Draws, Whose, drawn, ends, error_draws, moved, normals
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.belief import (
+    ANY_ENGINE,
+    DRAWS,
+    Draws,
+    Whose,
+    drawn,
+    ends,
+    error_draws,
+    moved,
+    normals,
+    unknown,
+)
+from flashmoe_sim.machines.machine import SIZES, Machine
 
 BLOCK_STEPS = 16
 RESAMPLES = 400
 CHECKED = 8  # draws at which the surface is compared with the model itself
-SIZES = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib")  # settings of a machine, not measurements
 
 
 def speed_draws(
@@ -68,7 +78,7 @@ def _machine_draws(value_on: Callable[[Machine], float], machine: Machine) -> Dr
     here = math.log(value_on(machine))
     for path, quantity in vary.items():
         at_ends = (math.log(value_on(machine.varied(path, end))) - here for end in (quantity.lo, quantity.hi))
-        found += moved(path, *at_ends)
+        found += moved(unknown(machine, path), *at_ends)
     off = [
         math.log(value_on(drawn(machine, vary, draw))) - here - found[draw]
         for draw in range(0, DRAWS, DRAWS // CHECKED)
@@ -79,7 +89,7 @@ def _machine_draws(value_on: Callable[[Machine], float], machine: Machine) -> Dr
 def _luck(times: NDArray[np.float64]) -> Draws:
     """Draws of the logarithm of a speed from the resamplings of its times."""
     slow, fast = np.quantile(times[1:], [0.95, 0.05])
-    return moved("trace", float(np.log(times[0] / slow)), float(np.log(times[0] / fast)))
+    return moved(normals("trace"), float(np.log(times[0] / slow)), float(np.log(times[0] / fast)))
 
 
 def _resampled(step_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends
+from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
@@ -100,7 +100,7 @@ def time_replay(
     loaded = execution.in_place or execution.from_ram
     work = work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded)
     weights = weights_of(workload, conditions)
-    costs = price(weights, machine, conditions, io_split=setup.io_split)
+    costs = price(weights, machine, conditions, io_split=setup.io_split).slower(1 / learnt_times(machine, whose))
     timeline, timing = _run(work, costs, execution, record=record)
     draws = None
     if interval and timing.tok_s is not None:

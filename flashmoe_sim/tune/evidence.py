@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from flashmoe_sim.io.numbers import plain
-from flashmoe_sim.machines.belief import errors, normals
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.belief import errors, unknown
+from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.prompt import prompted
-from flashmoe_sim.timeline.interval import SIZES
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.prompt import MICRO_BATCH
 from flashmoe_sim.tune.proof import checked, count
@@ -83,7 +82,7 @@ def _machine(found: Recommendation) -> list[str]:
     assert draws is not None
     guessed = [
         (
-            abs(float(np.corrcoef(normals(path), np.log(draws))[0, 1])),
+            abs(float(np.corrcoef(unknown(machine, path), np.log(draws))[0, 1])),
             f"{path} {plain(quantity.value)} ({plain(quantity.lo)} to {plain(quantity.hi)})",
         )
         for path, quantity in machine.quantities()

@@ -6,13 +6,14 @@ import itertools
 import math
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from flashmoe_sim.api import load_trace, replay
 from flashmoe_sim.machines.belief import ANY, SD_90
@@ -20,13 +21,14 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
 from reports.field.depth import attended
+from reports.field.model import name_of
 from reports.field.printed import Printed
 from reports.field.prior import HitCurve
 
 FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
 # sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other.
-# common, program: the share of its square that all engines on a machine, and all settings of a program, have in common.
+# shares: of its square, what all engines on a machine, all settings of a program, and all of a model have in common.
 # prompts: sd of the speeds of prompts, of any system.
 # checked: how many rows were predicted, and the share of them in the intervals that are printed.
 # hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
@@ -38,7 +40,7 @@ POOLED = 6  # how many rows the spread of all counts beside a system's own
 SDS = np.linspace(0.02, 1.2, 119)
 TEXTS = (("python-256", "prose-256", "cpp-256"), ("gpt-oss-120b",), ("deepseek-v2-lite",))
 PARTS = 4  # of a trace that is alone, each of which counts as a text
-RHOS = np.linspace(0.0, 0.95, 96)
+SHARED = ("common", "program", "model")  # what two rows of a machine can have in common: all of them, or one of these
 SHARES = (8, 4, 2)  # one in so many experts is resident
 
 
@@ -47,8 +49,7 @@ class Errors:
     """The numbers of the file."""
 
     sd: dict[str, float]
-    common: float
-    program: float
+    shares: dict[str, float]
 
 
 class _Row:
@@ -58,8 +59,9 @@ class _Row:
         assert one.found is not None
         assert one.of_machine is not None
         self.system, self.program = one.found.system.name, one.found.system.program
+        self.model = name_of(one.row)
         self.machine, self.named = one.row.machine_id or one.row.id, one.machine
-        self.draws, self.setting = one.of_machine, one.found.system.spec
+        self.draws = one.of_machine
         self.off = math.log((one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0))
         lo, hi = np.quantile(one.of_machine, (0.05, 0.95))
         self.known_sd = float(hi if self.off > 0 else -lo) / SD_90
@@ -69,8 +71,7 @@ def fitted(ran: Sequence[Printed]) -> Errors:
     """The spread of rows beside what their machine explains, and how much of it they share."""
     rows = [_Row(one) for one in _shallow(ran)]
     sd = _spread(rows)
-    common, alike = (_shared(rows, sd, which) for which in (_other_program, _same_program))
-    return Errors(sd, common, max(alike - common, 0.0))
+    return Errors(sd, _shares(rows, sd))
 
 
 def without_machine(ran: Sequence[Printed]) -> dict[str, dict[str, float]]:
@@ -115,40 +116,61 @@ def _likelihood(rows: Iterable[_Row], counts: Counter[str]) -> NDArray[np.float6
     return found
 
 
-def _shared(rows: Sequence[_Row], sd: dict[str, float], which: Callable[[_Row, _Row], bool]) -> float:
-    """The likeliest share of the square of the spread that two rows on one machine have in common.
+def _shares(rows: Sequence[_Row], sd: dict[str, float]) -> dict[str, float]:
+    """The likeliest shares of the square of the spread that rows of a machine have in common, by what they share.
 
-    From the differences of pairs, beside those of their draws; each machine counts once.
+    The likelihood is that of pairs of rows on one machine, each with what their draws have in common; a row counts
+    once, and a machine as the square root of its rows. Source: composite likelihood (Varin, Reid and Firth 2011,
+    Statistica Sinica 21, 1).
     """
     machines = defaultdict(list)
     for row in rows:
         machines[row.machine, row.named].append(row)
-    found = np.zeros(len(RHOS))
-    for group in machines.values():
-        pairs = [(one, other) for one, other in itertools.combinations(group, 2) if which(one, other)]
-        for one, other in pairs:
-            known = float(np.var(one.draws - other.draws))
-            own = sd[one.system] ** 2 + sd[other.system] ** 2 - 2 * RHOS * sd[one.system] * sd[other.system]
-            found -= 0.5 * (np.log(known + own) + (_off(one) - _off(other)) ** 2 / (known + own)) / len(pairs)
-    return float(RHOS[np.argmax(found)])
+    asked = Counter(machine for machine, _ in machines)
+    pairs = [
+        _Pair(one, other, sd, 1 / ((len(group) - 1) * math.sqrt(len(group)) * asked[machine]))
+        for (machine, _), group in machines.items()
+        for one, other in itertools.combinations(group, 2)
+    ]
+    weights = np.array([pair.weight for pair in pairs])
+    off, known, own, alike = (
+        np.array([getattr(pair, name) for pair in pairs]) for name in ("off", "known", "own", "alike")
+    )
+
+    def unlikely(logs: NDArray[np.float64]) -> float:
+        *common, single = np.exp(logs)
+        first, second = (
+            known[:, 0] + own[:, 0] ** 2 * (sum(common) + single),
+            known[:, 1] + own[:, 1] ** 2 * (sum(common) + single),
+        )
+        both = known[:, 2] + own[:, 0] * own[:, 1] * (alike @ common)
+        determinant = first * second - both * both
+        squares = second * off[:, 0] ** 2 - 2 * both * off[:, 0] * off[:, 1] + first * off[:, 1] ** 2
+        return float(weights @ (squares / determinant + np.log(determinant)))
+
+    best = minimize(unlikely, np.full(len(SHARED) + 1, math.log(0.25)), bounds=[(-7.0, 1.0)] * (len(SHARED) + 1))
+    found = np.exp(best.x)
+    return dict(zip(SHARED, (found[:-1] / found.sum()).tolist(), strict=True))
 
 
-def _off(row: _Row) -> float:
-    return max(min(row.off, MOST), -MOST)
+class _Pair:
+    """Two rows of a machine. known: variances and covariance of what the machine and the text explain. own: the spread
+    of their systems. alike: by SHARED, whether they share it."""
 
-
-def _other_program(one: _Row, other: _Row) -> bool:
-    return one.program != other.program
-
-
-def _same_program(one: _Row, other: _Row) -> bool:
-    return one.program == other.program and one.setting != other.setting
+    def __init__(self, one: _Row, other: _Row, sd: dict[str, float], weight: float) -> None:
+        self.weight = weight
+        self.off = [max(min(row.off, MOST), -MOST) for row in (one, other)]
+        covariance = np.cov(one.draws, other.draws)
+        self.known = covariance[0, 0], covariance[1, 1], covariance[0, 1]
+        self.own = sd[one.system], sd[other.system]
+        self.alike = 1.0, float(one.program == other.program), float(one.model == other.model)
 
 
 def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, rows: int, inside: float) -> str:
     """The file as it should be. rows, inside: how many were predicted, and the share inside the printed intervals."""
-    lines = [HEAD + f"common = {found.common:.2f}", f"program = {found.program:.2f}", "", "[sd]"]
+    lines = [HEAD, "[sd]"]
     lines += [f"{name} = {sd:.2f}" for name, sd in found.sd.items()]
+    lines += ["", "[shares]", *(f"{name} = {share:.2f}" for name, share in found.shares.items())]
     lines += ["", "[prompts]", f"sd = {prompt_sd:.2f}"]
     lines += ["", "[checked]", f"rows = {rows}", f"inside = {inside:.3f}"]
     lines += ["", "[hits]", *(f"{name} = {value:.2f}" for name, value in hits.items()), ""]

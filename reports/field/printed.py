@@ -11,7 +11,7 @@ import numpy as np
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import Draws, error_draws
+from flashmoe_sim.machines.belief import Draws, Whose, error_draws
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
@@ -36,7 +36,7 @@ from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.field.depth import attended, kv_type_of
 from reports.field.machine import built_of, outside, part_in
-from reports.field.model import model_of
+from reports.field.model import model_of, name_of
 from reports.field.rows import FieldRow
 from reports.field.settings import Settings, settings_of
 from reports.field.tune import engine_of
@@ -60,6 +60,12 @@ class Printed:
     found: Compared | None
     of_machine: Draws | None
     why: str = ""
+
+    @property
+    def whose(self) -> Whose:
+        """Whose error the prediction has."""
+        assert self.found is not None
+        return self.found.system.whose._replace(model=name_of(self.row))
 
 
 def printed(rows: Sequence[FieldRow]) -> list[Printed]:
@@ -86,7 +92,7 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:
         return Printed(row, name, None, None, found.why_not)
-    engine = error_draws(machine, asked.whose)
+    engine = error_draws(machine, asked.whose._replace(model=case.model.name))
     return Printed(row, name, found, np.log(found.draws / (found.tok_s or 1.0)) - engine)
 
 

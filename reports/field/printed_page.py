@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flashmoe_sim.machines.belief import ANY, Draws, ends, shared_draws
+from flashmoe_sim.machines.belief import ANY, Draws, ends, normals, shares
 from reports.field.errors import Errors, without_machine
 from reports.field.model import name_of
 from reports.field.printed import Printed
@@ -106,9 +106,9 @@ def _draws(one: Printed, found: Errors, sd: dict[str, float]) -> Draws:
     """Draws of the logarithm of a speed over the predicted one. sd: of engines' errors, by system."""
     assert one.found is not None
     assert one.of_machine is not None
-    system = one.found.system
-    shared = shared_draws(system.whose, common=found.common, program=found.program)
-    return one.of_machine + sd.get(system.name, sd[ANY]) * shared
+    of = shares(one.whose, found.shares)
+    shared = np.asarray(sum(math.sqrt(share) * normals(name) for name, share in of.items()))
+    return one.of_machine + sd.get(one.whose.system, sd[ANY]) * shared
 
 
 def _program(one: Printed) -> str:

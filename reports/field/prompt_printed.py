@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import SD_90, prompt_error_draws
+from flashmoe_sim.machines.belief import SD_90, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import System
@@ -66,7 +66,8 @@ def _asked(
     one = at_setting(workload, case, setting, borrowed=borrowed, prompt_tokens=prompt.tokens)
     if one.prompt_draws is None or one.prompt_tok_s is None:
         return {}
-    of_machine = np.log(one.prompt_draws / one.prompt_tok_s) - prompt_error_draws(setting.whose)
+    engine = error_draws(machine, setting.whose._replace(model=case.model.name), prompt=True)
+    of_machine = np.log(one.prompt_draws / one.prompt_tok_s) - engine
     return {
         "id": row.id,
         "machine_id": machine_id(row),

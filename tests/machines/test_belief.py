@@ -26,19 +26,25 @@ def test_normals_are_normal_and_independent_and_the_same_each_time() -> None:
 
 
 def test_a_move_is_at_its_ends_where_it_is_said_to_be() -> None:
-    draws = moved("one", -0.4, 0.1)
+    draws = moved(normals("one"), -0.4, 0.1)
     assert ends(10.0, draws) == pytest.approx((10 * math.exp(-0.4), 10 * math.exp(0.1)), rel=0.01)
-    assert ends(10.0, moved("one", 0.3, 0.3)) == pytest.approx((10.0, 10 * math.exp(0.36)), rel=0.1)  # holds its value
+    assert ends(10.0, moved(normals("one"), 0.3, 0.3)) == pytest.approx(
+        (10.0, 10 * math.exp(0.36)), rel=0.1
+    )  # holds its value
 
 
 def test_what_engines_and_settings_have_in_common() -> None:
     on, known = load_machine("rtx-4090"), errors()
-    one = error_draws(on, Whose("placed", "llama-cpp", "placed:cpu_layers=3"))
-    alike = error_draws(on, Whose("placed", "llama-cpp", "placed:cpu_layers=9"))
-    other = error_draws(on, Whose("hot-cache", "hot-cache", "hot-cache"))
+    one = error_draws(on, Whose("placed", "llama-cpp", "placed:cpu_layers=3", "m"))
+    others = (
+        Whose("placed", "llama-cpp", "placed:cpu_layers=9", "m"),
+        Whose("hot-cache", "hot-cache", "hot-cache", "m"),
+        Whose("hot-cache", "hot-cache", "hot-cache", "n"),
+    )
+    common, program, model = (known["shares"][name] for name in ("common", "program", "model"))
     assert one.std() == pytest.approx(known["sd"]["placed"], rel=0.1)
-    rho = [np.corrcoef(one, draws)[0, 1] for draws in (alike, other)]
-    assert rho == pytest.approx([known["common"] + known["program"], known["common"]], abs=0.1)
+    rho = [np.corrcoef(one, error_draws(on, other))[0, 1] for other in others]
+    assert rho == pytest.approx([common + program + model, common + model, common], abs=0.1)
     assert not error_draws(on, None).any()
 
 

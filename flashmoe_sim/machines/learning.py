@@ -1,0 +1,120 @@
+"""A machine after speeds were measured on it: its numbers and the errors of engines, learnt together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flashmoe_sim.machines.belief import SD_90, at
+from flashmoe_sim.machines.learnt import NOTHING, Learnt, Loads, learn
+from flashmoe_sim.machines.machine import SIZES, Machine, Quantity
+
+ROUNDS = 4  # of a prediction that is not linear in its unknowns, each at what the last one taught
+STEP = 0.5  # standard deviations to either side, over which a slope is taken
+LOPSIDED = 4  # power of the standard deviation with which an interval keeps its sides
+KNOWN = 0.6  # of the standard deviation of before: a guess that a measurement narrowed to this is none any more
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A measured speed.
+
+    tok_s: tokens a second. speed_on: what is predicted on a machine, in tokens a second, without an engine's error.
+    loads: of that error, see `belief.error_loads`. sd: of the logarithm, of all that no unknown explains.
+    """
+
+    tok_s: float
+    speed_on: Callable[[Machine], float]
+    loads: Loads
+    sd: float
+
+
+def after(machine: Machine, seen: Sequence[Observation]) -> Machine:
+    """The machine after these measurements: the same question with it uses them."""
+    return _absorbed(machine, _posterior(machine, seen))
+
+
+def expected(machine: Machine, one: Observation, seen: Sequence[Observation] = ()) -> tuple[float, float]:
+    """The logarithm of the speed that is expected after others were seen, and its standard deviation with the noise."""
+    learnt = _posterior(machine, seen)
+    here = dict(zip(learnt.names, learnt.mean.tolist(), strict=True))
+    loads = {**_slopes(machine, one, here), **one.loads}
+    engine, _ = learnt.of(one.loads)
+    _, variance = learnt.of(loads)
+    return math.log(one.speed_on(_moved(machine, here))) + engine, math.hypot(math.sqrt(variance), one.sd)
+
+
+def _posterior(machine: Machine, seen: Sequence[Observation]) -> Learnt:
+    """What the measurements teach, by Gauss-Newton steps to the most likely unknowns.
+
+    Source: iterated extended Kalman update (Bell and Cathey 1993, IEEE Transactions on Automatic Control 38, 2).
+    """
+    before = machine.learnt or NOTHING
+    learnt, here = before, dict.fromkeys(_paths(machine), 0.0)
+    for _ in range(ROUNDS if seen else 0):
+        loads, off = [], []
+        for one in seen:
+            slopes = _slopes(machine, one, here)
+            at_zero = math.log(one.speed_on(_moved(machine, here))) - sum(slopes[path] * here[path] for path in slopes)
+            loads.append({**slopes, **one.loads})
+            off.append(math.log(one.tok_s) - at_zero)
+        learnt = learn(loads, off, [one.sd for one in seen], before=before)
+        here = dict(zip(learnt.names, learnt.mean.tolist(), strict=True))
+    return learnt
+
+
+def _slopes(machine: Machine, one: Observation, here: Mapping[str, float]) -> dict[str, float]:
+    """What one standard deviation of each number of the machine adds to the logarithm of the speed."""
+    slopes = {}
+    for path in _paths(machine):
+        ends = (_moved(machine, {**here, path: here.get(path, 0.0) + step}) for step in (-STEP, STEP))
+        slow, fast = (one.speed_on(end) for end in ends)
+        if slow != fast:
+            slopes[path] = (math.log(fast) - math.log(slow)) / (2 * STEP)
+    return slopes
+
+
+def _paths(machine: Machine) -> dict[str, Quantity]:
+    return {path: q for path, q in machine.quantities() if path not in SIZES and q.lo != q.hi}
+
+
+def _moved(machine: Machine, deviations: Mapping[str, float]) -> Machine:
+    """The machine with numbers so many standard deviations from their values; other unknowns are left out."""
+    known = _paths(machine)
+    for path, by in deviations.items():
+        if path in known and by:
+            machine = machine.varied(path, at(known[path], by))
+    return machine
+
+
+def _absorbed(machine: Machine, learnt: Learnt) -> Machine:
+    """The machine with its numbers where they were learnt to be, in narrower intervals."""
+    mean, sd = learnt.mean.copy(), np.sqrt(np.diag(learnt.covariance))
+    found = machine
+    for path, quantity in _paths(machine).items():
+        if (place := learnt.place.get(path)) is None:
+            continue
+        narrow = _narrowed(quantity, float(mean[place]), float(sd[place]))
+        section, _, key = path.partition(".")
+        found = replace(found, **{section: replace(getattr(found, section), **{key: narrow})})
+        mean[place] = 0.0
+    scale = np.array([sd[place] if name in _paths(machine) else 1.0 for place, name in enumerate(learnt.names)])
+    return replace(found, learnt=Learnt(learnt.names, mean, learnt.covariance / np.outer(scale, scale)))
+
+
+def _narrowed(quantity: Quantity, mean: float, sd: float) -> Quantity:
+    """A quantity so many standard deviations from its value, with this standard deviation.
+
+    A lopsided interval becomes even as it narrows: what is known by then is a sum, in which no side is special.
+    """
+    least, value, most = (at(quantity, mean + sign * SD_90 * sd) for sign in (-1, 0, 1))
+    guessed = quantity.guessed and sd > KNOWN
+    if least > 0:
+        slow, fast = (at(quantity, mean + step) for step in (-STEP, STEP))
+        even, lopsided = SD_90 * sd * math.log(fast / slow) / (2 * STEP), sd**LOPSIDED
+        least = value * math.exp(lopsided * math.log(least / value) - (1 - lopsided) * even)
+        most = value * math.exp(lopsided * math.log(most / value) + (1 - lopsided) * even)
+    return replace(quantity, value=value, lo=least, hi=most, guessed=guessed)
