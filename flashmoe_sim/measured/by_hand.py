@@ -1,0 +1,68 @@
+"""A measured speed that the user writes on the command line."""
+
+from __future__ import annotations
+
+import re
+
+from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.systems.table import SYSTEMS, parse_system
+
+WORDS = ("depth", "prompt", "quant", "model", "tokens", "sd")
+EXAMPLE = "placed:cpu_layers=24=28.1 depth=32768"
+
+
+def looks_by_hand(given: str) -> bool:
+    """Whether a text is a speed rather than the name of a file: it begins with a system, or ends in a number."""
+    first = given.split(maxsplit=1)[:1]
+    name, equals, speed = first[0].rpartition("=") if first else ("", "", "")
+    return bool(equals) and (name.split(":")[0] in SYSTEMS or decimal(speed) is not None)
+
+
+def read_by_hand(given: str) -> Measured:
+    """A speed such as `placed:cpu_layers=24=28.1 depth=32768`: a system, `=`, tok/s, and words after spaces.
+
+    Words: `depth=N` tokens in the context before, `prompt` for the speed of a prompt, `quant=Q4_K_M`, `model=NAME`,
+    `tokens=N` that were timed, `sd=0.02` relative to the speed. Raises BadInput for anything else.
+    """
+    first, *words = given.split()
+    where = f"--measured {given!r}"
+    spec, equals, speed = first.rpartition("=")
+    tok_s = decimal(speed)
+    if not equals or not spec or tok_s is None:
+        raise BadInput("does not end its system with = and tok/s", where=where, advice=f"write for example {EXAMPLE}")
+    parse_system(spec)
+    told: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in WORDS:
+            raise unknown_name("word of --measured", name, WORDS)
+        if name in told:
+            raise BadInput(f"has {name} twice", where=where, advice="give it once")
+        if bool(equals) == (name == "prompt") or (equals and not value):
+            raise BadInput(f"has {word!r}", where=where, advice=f"write for example {EXAMPLE} prompt")
+        told[name] = value
+    sd = decimal(told["sd"]) if "sd" in told else None
+    if "sd" in told and (sd is None or not 0 < sd < 1):
+        raise BadInput(f"has sd {told['sd']!r}; expected a part of the speed, such as 0.02", where=where)
+    return Measured(
+        where=where,
+        system=spec,
+        model=told.get("model", ""),
+        quant=told.get("quant", ""),
+        depth=_tokens(told, "depth", where) or 0,
+        prompt="prompt" in told,
+        tokens=_tokens(told, "tokens", where),
+        tok_s=tok_s,
+        sd=sd,
+    )
+
+
+def _tokens(told: dict[str, str], name: str, where: str) -> int | None:
+    text = told.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > MOST_TOKENS:
+        raise BadInput(f"has {name} {text!r}; expected a number of tokens up to {MOST_TOKENS:,}", where=where)
+    return int(text)

@@ -1,0 +1,53 @@
+"""JSON documents and lines of JSON, as programs print them among other lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim.io import strict_json
+from flashmoe_sim.io.errors import BadInput
+
+
+def document(text: str, where: str) -> Any:
+    """The JSON value in a text that may begin with lines of a log.
+
+    Raises BadInput for one that is cut off or damaged.
+    """
+    return _loaded(text[_start(text) :], where)
+
+
+def objects_by_line(text: str, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Each line that is a JSON object, with its place. Raises BadInput for a line that begins as one and is not."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("{"):
+            place = f"{where}: line {number}"
+            found.append((place, objects(_loaded(line, place), place)[0]))
+    return found
+
+
+def objects(value: Any, where: str) -> list[dict[str, Any]]:
+    """The value as a list of JSON objects, an object as a list of one. Raises BadInput for anything else."""
+    rows = value if isinstance(value, list) else [value]
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadInput("is not a list of JSON objects", where=where, advice="give the output of the program as printed")
+    return rows
+
+
+def _start(text: str) -> int:
+    """Where the first line that begins with a bracket begins."""
+    place = 0
+    for line in text.split("\n"):
+        if line.lstrip()[:1] in ("[", "{"):
+            return place
+        place += len(line) + 1
+    return 0
+
+
+def _loaded(text: str, where: str) -> Any:
+    try:
+        return strict_json.loads(text.encode("utf-8", "replace"))
+    except ValueError as error:
+        raise BadInput(
+            f"is cut off or damaged JSON ({error})", where=where, advice="give the whole output of the program"
+        ) from None

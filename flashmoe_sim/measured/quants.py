@@ -1,0 +1,23 @@
+"""Names of quantisations in the names of files and in what llama.cpp calls a model."""
+
+from __future__ import annotations
+
+import re
+
+_IN_FILE = re.compile(
+    r"(?<![a-z0-9])(?:UD-)?(?:I?Q[1-8](?:_[a-z0-9]+)+|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32)(?![a-z0-9])",
+    re.IGNORECASE | re.ASCII,
+)
+_IN_TYPE = re.compile(r"(?<!\S)(I?Q[1-8]_\w+|TQ[12]_0|MXFP4|NVFP4|BF16|F16|F32)(?: - (Small|Medium|Large))?", re.ASCII)
+
+
+def quant_of(file: str, model_type: str = "") -> str:
+    """The quantisation that a file's name says, else llama.cpp's description of the model; empty if neither does."""
+    if found := _IN_FILE.findall(re.split(r"[/\\]", file)[-1]):
+        return str(found[-1]).upper()
+    told = _IN_TYPE.search(model_type)
+    if told is None:
+        return ""
+    if not told[2] or (told[1], told[2]) == ("Q2_K", "Medium"):  # as llama.cpp calls Q2_K
+        return told[1]
+    return f"{told[1]}_{told[2][0]}"

@@ -1,0 +1,94 @@
+"""The table of formats, and reading measured speeds from a file or from text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.measured import llama_bench
+from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
+from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.value import Measured
+
+MOST_BYTES = 64 * MIB
+KIND = "a file that an engine or a benchmark printed"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x0c\x0e-\x1f]")
+
+
+@dataclass(frozen=True)
+class MeasuredFormat:
+    """One format: its name, whether a text is of it, and its reader, which gets the text and the file's name."""
+
+    name: str
+    detect: Callable[[str], bool]
+    read: Callable[[str, str], Found]
+
+
+# Tried in this order. To add a format: one function that detects it, one that reads it, and one line here.
+FORMATS: tuple[MeasuredFormat, ...] = (
+    MeasuredFormat("llama-bench -o json or jsonl", llama_bench.detect_json, llama_bench.read_json),
+    MeasuredFormat("llama-bench -o csv", llama_bench.detect_csv, llama_bench.read_csv),
+    MeasuredFormat("llama-bench -o sql", llama_bench.detect_sql, llama_bench.read_sql),
+    MeasuredFormat("llama-bench's table", llama_bench.detect_md, llama_bench.read_md),
+)
+
+
+def read_measured(given: str | Path) -> list[Measured]:
+    """The measured speeds of a file of any known format, or the one that a text such as `all-gpu=58.8` gives by hand.
+
+    `read_by_hand` describes the text. Raises BadInput, in one line, for what is neither.
+    """
+    return read_with_notes(given).measured
+
+
+def read_with_notes(given: str | Path) -> Found:
+    """As `read_measured`, with a line for each speed in the file that is no use."""
+    if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):
+        return Found([read_by_hand(given)])
+    path = Path(given)
+    text = _text(path)
+    for entry in FORMATS:
+        if entry.detect(text):
+            found = entry.read(text, str(path))
+            if not found.measured:
+                raise _nothing(path, entry, found)
+            return found
+    raise BadInput(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
+
+
+def _nothing(path: Path, entry: MeasuredFormat, found: Found) -> BadInput:
+    if found.left_out:
+        return BadInput(found.left_out[0])
+    return BadInput(f"has no speed that {entry.name} prints", where=str(path), advice="give the program's whole output")
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _text(path: Path) -> str:
+    """The file as text, without the escapes of a terminal. UTF-16 is what Windows' `>` writes.
+
+    Raises BadInput for a file that is not there, empty, binary or longer than MOST_BYTES.
+    """
+    if regular_file_bytes(path, kind=KIND) > MOST_BYTES:
+        raise BadInput(f"{path}: is longer than {MOST_BYTES // MIB} MiB", advice="give the part with the speeds")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        text = data.decode("utf-16", "replace")
+    elif b"\0" in data:
+        raise BadInput(f"{path}: is a binary file; expected {KIND}")
+    else:
+        text = data.decode("utf-8-sig", "replace")
+    return _ESCAPES.sub("", text)
