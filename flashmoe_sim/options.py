@@ -36,6 +36,12 @@ def option(metavar: str, help_: str, **details: Unpack[Details]) -> dict[str, An
 
 MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
 
+MEASURED = option(
+    "FILE|SPEED",
+    "What an engine printed of its speed on this machine, such as llama-bench's JSON, or the speed by hand: "
+    '"placed:cpu_layers=24=28.1"; may be given several times.',
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DraftOptions:

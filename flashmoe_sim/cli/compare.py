@@ -94,6 +94,7 @@ def document(found: Comparison) -> dict[str, object]:
             for one in found.case.budget.terms()
         ],
         "notes": list(found.notes),
+        "learnt": list(found.learnt),
         "rows": rows,
     }
 
@@ -142,7 +143,9 @@ def _print(found: Comparison, *, full: bool) -> None:
         caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
-    print_table(table(columns, ran, title=title, caption="; ".join((caption, *found.notes))))
+    print_table(
+        table(columns, ran, title=title, caption="\n".join(("; ".join((caption, *found.notes)), *found.learnt)))
+    )
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")

@@ -80,6 +80,11 @@ class ModelGeometry:
     drafting_layers: int = 0
 
     @property
+    def base_name(self) -> str:
+        """Its name without the quantisation."""
+        return self.name.partition(":")[0]
+
+    @property
     def streamed_bytes(self) -> int | None:
         """Bytes outside the routed experts that every token reads: without the table of embeddings; None if unknown."""
         return None if self.dense_bytes is None else max(self.dense_bytes - self.embedding_bytes, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +15,7 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, did_you_mean
+from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
 from flashmoe_sim.io.notes import Note
 
 # Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights. FP8, INT8 and INT4
@@ -35,6 +36,7 @@ _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+_NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 NEAR_DUPLICATE = 0.9  # two quantisations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
@@ -143,6 +145,25 @@ def model_names() -> dict[str, str]:
 def is_name(spec: str) -> bool:
     """Whether the part of `spec` before a colon names a known model."""
     return spec.partition(":")[0].lower() in model_names()
+
+
+def name_in(text: str) -> str:
+    """The name of the named model that a text means.
+
+    A name counts if the text's words begin with its words (`Qwen3-30B-A3B-Instruct-2507`), or the other way round
+    (`Qwen3-30B`) for one known name only. Raises BadInput if no name counts.
+    """
+    names, words = model_names(), _words(text)
+    if not words or _NO_EXPERTS.search(text):
+        raise BadInput(f"model {shown(text)}: no mixture of experts is named so")
+    begun = [name for name in names if words[: len(_words(name))] == _words(name)]
+    if begun:
+        return names[max(begun, key=lambda name: len(_words(name)))]
+    begins = {names[name] for name in names if _words(name)[: len(words)] == words}
+    if len(begins) == 1:
+        return begins.pop()
+    known = list(named_models())
+    raise BadInput(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
 
 
 def named_model(spec: str) -> ModelGeometry:
@@ -311,6 +332,11 @@ def _numbers(text: str) -> frozenset[int]:
 def _quant(table: dict[str, object]) -> Quant:
     notes = table.get("notes", ())
     return Quant(**{**table, "notes": tuple(notes)})  # type: ignore[arg-type]
+
+
+def _words(name: str) -> list[str]:
+    """The words of a model's name, without its publisher."""
+    return [word for word in re.split(r"[-_ ]+", name.lower().rpartition("/")[2]) if word]
 
 
 def _unknown(kind: str, given: str, known: list[str], also: str) -> BadInput:

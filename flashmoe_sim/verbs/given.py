@@ -72,6 +72,22 @@ def machine_of(machine: OneMachine) -> Machine:
     return machine if isinstance(machine, Machine) else load_machine(machine)
 
 
+def learnt_machine(
+    machine: OneMachine,
+    measured: str | Path | Iterable[str | Path],
+    workload: Workload | None,
+    model: ModelGeometry | None,
+) -> tuple[Machine, tuple[str, ...]]:
+    """A machine after the speeds that were measured on it, and what was learnt from each."""
+    found = machine_of(machine)
+    if not measured:
+        return found, ()
+    from flashmoe_sim.measured.learn import learn_from
+
+    learning = learn_from(measured, found, workload=workload, model=model)
+    return learning.machine, learning.notes
+
+
 def machines_of(machines: OneMachine | Iterable[OneMachine] | None) -> list[Machine]:
     """Machines that are given by names with commas between them, as one value or as several."""
     if machines is None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MODEL, MemoryOptions, option
+from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.resolve import OneSystem
@@ -52,6 +54,7 @@ class Recommend(MemoryOptions):
             flag="--system",
         ),
     )
+    measured: str | Path | Iterable[str | Path] = field(default=(), metadata=MEASURED)
     objective: str | Objective | None = field(
         default="decode",
         metadata=option(
@@ -78,10 +81,11 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.recommend import Purchase, recommend
         from flashmoe_sim.tune.shop import parts_of
-        from flashmoe_sim.verbs.given import machine_of, workload_and_model, workload_of
+        from flashmoe_sim.verbs.given import learnt_machine, workload_and_model, workload_of
 
         workload, model = workload_and_model(self.trace, self.model)
-        runs_on, goal = machine_of(self.machine), self._goal()
+        goal = self._goal()
+        runs_on, learnt = learnt_machine(self.machine, self.measured, workload, model)
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
         assert on.workload is not None
@@ -95,7 +99,7 @@ class Recommend(MemoryOptions):
             purchase=Purchase(parts_of(runs_on.name), self.target) if self.buy else None,
             progress=progress,
         )
-        return replace(found, notes=on.notes)
+        return replace(found, notes=on.notes, learnt=learnt)
 
     def run_each(self, machines: Sequence[str], models: Sequence[str], progress: Progress | None = None) -> Cells:
         """The fastest system for one model on each of the machines, or for each of the models on one machine.

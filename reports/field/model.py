@@ -6,15 +6,14 @@ import re
 from dataclasses import replace
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.geometry.named import NamedModel, model_names, named_model, named_models
-from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.geometry.named import NamedModel, name_in, named_model, named_models
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB, UNITS
 from reports.field.quants import EXACT, NATIVE_BITS, bits_of, quant_of
 from reports.field.rows import FieldRow
 
 _PER_EXPERT = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)/expert", re.IGNORECASE)
 _OF_EXPERTS = re.compile(r"experts? \((\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)\)", re.IGNORECASE)
-_NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 LEAST_DENSE = 0.6  # of what is expected: a file with fewer bytes outside the experts contradicts the bytes of an expert
 MOST_DENSE_BITS = 16.1  # more is no weight of the model: drafting layers, vision
 TABLE_8_BIT = re.compile(r"fp8|nvfp4|bf16", re.IGNORECASE)
@@ -30,21 +29,6 @@ def name_of(row: FieldRow) -> str:
         return name_in(row.model)
     except BadInput as error:
         raise BadInput(f"{row.where}: {error}") from None
-
-
-def name_in(text: str) -> str:
-    """The name of the named model that a text means, as `name_of` says. Raises BadInput if it means none."""
-    names, words = model_names(), _words(text)
-    if not words or _NO_EXPERTS.search(text):
-        raise BadInput(f"model {shown(text)}: no mixture of experts is named so")
-    begun = [name for name in names if words[: len(_words(name))] == _words(name)]
-    if begun:
-        return names[max(begun, key=lambda name: len(_words(name)))]
-    begins = {names[name] for name in names if _words(name)[: len(words)] == words}
-    if len(begins) == 1:
-        return begins.pop()
-    known = list(named_models())
-    raise BadInput(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
 
 
 def model_of(row: FieldRow) -> ModelGeometry:
@@ -147,8 +131,3 @@ def _scaled(model: ModelGeometry, factor: float, why: str) -> ModelGeometry:
         for number, layer in model.layers.items()
     }
     return replace(model, layers=layers, source=f"{model.source}; experts scaled by {factor:.3g}: {why}")
-
-
-def _words(name: str) -> list[str]:
-    """The words of a model's name, without its publisher."""
-    return [word for word in re.split(r"[-_ ]+", name.lower().rpartition("/")[2]) if word]

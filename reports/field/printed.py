@@ -92,7 +92,7 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:
         return Printed(row, name, None, None, found.why_not)
-    engine = error_draws(machine, asked.whose._replace(model=case.model.name))
+    engine = error_draws(machine, asked.whose._replace(model=case.model.base_name))
     return Printed(row, name, found, np.log(found.draws / (found.tok_s or 1.0)) - engine)
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flashmoe_sim.geometry.named import name_in
 from flashmoe_sim.io.errors import BadInput
-from reports.field.model import name_in
 
 ROOT = Path(__file__).parents[2]
 HIT_CURVES = ROOT / "data" / "published" / "hit_curves.csv"

@@ -54,7 +54,7 @@ def test_a_row_is_the_replay_of_its_system() -> None:
     (row,) = compare(of, small, [SlotBank(slots=8)])
     plan = SlotBank(slots=8).plan(small)
     replayed = replay(of, plan.setup, record=True)
-    whose = Whose("slot-bank", "slot-bank", row.system.spec, small.model.name)
+    whose = Whose("slot-bank", "slot-bank", row.system.spec, small.model.base_name)
     timed = time_replay(of, replayed, plan.machine, plan.conditions(small), whose=whose)
     assert row.hit_rate == replayed.counts.total()["hit_rate"]
     assert row.tok_s == timed.timing.tok_s
