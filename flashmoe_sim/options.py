@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 
 class Details(TypedDict, total=False):
@@ -34,6 +34,7 @@ def option(metavar: str, help_: str, **details: Unpack[Details]) -> dict[str, An
     return {"metavar": metavar, "help": help_, **NONE_OF_THEM, **details}
 
 
+Several: TypeAlias = str | Path | Iterable[str | Path]
 MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
 
 MEASURED = option(

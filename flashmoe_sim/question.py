@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.options import ContextOptions, option
+from flashmoe_sim.options import MEASURED, ContextOptions, Several, option
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
@@ -97,6 +97,7 @@ class SweepOptions(SeveralOptions, ConditionOptions):
     machine: OneMachine | Iterable[OneMachine] | None = field(
         default=None, metadata=option("X,X", "The machines to time: names from `sim machine list`, files, or parts.")
     )
+    measured: Several = field(default=(), metadata=MEASURED)
 
 
 LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options

@@ -94,9 +94,15 @@ def document(found: Comparison) -> dict[str, object]:
             for one in found.case.budget.terms()
         ],
         "notes": list(found.notes),
-        "learnt": list(found.learnt),
         "rows": rows,
     }
+
+
+def _caption(found: Comparison, legend: str) -> str:
+    """The legend and the notes; each measurement has a line of its own."""
+    learnt = found.case.machine.learnt
+    told = () if learnt is None else learnt.told
+    return "\n".join(("; ".join((legend, *(note for note in found.notes if note not in told))), *told))
 
 
 def _check_suffix(out: Path) -> None:
@@ -143,9 +149,7 @@ def _print(found: Comparison, *, full: bool) -> None:
         caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
-    print_table(
-        table(columns, ran, title=title, caption="\n".join(("; ".join((caption, *found.notes)), *found.learnt)))
-    )
+    print_table(table(columns, ran, title=title, caption=_caption(found, caption)))
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")

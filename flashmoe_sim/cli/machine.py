@@ -94,6 +94,10 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
         _print_quantity(path.partition(".")[2], quantity)
         if path == "storage.hot_share" or (path == "storage.lanes" and loaded.storage.hot_share is None):
             _print_reads(loaded)
+    if loaded.learnt is not None:
+        click.echo("\nlearnt")
+        for note in loaded.learnt.told:
+            click.echo(wrapped(f"  {note}", indent=4))
     if loaded.anchors is not None:
         click.echo("\nanchors")
         for label, text in asdict(loaded.anchors).items():

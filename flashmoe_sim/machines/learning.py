@@ -32,9 +32,12 @@ class Observation:
     sd: float
 
 
-def after(machine: Machine, seen: Sequence[Observation]) -> Machine:
-    """The machine after these measurements: the same question with it uses them."""
-    return _absorbed(machine, _posterior(machine, seen))
+def after(machine: Machine, seen: Sequence[Observation], told: Sequence[str] = ()) -> Machine:
+    """The machine after these measurements, of which `told` tells users."""
+    found = _absorbed(machine, _posterior(machine, seen))
+    before = () if machine.learnt is None else machine.learnt.told
+    assert found.learnt is not None
+    return replace(found, learnt=replace(found.learnt, told=(*before, *told)))
 
 
 def expected(machine: Machine, one: Observation, seen: Sequence[Observation] = ()) -> tuple[float, float]:

@@ -10,10 +10,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
+from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import (
     APIS,
     FEATURES,
@@ -44,6 +48,7 @@ from flashmoe_sim.machines.written import (
 
 MAX_BYTES = 2**18
 MOST_DOTS = 16
+LEAST_VARIANCE = 1e-6
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
@@ -173,7 +178,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
     except ValueError:  # Python's limit on digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
     words = ("api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores")
-    known = ("name", "title", "unified", *words, *SECTIONS, "anchors")
+    known = ("name", "title", "unified", *words, *SECTIONS, "anchors", "learnt")
     for key in document:
         if key not in known:
             raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
@@ -213,6 +218,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         cpu_features=_cpu_features(where, document),
         cpu_cores=_cpu_cores(where, document),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
+        learnt=_learnt(where, document["learnt"]) if "learnt" in document else None,
         **parts,
     )
     return with_attention(machine)
@@ -374,6 +380,35 @@ def _anchors(where: str, table: object) -> Anchors:
     return Anchors(
         tuple(runs), _text(place, table, "model"), _text(place, table, "date"), _text(place, table, "command"), routed
     )
+
+
+def _learnt(where: str, table: object) -> Learnt:
+    known = ("told", "names", "mean", "covariance")
+    if not isinstance(table, Mapping) or set(table) != set(known):
+        raise BadInput(f"{where}: learnt is {shown(table)}; expected a table with {', '.join(known)}")
+    for key in ("told", "names"):
+        if not isinstance(table[key], list) or not all(isinstance(text, str) for text in table[key]):
+            raise BadInput(f"{where}: learnt.{key} is {shown(table[key])}; expected a list of texts")
+    names = tuple(table["names"])
+    mean, covariance = (_numbers(where, key, table[key]) for key in ("mean", "covariance"))
+    if len(set(names)) < len(names) or mean.shape != (len(names),):
+        raise BadInput(f"{where}: learnt: expected {len(names)} different names with a number in mean for each")
+    square = covariance.reshape(len(names), -1)
+    if square.shape != (len(names), len(names)) or not np.allclose(square, square.T):
+        raise BadInput(f"{where}: learnt.covariance: expected {len(names)} rows of as many numbers, alike both ways")
+    if names and np.linalg.eigvalsh(square).min() < -LEAST_VARIANCE:
+        raise BadInput(f"{where}: learnt.covariance is no covariance: some sum of unknowns has a variance below 0")
+    return Learnt(names, mean, square, tuple(table["told"]))
+
+
+def _numbers(where: str, key: str, given: object) -> NDArray[np.float64]:
+    try:
+        found = np.array(given, np.float64)
+    except (TypeError, ValueError):
+        found = np.array(np.nan)
+    if not np.isfinite(found).all():
+        raise BadInput(f"{where}: learnt.{key} is {shown(given)}; expected numbers")
+    return found
 
 
 def _text(where: str, table: Mapping[str, Any], key: str) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim.io.printable import UNPRINTABLE
 from flashmoe_sim.io.version import program
@@ -47,7 +50,7 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield f"cpu_features = [{', '.join(map(_text, machine.cpu_features))}]"
     if machine.cpu_cores:
         yield f"cpu_cores = {machine.cpu_cores}"
-    quantities = dict(without_estimates(machine).quantities())
+    quantities = dict((machine if machine.learnt else without_estimates(machine)).quantities())
     for section, keys in SECTIONS.items():
         for key in keys:
             path = f"{section}.{key.name}"
@@ -67,6 +70,20 @@ def _lines(machine: Machine) -> Iterator[str]:
             yield f"{name} = {_text(getattr(machine.anchors, name))}"
         if machine.anchors.routed_bytes is not None:
             yield f"routed_bytes = {machine.anchors.routed_bytes}"
+    if (learnt := machine.learnt) is not None:
+        yield from ("", "[learnt]  # what was measured on it, and what that taught of all unknowns together")
+        yield from _list("told", map(_text, learnt.told))
+        yield from _list("names", map(_text, learnt.names))
+        yield f"mean = {_row(learnt.mean)}"
+        yield from _list("covariance", map(_row, learnt.covariance))
+
+
+def _list(name: str, items: Iterable[str]) -> Iterator[str]:
+    yield f"{name} = [" + "".join(f"\n    {item}," for item in items) + "\n]"
+
+
+def _row(values: NDArray[np.float64]) -> str:
+    return f"[{', '.join(map(_number, values.tolist()))}]"
 
 
 def _quantity(quantity: Quantity, lo: float, hi: float) -> Iterator[str]:

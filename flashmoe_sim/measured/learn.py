@@ -34,15 +34,6 @@ ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may
 PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
 
 
-@dataclass(frozen=True)
-class Learning:
-    """A machine after measurements. notes: what was learnt from each, or why nothing was. used: how many were."""
-
-    machine: Machine
-    notes: tuple[str, ...]
-    used: int
-
-
 @dataclass(frozen=True, eq=False)
 class _Seen:
     """A measurement as the program sees it, with what is expected of it without any: mean and sd of the logarithm,
@@ -66,12 +57,12 @@ def learn_from(
     *,
     workload: Workload | None = None,
     model: ModelGeometry | None = None,
-) -> Learning:
+) -> Machine:
     """A machine after what engines printed of their speed on it.
 
     given: files or texts, as `read_measured` takes them. workload, model: in question; a measurement that names another
     known model is of that one. A measurement that the machine cannot explain, after those that it can, teaches nothing,
-    and the notes say what may be the reason.
+    and the machine's notes say what may be the reason.
     Raises BadInput for what cannot be read, of an unknown model, or without the place of its experts.
     """
     texts = [given] if isinstance(given, str | Path) else list(given)
@@ -84,9 +75,7 @@ def learn_from(
             notes.append(_doubt(one, now, machine, others=bool(used)))
         else:
             used.append(one)
-    if used:
-        machine = after(machine, [one.observation for one in used])
-    return Learning(machine, (*map(_learnt, used), *notes), len(used))
+    return after(machine, [one.observation for one in used], [*map(_learnt, used), *notes])
 
 
 def _seen(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> _Seen:
@@ -195,17 +184,17 @@ def _off(one: Observation, now: tuple[float, float]) -> float:
 
 
 def _learnt(one: _Seen) -> str:
-    return f"Learnt from {_what(one)}; {one.printed} was expected."
+    return f"learnt from {_what(one)}; {one.printed} was expected"
 
 
 def _doubt(one: _Seen, now: tuple[float, float], machine: Machine, *, others: bool) -> str:
     """That a measurement is not used, and the most likely reasons."""
     times = one.measured.tok_s / math.exp(now[0])
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
-    after_others = " after the other measurements" if others else ""
-    reasons = explained(one.observation, now, machine, prompt=one.measured.prompt)
-    likely = "; or ".join(f"{cause.said} ({cause.tell})" for cause in reasons)
-    return f"not used: {_what(one)} is {ratio} what is expected{after_others}, {_range(now) if others else one.printed}. Most likely {likely}"
+    expects = f"expected after the other measurements, {_range(now)}" if others else f"expected, {one.printed}"
+    causes = explained(one.observation, now, machine, prompt=one.measured.prompt)
+    likely = "; or ".join(f"{cause.said} (see {cause.tell})" for cause in causes)
+    return f"not used: {_what(one)} is {ratio} what is {expects}. Most likely {likely}"
 
 
 def _what(one: _Seen) -> str:

@@ -74,7 +74,6 @@ def document(found: Recommendation) -> dict[str, Any]:
         "cliffs": cliffs(found),
         "evidence": evidence(found),
         "notes": list(found.notes),
-        "learnt": list(found.learnt),
     }
 
 

@@ -25,7 +25,6 @@ def evidence(found: Recommendation) -> list[str]:
     plan = system.plan(found.case)
     ran, replayed = sum(one.runs for one in found.found.systems), found.found.evaluations
     return [
-        *found.learnt,
         _trace(found),
         *_prompt(found),
         f"Hits are counted under the contract {plan.setup.contract}; seconds are of the execution model "

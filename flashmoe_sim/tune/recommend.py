@@ -70,8 +70,7 @@ class Recommendation(InNotebook):
         is unknown.
     undrafted: `best` without drafts; None if there are none.
     bought: what to buy, if requested. borrowed: whether the trace is another model's.
-    notes: what the user should know about the trace and the machine, if the caller knows it. learnt: what measurements
-        taught, or why they were not used.
+    notes: what the user should know about the trace and the machine, if the caller knows it.
     """
 
     case: Case
@@ -91,7 +90,6 @@ class Recommendation(InNotebook):
     bought: Advice | NextBetter | None
     borrowed: bool
     notes: tuple[str, ...] = ()
-    learnt: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, option
+from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.base import Case
     from flashmoe_sim.systems.compare import Compared
@@ -31,14 +29,13 @@ class Comparison:
     """The compared systems and their case.
 
     notes: what the user should know about trace and machine. borrowed: the note on a trace that was made from another
-    model's, or empty. learnt: what the measurements taught, or why they were not used.
+    model's, or empty.
     """
 
     case: Case
     rows: list[Compared]
     notes: tuple[str, ...]
     borrowed: str = ""
-    learnt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,7 @@ class Compare(MemoryOptions):
         default="all",
         metadata=option("S,S", "Systems, with settings: slot-bank:slots=64; see `sim system list`.", flag="--system"),
     )
-    measured: str | Path | Iterable[str | Path] = field(default=(), metadata=MEASURED)
+    measured: Several = field(default=(), metadata=MEASURED)
     best: bool = field(default=False, metadata=option("", "Each system at its best setting instead of its default."))
     hit_rate: float | None = field(
         default=None,
@@ -89,11 +86,10 @@ class Compare(MemoryOptions):
             raise BadInput("a hit rate replaces a trace; give one of the two")
         if self.hit_rate is not None and self.best:
             raise BadInput("with one hit rate for every setting, none is best; give a trace instead")
-        machine, learnt = learnt_machine(self.machine, self.measured, workload, model)
         on = resolve(
             workload=workload,
             model=model,
-            machine=machine,
+            machine=learnt_machine(self.machine, self.measured, workload=workload, model=model),
             systems=self.systems,
             memory=self,
             may_borrow=self.hit_rate is None,
@@ -116,4 +112,4 @@ class Compare(MemoryOptions):
         notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
-        return Comparison(on.case, rows, notes, on.borrowed, learnt)
+        return Comparison(on.case, rows, notes, on.borrowed)

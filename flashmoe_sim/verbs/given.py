@@ -14,6 +14,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, OneMachine
+from flashmoe_sim.options import Several
 from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
 from flashmoe_sim.sweep.long import read_head
 from flashmoe_sim.sweep.plan import plan
@@ -73,19 +74,15 @@ def machine_of(machine: OneMachine) -> Machine:
 
 
 def learnt_machine(
-    machine: OneMachine,
-    measured: str | Path | Iterable[str | Path],
-    workload: Workload | None,
-    model: ModelGeometry | None,
-) -> tuple[Machine, tuple[str, ...]]:
-    """A machine after the speeds that were measured on it, and what was learnt from each."""
+    machine: OneMachine, measured: Several, *, workload: Workload | None = None, model: ModelGeometry | None = None
+) -> Machine:
+    """A machine after the speeds that were measured on it, if any were."""
     found = machine_of(machine)
     if not measured:
-        return found, ()
+        return found
     from flashmoe_sim.measured.learn import learn_from
 
-    learning = learn_from(measured, found, workload=workload, model=model)
-    return learning.machine, learning.notes
+    return learn_from(measured, found, workload=workload, model=model)
 
 
 def machines_of(machines: OneMachine | Iterable[OneMachine] | None) -> list[Machine]:
@@ -108,6 +105,7 @@ def task_of(verb: Allocate | Ceilings | Diagnose | Judge | Replay) -> Task:
     workload = workload_of(verb.trace or next(iter(catalog())), verb.model)
     if runs_on is None:
         return Task(workload, setup)
+    runs_on = learnt_machine(runs_on, getattr(verb, "measured", ()), workload=workload)
     conditions = conditions_of(workload.geometry)
     return Task(drafted(workload, conditions.drafts), setup, runs_on, conditions)
 

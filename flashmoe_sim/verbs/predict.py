@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MEASURED, MODEL, Several, option
 from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Predict(ConditionOptions):
     )
     model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
+    measured: Several = field(default=(), metadata=MEASURED)
     bank: OneBank | None = field(
         default=None,
         metadata=option("N", "Slots of each layer (64), or bytes of all banks (8GiB); default: no memory."),
@@ -78,7 +79,7 @@ class Predict(ConditionOptions):
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
         from flashmoe_sim.sweep.predictions import predict_rates
         from flashmoe_sim.timeline.rates import percent_or_share
-        from flashmoe_sim.verbs.given import machine_of
+        from flashmoe_sim.verbs.given import learnt_machine
 
         if (self.hit_rate is None) == (self.table is None):
             raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
@@ -92,7 +93,7 @@ class Predict(ConditionOptions):
         rates = self._rates()
         geometry = self.model if isinstance(self.model, ModelGeometry) else load_model(self.model)
         conditions = plan_conditions(setup, self, geometry)
-        machine = machine_of(self.machine)
+        machine = learnt_machine(self.machine, self.measured, model=geometry)
         rows = predict_rates(
             rates,
             geometry,

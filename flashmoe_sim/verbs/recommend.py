@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, option
+from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.resolve import OneSystem
@@ -54,7 +52,7 @@ class Recommend(MemoryOptions):
             flag="--system",
         ),
     )
-    measured: str | Path | Iterable[str | Path] = field(default=(), metadata=MEASURED)
+    measured: Several = field(default=(), metadata=MEASURED)
     objective: str | Objective | None = field(
         default="decode",
         metadata=option(
@@ -84,8 +82,8 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.verbs.given import learnt_machine, workload_and_model, workload_of
 
         workload, model = workload_and_model(self.trace, self.model)
+        runs_on = learnt_machine(self.machine, self.measured, workload=workload, model=model)
         goal = self._goal()
-        runs_on, learnt = learnt_machine(self.machine, self.measured, workload, model)
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
         assert on.workload is not None
@@ -99,7 +97,7 @@ class Recommend(MemoryOptions):
             purchase=Purchase(parts_of(runs_on.name), self.target) if self.buy else None,
             progress=progress,
         )
-        return replace(found, notes=on.notes, learnt=learnt)
+        return replace(found, notes=on.notes)
 
     def run_each(self, machines: Sequence[str], models: Sequence[str], progress: Progress | None = None) -> Cells:
         """The fastest system for one model on each of the machines, or for each of the models on one machine.

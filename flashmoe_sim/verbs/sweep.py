@@ -149,7 +149,7 @@ class Sweep(SweepOptions):
         from flashmoe_sim.sweep.plan import plan_sweep
         from flashmoe_sim.sweep.workers import run_on
         from flashmoe_sim.sweep.workloads import plan_workloads
-        from flashmoe_sim.verbs.given import machines_of, read_head_of, workload_of
+        from flashmoe_sim.verbs.given import learnt_machine, machines_of, read_head_of, workload_of
 
         if self.in_chunks:
             check_in_chunks(machine=self.machine, cluster=self.cluster, top_k=self.top_k)
@@ -173,6 +173,8 @@ class Sweep(SweepOptions):
                 workloads = [
                     drafted(one, asked_drafts(self.draft, self.accept, self.drafter, one.geometry)) for one in workloads
                 ]
+            if self.measured:
+                machines = [learnt_machine(_only(machines), self.measured, workload=workloads[0])]
             ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))
             cores = self.threads or os.cpu_count() or 1
             yield OpenSweep(setups, conditions, workloads, longs, machines, workers, cores, ledger, left_out)
@@ -188,3 +190,10 @@ class Sweep(SweepOptions):
         if not several:
             raise BadInput("no traces given; give at least one")
         return several
+
+
+def _only(machines: list[Machine]) -> Machine:
+    """The machine on which speeds were measured."""
+    if len(machines) != 1:
+        raise BadInput(f"--measured: speeds are of one machine; give one with --machine, not {len(machines)}")
+    return machines[0]

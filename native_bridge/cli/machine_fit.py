@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     metavar="K",
     help="Experts a token of the table's rows; else its column topk.",
 )
+@click.option(
+    "--machine",
+    metavar="X",
+    help="With measured speeds: the machine on which they were measured, a name from `sim machine list`, a file, or "
+    "parts.",
+)
 @click.option("--parameter", "parameters", multiple=True, metavar="NAME", help="A further number to fit.")
 @click.option(
     "--out",
@@ -53,12 +59,16 @@ def fit(
     model: str | None,
     rows: tuple[str, ...],
     top_k: int | None,
+    machine: str | None,
     parameters: tuple[str, ...],
     out: Path,
     force: bool,
     as_json: bool,
 ) -> None:
     """Fit a machine on ANCHORS, and write it to a file for --machine.
+
+    With --machine, ANCHORS are speeds measured on it: files that an engine or llama-bench printed, or texts such as
+    "placed:cpu_layers=24=28.1". The file keeps what they taught, so that later commands need no --measured.
 
     ANCHORS are folders of runs of the patched runtime on one machine: run.json, log.txt and, if the run streamed,
     trace.jsonl.gz. At least two are needed, ideally a streamed one (slot-bank) and an all-hit one (oracle-all-hit or
@@ -75,7 +85,8 @@ def fit(
     runs with two values of --moe-cache-io-split) or weights_gb_s (two values of --moe-topk).
 
     \b
-    Example: sim machine fit runs/bank12 runs/allhit --out mine.toml
+    Example: sim machine fit bench.json --machine "rtx-3060 + 64GiB" --model gpt-oss-120b --out mine.toml
+             sim machine fit runs/bank12 runs/allhit --out mine.toml
              sim machine fit table.csv --row bank=16 --row bank=128 \\
                  --model qwen3.5-35b-a3b:ud-iq2_m --out published.toml
     """
@@ -85,6 +96,11 @@ def fit(
     from native_bridge.fit_runs import fit_runs
 
     refuse_existing(out, force=force)
+    if machine is not None:
+        if rows or top_k is not None or parameters:
+            raise BadInput("--machine: measured speeds take no --row, --topk or --parameter; leave them out")
+        _learn(anchors, machine, model, out, force=force, as_json=as_json)
+        return
     command = _command(anchors, model, rows, top_k, parameters, out)
     name = out.stem or "fitted"
     if rows:
@@ -107,6 +123,35 @@ def fit(
     else:
         print_fitted(fitted)
         message(f"wrote {out}")
+
+
+def _learn(measured: tuple[str, ...], name: str, model: str | None, out: Path, *, force: bool, as_json: bool) -> None:
+    """Write the machine after measured speeds, and show what they changed."""
+    from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.machines.write import write_machine
+    from flashmoe_sim.measured.learn import learn_from
+
+    before = load_machine(name)
+    found = learn_from(measured, before, model=None if model is None else load_model(model))
+    write_machine(replace(found, name=out.stem or "measured"), out, force=force)
+    old = dict(before.quantities())
+    changed = [(path, old[path], new) for path, new in found.quantities() if new != old[path]]
+    notes = () if found.learnt is None else found.learnt.told
+    if as_json:
+        rows = [{"path": path, "before": asdict(one), "after": asdict(new)} for path, one, new in changed]
+        print_json({"machine": str(out), "learnt": list(notes), "quantities": rows})
+        return
+    columns = [("", "left"), *((heading, "right") for heading in ("before", "90 %", "after", "90 % after"))]
+    table = [(path, plain(one.value), _ends(one), plain(new.value), _ends(new)) for path, one, new in changed]
+    print_table(Table(columns, table))
+    for note in notes:
+        click.echo(wrapped(note))
+    message(f"wrote {out}")
+
+
+def _ends(quantity: Quantity) -> str:
+    return f"{plain(quantity.lo)} to {plain(quantity.hi)}"
 
 
 def _folders(anchors: tuple[str, ...]) -> list[str]:
