@@ -16,6 +16,16 @@ def document(text: str, where: str) -> Any:
     return _loaded(text[_start(text) :], where)
 
 
+def all_objects(text: str, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Each JSON object with its place: of lines, or of one document. Lines may begin with `data: `, as of a stream."""
+    lines = [line.removeprefix("data: ").strip() for line in text.split("\n")]
+    first = next((line for line in lines if line.startswith("{")), "")
+    if len(first) > 1 and first.endswith("}"):
+        return objects_by_line("\n".join(lines), where)
+    rows = objects(document(text, where), where)
+    return [(where if len(rows) == 1 else f"{where}: entry {number}", row) for number, row in enumerate(rows, 1)]
+
+
 def objects_by_line(text: str, where: str) -> list[tuple[str, dict[str, Any]]]:
     """Each line that is a JSON object, with its place. Raises BadInput for a line that begins as one and is not."""
     found = []

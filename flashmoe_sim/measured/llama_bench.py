@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
@@ -16,7 +16,7 @@ from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.measured.documents import document, objects, objects_by_line
 from flashmoe_sim.measured.fields import Fields
 from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.placement import DEFAULT_UBATCH, Placement, system_of
+from flashmoe_sim.measured.placement import IK, system_of
 from flashmoe_sim.measured.quants import quant_of
 from flashmoe_sim.measured.value import MOST_TOKENS, Measured
 
@@ -208,12 +208,19 @@ def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
     speed, deviation = row.needed("avg_ts"), row.number("stddev_ts")
     ik = not ONLY_IK.isdisjoint(row.values)
     told = {name: row.text(key) for name, key in TOLD.items()} | {"backend": _backend(row)}
+    counts = {name: row.whole(TOLD[name]) for name in ("batch", "ubatch", "threads", "n_cpu_moe", "n_gpu_layers")}
+    told |= {name: str(count) for name, count in counts.items() if count is not None}
     told |= {name: SWITCH.get(told[name], told[name]) for name in ("flash_attn", "mmap")}
     told["overrides"] = _overrides(row)
-    system, unplaced = system_of(_placement(row, told, ik=ik), prompt=not generated)
+    elsewhere = _elsewhere(row)
+    told |= {"backend": "CPU"} if row.text("devices") == "none" else {}
+    told |= {"elsewhere": elsewhere} if elsewhere else {}
+    told = {name: value for name, value in told.items() if value}
+    engine = IK if ik else "llama.cpp"
+    system, unplaced = system_of(told, engine=engine, prompt=not generated)
     return Measured(
         where=row.where,
-        engine="ik_llama.cpp" if ik else "llama.cpp",
+        engine=engine,
         system=system,
         unplaced=unplaced,
         model=row.text("model_filename") or row.text("model_type"),
@@ -224,29 +231,17 @@ def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
         tokens=generated or prompt,
         tok_s=speed,
         sd=abs(deviation / speed) if deviation and speed else None,
-        told={name: value for name, value in told.items() if value},
+        told=told,
     )
 
 
-def _placement(row: Fields, told: Mapping[str, str], *, ik: bool) -> Placement:
-    elsewhere = ""
+def _elsewhere(row: Fields) -> str:
+    """A setting that puts context or experts where no system has them, as a sentence."""
     if row.text("no_kv_offload") == "1":
-        elsewhere = "has the context in RAM (no_kv_offload), which no system does"
-    elif row.count("fit_target"):
-        elsewhere = "was placed by --fit-target, and does not say where the experts were"
-    elif row.text("devices") == "none":
-        return Placement(ik=ik, backend="CPU")
-    shares = [share.removesuffix(".00") for share in row.text("tensor_split").split("/")]
-    return Placement(
-        ik=ik,
-        backend=told["backend"],
-        gpu_layers=row.whole("n_gpu_layers"),
-        cpu_moe=row.count("n_cpu_moe") or 0,
-        overrides=told["overrides"],
-        shares="/".join(shares) if len(shares) > 1 else "",
-        ubatch=row.count("n_ubatch") or DEFAULT_UBATCH,
-        elsewhere=elsewhere,
-    )
+        return "has the context in RAM (no_kv_offload), which no system does"
+    if row.count("fit_target"):
+        return "was placed by --fit-target, and does not say where the experts were"
+    return ""
 
 
 def _backend(row: Fields) -> str:

@@ -1,69 +1,65 @@
-"""Which of the systems a llama.cpp run was, from its settings."""
+"""Which of the systems a llama.cpp run was, from the settings that it told."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.measured.value import Measured
 
 ALL_LAYERS = 99  # what people write for all layers; a smaller number may be all or a part
-DEFAULT_UBATCH = 512
+DEFAULT_UBATCH = "512"
+IK = "ik_llama.cpp"
 _NO_GPU = {"CPU", "BLAS", "ZenDNN"}
+_UNSURE = "which may be all layers or a part of them"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Settings that say where weights were.
+def system_of(told: Mapping[str, str], *, engine: str, prompt: bool, layers: int | None = None) -> tuple[str, str]:
+    """The spec of the system, and empty; or empty, and why there is none.
 
-    ik: whether the program is ik_llama.cpp. backend: as llama-bench prints it, such as CUDA or Metal,BLAS; empty if not
-    told. gpu_layers: `-ngl`, negative for all; None if not told. layers: of the model, with its output, as the log
-    counts them. cpu_moe: layers of `--n-cpu-moe`. overrides: of `-ot`, separated by commas. shares: of `-ts`.
-    elsewhere: another setting that puts weights or context in places that no system has, as a sentence.
+    told: as `Measured.told`: backend as llama-bench prints it, n_gpu_layers, n_cpu_moe, overrides separated by commas,
+    tensor_split, ubatch, layers that the log counts with the output, and elsewhere: a sentence on another setting that
+    no system has. layers: of the model, without its output.
     """
-
-    ik: bool = False
-    backend: str = ""
-    gpu_layers: int | None = None
-    layers: int | None = None
-    cpu_moe: int = 0
-    overrides: str = ""
-    shares: str = ""
-    ubatch: int = DEFAULT_UBATCH
-    elsewhere: str = ""
-
-
-def system_of(run: Placement, *, prompt: bool) -> tuple[str, str]:
-    """The spec of the system, and empty; or empty, and why there is none."""
-    backends = {name for name in run.backend.split(",") if name}
+    backends = {name for name in told.get("backend", "").split(",") if name}
     if "RPC" in "+".join(backends):
         return "", "ran on several machines (RPC), which no system does"
-    if run.elsewhere:
-        return "", run.elsewhere
+    if "elsewhere" in told:
+        return "", told["elsewhere"]
     if backends and backends <= _NO_GPU:
         return "cpu", ""
-    if run.gpu_layers is None:
+    if "n_gpu_layers" not in told:
         return "", "does not say how many layers were on the GPU"
-    if run.gpu_layers == 0:
+    on_gpu, of = int(told["n_gpu_layers"]), int(told.get("layers", 0)) or (layers + 1 if layers else 0)
+    if on_gpu == 0:
         return ("", "has n_gpu_layers 0, with which a GPU still takes prompts") if prompt else ("cpu", "")
-    if 0 < run.gpu_layers < (ALL_LAYERS if run.layers is None else run.layers):
-        return "", _partial(run)
-    return _with_experts(run)
+    if 0 < on_gpu < (of or ALL_LAYERS):
+        where = f"{on_gpu} of {of} layers on the GPU, and no system has whole layers on the CPU"
+        return "", f"has {where}" if of else f"has n_gpu_layers {on_gpu}, {_UNSURE}"
+    return _with_experts(told, ik=engine == IK)
 
 
-def _partial(run: Placement) -> str:
-    if run.layers is None:
-        return f"has n_gpu_layers {run.gpu_layers}, which may be all layers or a part of them"
-    return f"has {run.gpu_layers} of {run.layers} layers on the GPU, and no system puts whole layers on the CPU"
+def with_layers(measured: Measured, layers: int) -> Measured:
+    """The measurement with its system, if only the number of the model's layers was missing."""
+    if not measured.unplaced.endswith(_UNSURE):
+        return measured
+    system, why = system_of(measured.told, engine=measured.engine, prompt=measured.prompt, layers=layers)
+    return replace(measured, system=system, unplaced=why)
 
 
-def _with_experts(run: Placement) -> tuple[str, str]:
-    if run.cpu_moe and run.overrides:
+def _with_experts(told: Mapping[str, str], *, ik: bool) -> tuple[str, str]:
+    cpu_moe, overrides = told.get("n_cpu_moe", "0"), told.get("overrides", "").replace("(?:", "(")
+    if cpu_moe != "0" and overrides:
         return "", "places experts by n_cpu_moe and by overrides of tensors"
-    overrides = run.overrides.replace("(?:", "(")
     if ":" in overrides:
-        return "", f"has an override with a colon, which no system takes: {run.overrides}"
-    if not run.cpu_moe and not overrides:
+        return "", "has an override with a colon, which no system takes"
+    if cpu_moe == "0" and not overrides:
         return "all-gpu", ""
-    name = "placed-ik" if run.ik else "placed"
-    words = [name, f"ot={overrides}" if overrides else f"cpu_layers={run.cpu_moe}"]
-    words += [f"ts={run.shares}"] if run.shares else []
-    words += [f"ubatch={run.ubatch}"] if run.ubatch != DEFAULT_UBATCH else []
+    words = ["placed-ik" if ik else "placed", f"ot={overrides}" if overrides else f"cpu_layers={cpu_moe}"]
+    shares = [decimal(share) for share in told.get("tensor_split", "").split("/")]
+    if None not in shares and len(shares) > 1:
+        words.append("ts=" + "/".join(f"{share:g}" for share in shares))
+    ubatch = told.get("ubatch", DEFAULT_UBATCH)
+    words += [f"ubatch={ubatch}"] if ubatch != DEFAULT_UBATCH else []
     return ":".join(words), ""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.measured import llama_bench
+from flashmoe_sim.measured import llama_bench, llama_log, llmfit, printed, responses, run_folder, serving
 from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
 from flashmoe_sim.measured.found import Found
 from flashmoe_sim.measured.value import Measured
+from flashmoe_sim.systems.table import parse_system
 
 MOST_BYTES = 64 * MIB
 KIND = "a file that an engine or a benchmark printed"
@@ -35,6 +36,12 @@ FORMATS: tuple[MeasuredFormat, ...] = (
     MeasuredFormat("llama-bench -o csv", llama_bench.detect_csv, llama_bench.read_csv),
     MeasuredFormat("llama-bench -o sql", llama_bench.detect_sql, llama_bench.read_sql),
     MeasuredFormat("llama-bench's table", llama_bench.detect_md, llama_bench.read_md),
+    MeasuredFormat("a result of vLLM's or SGLang's benchmark", serving.detect, serving.read),
+    MeasuredFormat("a record of llmfit", llmfit.detect, llmfit.read),
+    MeasuredFormat("a response of llama-server or Ollama", responses.detect, responses.read),
+    MeasuredFormat("a log of llama-cli or llama-server", llama_log.detect, llama_log.read),
+    MeasuredFormat("ollama run --verbose", printed.detect_ollama, printed.read_ollama),
+    MeasuredFormat("LM Studio's line of speed", printed.detect_lm_studio, printed.read_lm_studio),
 )
 
 
@@ -51,20 +58,42 @@ def read_with_notes(given: str | Path) -> Found:
     if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):
         return Found([read_by_hand(given)])
     path = Path(given)
+    if folder := _run_folder(path):
+        return _checked(run_folder.read(_text(folder / run_folder.RUN), _text(folder / run_folder.LOG), folder))
     text = _text(path)
     for entry in FORMATS:
         if entry.detect(text):
-            found = entry.read(text, str(path))
+            found = _checked(entry.read(text, str(path)))
             if not found.measured:
                 raise _nothing(path, entry, found)
             return found
     raise BadInput(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
 
 
+def _checked(found: Found) -> Found:
+    """With systems that exist only: settings out of range name none."""
+    return Found([_with_system(one) for one in found.measured], found.left_out)
+
+
+def _with_system(measured: Measured) -> Measured:
+    try:
+        if measured.system:
+            parse_system(measured.system)
+    except BadInput as error:
+        return replace(measured, system="", unplaced=f"has settings that no system takes ({error})")
+    return measured
+
+
 def _nothing(path: Path, entry: MeasuredFormat, found: Found) -> BadInput:
     if found.left_out:
         return BadInput(found.left_out[0])
     return BadInput(f"has no speed that {entry.name} prints", where=str(path), advice="give the program's whole output")
+
+
+def _run_folder(path: Path) -> Path | None:
+    """The folder of a recorded run, if that or its run.json is given."""
+    folder = path.parent if path.name == run_folder.RUN else path
+    return folder if _is_file(str(folder / run_folder.RUN)) else None
 
 
 def _is_file(given: str) -> bool:

@@ -1,0 +1,56 @@
+"""The command line of a llama.cpp program, as people paste it above its log."""
+
+from __future__ import annotations
+
+import shlex
+
+FLAGS = {  # with a value; names in `Measured.told`
+    "n_cpu_moe": ("--n-cpu-moe", "-ncmoe"),
+    "n_gpu_layers": ("-ngl", "--n-gpu-layers", "--gpu-layers"),
+    "overrides": ("-ot", "--override-tensor"),
+    "tensor_split": ("-ts", "--tensor-split"),
+    "ubatch": ("-ub", "--ubatch-size"),
+    "batch": ("-b", "--batch-size"),
+    "threads": ("-t", "--threads"),
+    "type_k": ("-ctk", "--cache-type-k"),
+    "type_v": ("-ctv", "--cache-type-v"),
+    "model": ("-m", "--model", "-hf", "--hf-repo"),
+    "device": ("-dev", "--device"),
+    "drafter": ("-md", "--model-draft", "--spec-type", "--spec-draft-model"),
+}
+WHOLE = ("n_cpu_moe", "n_gpu_layers", "ubatch", "batch", "threads")
+_NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
+
+
+def settings_of_command(line: str) -> dict[str, str]:
+    """The settings that its flags tell. A number of layers such as `all` or `auto` is left to the log."""
+    try:
+        words = shlex.split(line, comments=False)
+    except ValueError:
+        words = line.split()
+    told: dict[str, str] = {}
+    for word, after in zip(words, [*words, ""][1:], strict=True):
+        flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        if name := _NAMES.get(flag):
+            _put(told, name, value if equals else after)
+        elif flag in ("-cmoe", "--cpu-moe"):
+            told["overrides"] = "exps=CPU"
+        elif flag in ("-nkvo", "--no-kv-offload"):
+            told["elsewhere"] = "has the context in RAM (--no-kv-offload), which no system does"
+    if told.pop("device", "") == "none":
+        told["backend"] = "CPU"
+    if "drafter" in told and told["drafter"] != "none":
+        told["elsewhere"] = "was measured with drafts"
+    told.pop("drafter", None)
+    if "tensor_split" in told:
+        told["tensor_split"] = told["tensor_split"].replace(",", "/")
+    return told
+
+
+def _put(told: dict[str, str], name: str, value: str) -> None:
+    if name in WHOLE and not (value.isascii() and value.isdecimal() and len(value) < 9):
+        return
+    if name == "overrides" and name in told:
+        value = f"{told[name]},{value}"
+    if value:
+        told[name] = value

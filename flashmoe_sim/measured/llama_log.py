@@ -1,0 +1,216 @@
+"""Logs of llama.cpp's and ik_llama.cpp's programs: llama-cli, llama-server and others that print the same timings.
+
+Source: ggml-org/llama.cpp src/llama-context.cpp and tools/server; ikawrakow/ik_llama.cpp 8337e4cd3, src/llama.cpp,
+src/llama-load-tensors.cpp and examples/server/server-context.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from flashmoe_sim.measured.command import settings_of_command
+from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.placement import IK, system_of
+from flashmoe_sim.measured.quants import quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+
+FEW_ON_CPU = 0.15  # share of a model's bytes beside its experts, such as the embedding of its tokens
+
+_N, _X = r"(\d{1,12})", r"(\d{1,12}(?:\.\d{1,12})?)"
+_TIMING = re.compile(rf"(prompt )?eval time\s*=\s*{_X} ms\s*/\s*{_N} (?:tokens|runs)\s*\(\s*{_X} ms per token")
+_SHORT = re.compile(rf"\[ Prompt: {_X} t/s \| Generation: {_X} t/s \]")
+_COMMAND = re.compile(
+    r"(?:^|[\s/\\.])(?:llama-(?:cli|server|completion|run|bench|main)|main|server)(?:\.exe)?[\"']?\s+-"
+)
+_LOADED = re.compile(r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?)(?: \(version|$)")
+_OFFLOADED = re.compile(rf"offloaded {_N}/{_N} layers to GPU")
+_OVERRIDDEN = re.compile(rf"[Tt]ensor blk\.{_N}\.(\S+)\.(weight|bias) .*?buffer type overridd?en to (\w+)")
+_EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_exps")
+_BUFFER = re.compile(rf"load_tensors:\s+(\S+)\s+(?:model )?buffer size =\s*{_X} MiB")
+_DEVICE = re.compile(r"using device ([A-Za-z]+)\d* \(([^)]*)\)")
+_INFO = re.compile(r"(?:print_info|llm_load_print_meta): (file type|model ftype|general\.name|n_layer)\s*= (.+)")
+_CONTEXT = re.compile(
+    r"(?:llama_context|llama_init_from_model|llama_new_context_with_model): (n_ubatch|n_batch|flash_attn)\s*= (\S+)"
+)
+_THREADS = re.compile(rf"n_threads = {_N}")
+_KV = re.compile(r"K \((\w+)\):.*V \((\w+)\):")
+_TASK = re.compile(rf"slot +(launch_slot_|print_timing|release): id +{_N} \| task {_N}")
+_RELEASED = re.compile(rf"stop processing: n_tokens = {_N}")
+_DRAFTS = re.compile(rf"draft acceptance(?: rate)? = {_X}")
+
+
+def detect(text: str) -> bool:
+    return _TIMING.search(text) is not None or _SHORT.search(text) is not None
+
+
+@dataclass
+class Timing:
+    """One line of timings. of: of the timings in the log, the request that it belongs to."""
+
+    line: int
+    prompt: bool
+    tokens: int | None
+    tok_s: float
+    task: str = ""
+    depth: int = 0
+    drafts: str = ""
+    told: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class State:
+    """What the log has said so far. command, load: settings of the program's start, and of the model's last loading."""
+
+    command: dict[str, str] = field(default_factory=dict)
+    load: dict[str, str] = field(default_factory=dict)
+    on_cpu: dict[int, set[str]] = field(default_factory=dict)
+    elsewhere: bool = False
+    buffers: dict[str, float] = field(default_factory=dict)
+    task: str = ""
+    active: set[str] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
+
+    def told(self) -> dict[str, str]:
+        """The settings in force."""
+        told = {**self.load, **self.command}
+        told |= {name: self.load[name] for name in ("n_gpu_layers", "layers") if name in self.load}
+        if not self.buffers and "backend" not in told:
+            return told
+        on_gpu = {name for name in self.buffers if not _of_cpu(name)}
+        if self.buffers and not on_gpu:
+            told["backend"] = "CPU"
+        if "n_cpu_moe" in told or "overrides" in told:
+            return told
+        return told | self._experts(sum(self.buffers[name] for name in on_gpu))
+
+    def _experts(self, gpu_mib: float) -> dict[str, str]:
+        """Where the log says that the experts went, if no flag of the command does."""
+        families = max((len(found) for found in self.on_cpu.values()), default=0)
+        if self.elsewhere or any(len(found) < families for found in self.on_cpu.values()):
+            return {"elsewhere": "has the experts of a layer in several places, which no system does"}
+        if self.on_cpu:
+            layers = "|".join(map(str, sorted(self.on_cpu)))
+            return {"overrides": rf"blk\.({layers})\.ffn_(gate|up|down|gate_up)_exps=CPU"}
+        cpu_mib = sum(mib for name, mib in self.buffers.items() if _of_cpu(name))
+        if gpu_mib and cpu_mib > FEW_ON_CPU * (cpu_mib + gpu_mib):
+            return {"elsewhere": f"has {cpu_mib / 1024:.1f} GiB of the model in RAM, and does not say of which layers"}
+        return {}
+
+
+def _of_cpu(buffer: str) -> bool:
+    return buffer.startswith("CPU") or buffer.endswith("_Host")
+
+
+def read(text: str, where: str) -> Found:
+    """Each timing of a request, with the settings that the log told before it."""
+    state, timings = State(), list[Timing]()
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        _note(state, line, lines, number)
+        _time(state, timings, line, number)
+    if any(timing.tokens is not None for timing in timings):  # the short line says the same again
+        timings = [timing for timing in timings if timing.tokens is not None]
+    engine = IK if "ik_llama" in text or "fused_moe" in text else "llama.cpp"
+    found = Found()
+    for timing in timings:
+        _add(found, timing, state, f"{where}: line {timing.line}", engine)
+    return found
+
+
+def _note(state: State, line: str, lines: list[str], number: int) -> None:
+    """Note a setting that the line tells."""
+    if _COMMAND.search(line[:4000]):
+        command = line
+        for more in lines[number:] if line.rstrip().endswith(("\\", "`", "^")) else ():
+            command = f"{command.rstrip()[:-1]} {more}"
+            if not more.rstrip().endswith(("\\", "`", "^")):
+                break
+        state.command, state.load = settings_of_command(command), {}
+        return
+    if told := _LOADED.search(line):
+        state.load, state.on_cpu, state.buffers, state.elsewhere = {"model": told[1].strip()}, {}, {}, False
+    elif told := _OFFLOADED.search(line):
+        state.load |= {"n_gpu_layers": told[1], "layers": told[2]}
+    elif told := _OVERRIDDEN.search(line):
+        if not (told[4].startswith("CPU") and _EXPERTS.fullmatch(told[2])):
+            state.elsewhere = True
+        elif told[3] == "weight":
+            state.on_cpu.setdefault(int(told[1]), set()).add(told[2])
+    elif told := _BUFFER.search(line):
+        state.buffers[told[1]] = state.buffers.get(told[1], 0.0) + float(told[2])
+    elif told := _DEVICE.search(line):
+        state.load |= {"backend": told[1], "gpu": told[2]}
+    elif told := _INFO.search(line):
+        name = {"general.name": "name", "n_layer": "n_layer"}.get(told[1], "type")
+        state.load[name] = told[2].strip()
+    elif told := _CONTEXT.search(line):
+        state.load[told[1].removeprefix("n_")] = told[2]
+    elif "system_info" in line and (told := _THREADS.search(line)):
+        state.load["threads"] = told[1]
+    elif "KV" in line and (told := _KV.search(line)):
+        state.load |= {"type_k": told[1], "type_v": told[2]}
+
+
+def _time(state: State, timings: list[Timing], line: str, number: int) -> None:
+    """Note a timing that the line has, or what it says of earlier ones."""
+    if told := _TASK.search(line):
+        state.task = told[3]
+        if told[1] == "launch_slot_":
+            state.active.add(told[3])
+            state.shared |= state.active if len(state.active) > 1 else set()
+        elif told[1] == "release":
+            state.active.discard(told[3])
+            if end := _RELEASED.search(line):
+                _deepen([timing for timing in timings if timing.task == told[3]], int(end[1]))
+    if told := _TIMING.search(line):
+        tok_s = 1e3 * int(told[3]) / float(told[2]) if float(told[2]) else 0.0
+        timing = Timing(number, bool(told[1]), int(told[3]), tok_s, state.task)
+        if timings and not timing.prompt and timings[-1].prompt and timings[-1].task == timing.task:
+            timing.depth = timings[-1].tokens or 0
+        timing.told = state.told()
+        timings.append(timing)
+    elif told := _SHORT.search(line):
+        for prompt, speed in ((True, told[1]), (False, told[2])):
+            timings.append(Timing(number, prompt, None, float(speed), told=state.told()))
+    elif (told := _DRAFTS.search(line)) and timings:
+        timings[-1].drafts = told[1]
+
+
+def _deepen(timings: list[Timing], end: int) -> None:
+    """Set the depths of a request's last timings from the tokens in the context at its end."""
+    decoded = next((timing for timing in reversed(timings) if not timing.prompt), None)
+    if decoded is None or decoded.tokens is None or end < decoded.tokens:
+        return
+    decoded.depth = end - decoded.tokens
+    prompt = next((timing for timing in reversed(timings) if timing.prompt and timing.line < decoded.line), None)
+    if prompt is not None and prompt.tokens is not None:
+        prompt.depth = max(0, decoded.depth - prompt.tokens)
+
+
+def _add(found: Found, timing: Timing, state: State, where: str, engine: str) -> None:
+    if timing.tokens is not None and not found.enough(timing.tokens, where, prompt=timing.prompt):
+        return
+    if timing.task in state.shared:
+        found.left_out.append(f"{where}: this request shared the engine with others; measure one at a time")
+        return
+    told = timing.told
+    if timing.drafts:
+        told = told | {"drafts": timing.drafts, "elsewhere": f"was measured with drafts ({timing.drafts} accepted)"}
+    model = told.get("model") or told.get("name", "")
+    system, unplaced = system_of(told, engine=engine, prompt=timing.prompt)
+    found.measured.append(
+        Measured(
+            where=where,
+            engine=engine,
+            system=system,
+            unplaced=unplaced,
+            model=model,
+            quant=quant_of(model, told.get("type", "")),
+            depth=min(timing.depth, MOST_TOKENS),
+            prompt=timing.prompt,
+            tokens=timing.tokens,
+            tok_s=timing.tok_s,
+            told={name: value for name, value in told.items() if name not in ("model", "name", "type", "n_layer")},
+        )
+    )

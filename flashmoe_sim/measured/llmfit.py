@@ -1,0 +1,65 @@
+"""The records of `llmfit bench`, as its community shares them.
+
+Source: AlexsJones/llmfit 3f44fd30a, llmfit-core/data/community/schema.json.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.measured.documents import document, objects
+from flashmoe_sim.measured.fields import Fields
+from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.quants import quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+
+ENGINES = {"llamacpp": "llama.cpp"}
+SAME = 0.02  # a rate this near to tokens over the whole time is that, and counts the prompt too
+
+
+def detect(text: str) -> bool:
+    return '"avgTps"' in text and '"hardware"' in text
+
+
+def read(text: str, where: str) -> Found:
+    """The mean decode speed of each model. The record says where the model was only if there is but one place."""
+    record = objects(document(text, where), where)[0]
+    hardware, results = record.get("hardware"), record.get("results")
+    if not isinstance(hardware, dict):
+        raise BadInput("has no object `hardware`", where=where, advice="give the file as llmfit wrote it")
+    found = Found()
+    for number, result in enumerate(objects(results, where), 1):
+        found.measured.append(_one(Fields(result, f"{where}: result {number}"), Fields(hardware, where)))
+    return found
+
+
+def _one(result: Fields, hardware: Fields) -> Measured:
+    tok_s, tokens, ms = result.needed("avgTps"), result.number("avgOutputTokens"), result.number("avgTotalMs")
+    model, provider = result.text("model"), result.text("provider")
+    engine = "mlx" if model.endswith("-mlx") else ENGINES.get(provider, provider)
+    system, unplaced = _system(engine, hardware)
+    if provider != "ollama" and tokens and ms and abs(1e3 * tokens / ms - tok_s) < SAME * tok_s:
+        system, unplaced = "", "times the whole request, with its prompt"
+    told: dict[str, Any] = {"gpu": hardware.text("hardwareName"), "cpu": hardware.text("cpu")}
+    return Measured(
+        where=result.where,
+        engine=engine,
+        system=system,
+        unplaced=unplaced,
+        model=model,
+        quant=quant_of(model),
+        tokens=round(tokens) if tokens and 0 < tokens < MOST_TOKENS else None,
+        tok_s=tok_s,
+        told={name: value for name, value in told.items() if value},
+    )
+
+
+def _system(engine: str, hardware: Fields) -> tuple[str, str]:
+    if engine not in ("llama.cpp", "ollama"):
+        return "", f"ran {engine}, which is no system"
+    if hardware.text("hwClass") == "CPU_ONLY":
+        return "cpu", ""
+    if hardware.text("unifiedMemory") == "1":
+        return "all-gpu", ""
+    return "", ""

@@ -1,0 +1,61 @@
+"""Responses of servers: llama-server's `timings`, and Ollama's counts and durations.
+
+Source: ggml-org/llama.cpp tools/server; ollama docs/api.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flashmoe_sim.measured.documents import all_objects
+from flashmoe_sim.measured.fields import Fields
+from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.quants import quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+
+
+def detect(text: str) -> bool:
+    return '"predicted_per_second"' in text or '"eval_duration"' in text
+
+
+def read(text: str, where: str) -> Found:
+    """One response, or lines of them, as a server streams them."""
+    found = Found()
+    for place, response in all_objects(text, where):
+        if isinstance(timings := response.get("timings"), dict):
+            _llama_server(found, Fields(timings, place), Fields(response, place))
+        elif "eval_duration" in response:
+            _ollama(found, Fields(response, place))
+    return found
+
+
+def _llama_server(found: Found, timings: Fields, response: Fields) -> None:
+    cached, prompt, tokens = (timings.count(name) or 0 for name in ("cache_n", "prompt_n", "predicted_n"))
+    drafted = timings.count("draft_n") or 0
+    share = (timings.count("draft_n_accepted") or 0) / drafted if drafted else 0.0
+    drafts = f"was measured with drafts ({share:.2f} accepted)" if drafted else ""
+    common = {"engine": "llama.cpp", "model": response.text("model")}
+    if "prompt_per_second" in timings.values:
+        speed = timings.needed("prompt_per_second")
+        _add(found, timings.where, prompt=True, tokens=prompt, depth=cached, tok_s=speed, **common)
+    if "predicted_per_second" in timings.values:
+        speed, depth = timings.needed("predicted_per_second"), cached + prompt
+        _add(found, timings.where, prompt=False, tokens=tokens, depth=depth, tok_s=speed, unplaced=drafts, **common)
+
+
+def _ollama(found: Found, response: Fields) -> None:
+    common = {"engine": "ollama", "model": response.text("model")}
+    prompt, tokens = (response.count(name) or 0 for name in ("prompt_eval_count", "eval_count"))
+    for name, timed, depth in (("prompt_eval_duration", prompt, 0), ("eval_duration", tokens, prompt)):
+        nanoseconds = response.number(name)
+        if nanoseconds is None:
+            continue
+        tok_s = 1e9 * timed / nanoseconds if nanoseconds > 0 else 0.0
+        _add(found, response.where, prompt=name != "eval_duration", tokens=timed, depth=depth, tok_s=tok_s, **common)
+
+
+def _add(found: Found, where: str, **told: Any) -> None:
+    if not found.enough(told["tokens"], where, prompt=told["prompt"]):
+        return
+    told |= {name: min(told[name], MOST_TOKENS) for name in ("tokens", "depth")}
+    found.measured.append(Measured(where=where, quant=quant_of(told["model"]), **told))

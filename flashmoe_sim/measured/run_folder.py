@@ -1,0 +1,54 @@
+"""The folder of a run that `sim bridge run` recorded: `run.json`, and the log beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.measured import llama_log
+from flashmoe_sim.measured.command import settings_of_command
+from flashmoe_sim.measured.documents import document, objects
+from flashmoe_sim.measured.fields import Fields
+from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.placement import system_of
+
+RUN, LOG = "run.json", "log.txt"
+
+
+def read(run: str, log: str, folder: Path) -> Found:
+    """The speeds of the log, with the system that run.json tells."""
+    record = objects(document(run, f"{folder / RUN}"), f"{folder / RUN}")[0]
+    fields = Fields(record, f"{folder / RUN}")
+    if not fields.text("mode"):
+        raise BadInput("has no `mode`", where=fields.where, advice="give the folder of a run of `sim bridge run`")
+    if fields.text("rc") != "0":
+        raise BadInput(f"has exit status {fields.text('rc')}", where=fields.where, advice="give a run that finished")
+    if not llama_log.detect(log):
+        raise BadInput("has no timings", where=f"{folder / LOG}", advice="give a run that finished")
+    found = llama_log.read(log, f"{folder / LOG}")
+    placed = [replace(one, **_system(fields, prompt=one.prompt)) for one in found.measured]
+    return Found(placed, found.left_out)
+
+
+def _system(fields: Fields, *, prompt: bool) -> dict[str, Any]:
+    record, mode = fields.values, fields.text("mode")
+    threads = fields.text("threads")
+    told = {"mode": mode} | ({"threads": threads} if threads else {})
+    extra = record.get("extra")
+    words = " ".join(word for word in extra if isinstance(word, str)) if isinstance(extra, list) else ""
+    if (fields.count("topk") or 0) or record.get("environment") or record.get("flags") or "moe" in words:
+        return {"unplaced": "changes the model or the runtime, as run.json says", "system": "", "told": told}
+    if mode == "slot-bank":
+        ubatch = fields.count("ubatch") or 1
+        system = f"slot-bank:slots={fields.count('bank') or 0}" + (f":ubatch={ubatch}" if ubatch > 1 else "")
+        return {"system": system, "unplaced": "", "told": told}
+    if mode != "stock":
+        return {"unplaced": f"ran in the mode {mode}, which no system has", "system": "", "told": told}
+    runtime = record.get("runtime")
+    if isinstance(runtime, dict) and runtime.get("backends") == ["CPU"]:
+        told["backend"] = "CPU"
+    told |= settings_of_command(words)
+    system, unplaced = system_of(told, engine="llama.cpp", prompt=prompt)
+    return {"system": system, "unplaced": unplaced, "told": told}
