@@ -13,7 +13,7 @@ from flashmoe_sim.machines.learnt import NOTHING, Learnt, Loads, learn
 from flashmoe_sim.machines.machine import SIZES, Machine, Quantity
 
 ROUNDS = 4  # of a prediction that is not linear in its unknowns, each at what the last one taught
-STEP = 0.5  # standard deviations to either side, over which a slope is taken
+STEP = SD_90  # standard deviations to either side, over which a slope is taken
 LOPSIDED = 4  # power of the standard deviation with which an interval keeps its sides
 KNOWN = 0.6  # of the standard deviation of before: a guess that a measurement narrowed to this is none any more
 
@@ -38,16 +38,6 @@ def after(machine: Machine, seen: Sequence[Observation], told: Sequence[str] = (
     before = () if machine.learnt is None else machine.learnt.told
     assert found.learnt is not None
     return replace(found, learnt=replace(found.learnt, told=(*before, *told)))
-
-
-def expected(machine: Machine, one: Observation, seen: Sequence[Observation] = ()) -> tuple[float, float]:
-    """The logarithm of the speed that is expected after others were seen, and its standard deviation with the noise."""
-    learnt = _posterior(machine, seen)
-    here = dict(zip(learnt.names, learnt.mean.tolist(), strict=True))
-    loads = {**_slopes(machine, one, here), **one.loads}
-    engine, _ = learnt.of(one.loads)
-    _, variance = learnt.of(loads)
-    return math.log(one.speed_on(_moved(machine, here))) + engine, math.hypot(math.sqrt(variance), one.sd)
 
 
 def _posterior(machine: Machine, seen: Sequence[Observation]) -> Learnt:

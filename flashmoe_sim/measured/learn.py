@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from flashmoe_sim.io.cells import speed
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.machines.anchors import SPEED_SD
-from flashmoe_sim.machines.belief import SD_90, error_draws, error_loads
-from flashmoe_sim.machines.learning import Observation, after, expected
+from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
+from flashmoe_sim.machines.learning import Observation, after
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.causes import explained
 from flashmoe_sim.measured.read import read_measured
@@ -24,31 +25,44 @@ from flashmoe_sim.measured.value import Measured, distinct, missing
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import at_setting, speed_of
+from flashmoe_sim.systems.compare import Replays, at_setting, speed_of
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.systems.table import parse_system
 
+NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantisation
 ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may be wrong by so much
 PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
 
 
+class Expected(NamedTuple):
+    """A predicted speed with its 90 % interval, in tokens a second."""
+
+    lo: float
+    tok_s: float
+    hi: float
+
+    @property
+    def said(self) -> str:
+        """As it is printed."""
+        return f"{speed(self.tok_s)} tok/s ({speed(self.lo)} to {speed(self.hi)})"
+
+    def off(self, tok_s: float, sd: float = 0.0) -> float:
+        """How many standard deviations a speed is from it. sd: of the measurement's logarithm, beside the interval."""
+        far = math.log(tok_s / self.tok_s)
+        end = math.log((self.hi if far > 0 else self.lo) / self.tok_s) / SD_90
+        return far / math.hypot(end, sd, NARROWEST)
+
+
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A measurement as the program sees it, with what is expected of it without any: mean and sd of the logarithm,
-    and as it is printed."""
+    """A measurement as the program sees it. on: what is expected of it on a machine."""
 
     measured: Measured
     system: System
     observation: Observation
-    expected: tuple[float, float]
-    printed: str
-
-    @property
-    def off(self) -> float:
-        """How many standard deviations it is from what is expected."""
-        return _off(self.observation, self.expected)
+    on: Callable[[Machine], Expected]
 
 
 def learn_from(
@@ -68,14 +82,16 @@ def learn_from(
     texts = [given] if isinstance(given, str | Path) else list(given)
     of = model if workload is None else workload.geometry
     seen = [_seen(one, machine, workload, of) for one in distinct(one for text in texts for one in read_measured(text))]
-    used, notes = list[_Seen](), list[str]()
-    for one in sorted(seen, key=lambda one: abs(one.off)):
-        now = expected(machine, one.observation, [other.observation for other in used])
-        if abs(_off(one.observation, now)) > DOUBTED:
-            notes.append(_doubt(one, now, machine, others=bool(used)))
-        else:
-            used.append(one)
-    return after(machine, [one.observation for one in used], [*map(_learnt, used), *notes])
+    used, told, found = list[_Seen](), list[str](), machine
+    for one in sorted(seen, key=lambda one: abs(_off(one, machine))):
+        expected = one.on(found)
+        if abs(_off(one, found)) > DOUBTED:
+            told.append(_doubt(one, expected, machine, others=bool(used)))
+            continue
+        told.append(f"learnt from {_what(one)}; {one.on(machine).said} was expected")
+        used.append(one)
+        found = after(machine, [other.observation for other in used])
+    return after(machine, [one.observation for one in used], told)
 
 
 def _seen(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> _Seen:
@@ -96,22 +112,35 @@ def _seen(one: Measured, machine: Machine, workload: Workload | None, model: Mod
     )
     assert on.workload is not None
     case = _with_room(one, on.case, system)
+    larger = case is not on.case
     system = system if system.size_given else system.sized(case)
     speed_on = speed_of(on.workload, case, system, prompt_tokens=tokens)
-    whose = system.whose._replace(model=geometry.base_name)
-    loads = error_loads(machine, whose, prompt=one.prompt)
-    said, timed = (
-        at_setting(on.workload, case, system, borrowed=bool(on.borrowed), interval=interval, prompt_tokens=tokens)
-        for interval in (True, False)
+    loads = error_loads(machine, system.whose._replace(model=geometry.base_name), prompt=one.prompt)
+    replays: Replays = {}
+
+    def run(machine: Machine, *, interval: bool) -> tuple[Draws, Expected]:
+        ran = at_setting(
+            on.workload,
+            replace(case, machine=machine),
+            system,
+            borrowed=bool(on.borrowed),
+            interval=interval,
+            prompt_tokens=tokens,
+            replays=replays,
+        )
+        draws, tok_s = (ran.prompt_draws, ran.prompt_tok_s) if one.prompt else (ran.draws, ran.tok_s)
+        if draws is None or tok_s is None:
+            raise BadInput(f"{one.where}: {system.spec}: {ran.why_not or 'the trace has nothing to time'}")
+        logs = np.log(draws / tok_s)
+        lo, hi = ends(tok_s, logs)
+        return logs, Expected(lo, tok_s, hi)
+
+    text, _ = run(case.machine, interval=False)
+    text_sd = float(
+        np.std(text - error_draws(machine, system.whose._replace(model=geometry.base_name), prompt=one.prompt))
     )
-    draws, tok_s = (timed.prompt_draws, timed.prompt_tok_s) if one.prompt else (timed.draws, timed.tok_s)
-    text_sd = 0.0
-    if draws is not None and tok_s is not None:
-        text_sd = float(np.std(np.log(draws / tok_s) - error_draws(machine, whose, prompt=one.prompt)))
     seen = Observation(one.tok_s, speed_on, loads, math.hypot(SPEED_SD, one.sd or 0.0, text_sd))
-    lo, hi = (said.prompt_tok_s_lo, said.prompt_tok_s_hi) if one.prompt else (said.tok_s_lo, said.tok_s_hi)
-    printed = f"{speed(tok_s)} tok/s ({speed(lo)} to {speed(hi)})"
-    return _Seen(one, system, seen, expected(machine, seen), printed)
+    return _Seen(one, system, seen, lambda machine: run(_larger(machine) if larger else machine, interval=True)[1])
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:
@@ -122,11 +151,7 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
     try:
         system.check(case)
     except BadInput as error:
-        roomy = case.machine
-        for path in ROOMS:
-            if (room := dict(roomy.quantities()).get(path)) is not None:
-                roomy = roomy.varied(path, ROOM * room.value)
-        larger = replace(case, machine=roomy)
+        larger = replace(case, machine=_larger(case.machine))
         try:
             system.check(larger)
         except BadInput:
@@ -134,6 +159,14 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
             raise BadInput(f"{what}; check the setting and the parts") from None
         return larger
     return case
+
+
+def _larger(machine: Machine) -> Machine:
+    known = dict(machine.quantities())
+    for path in ROOMS:
+        if path in known:
+            machine = machine.varied(path, ROOM * known[path].value)
+    return machine
 
 
 def _system(one: Measured, machine: Machine) -> str:
@@ -179,22 +212,19 @@ def _alike(one: int, other: int) -> bool:
     return min(one, other) >= SAME_FILE * max(one, other)
 
 
-def _off(one: Observation, now: tuple[float, float]) -> float:
-    return (math.log(one.tok_s) - now[0]) / now[1]
+def _off(one: _Seen, machine: Machine) -> float:
+    return one.on(machine).off(one.measured.tok_s, one.measured.sd or 0.0)
 
 
-def _learnt(one: _Seen) -> str:
-    return f"learnt from {_what(one)}; {one.printed} was expected"
-
-
-def _doubt(one: _Seen, now: tuple[float, float], machine: Machine, *, others: bool) -> str:
+def _doubt(one: _Seen, expected: Expected, machine: Machine, *, others: bool) -> str:
     """That a measurement is not used, and the most likely reasons."""
-    times = one.measured.tok_s / math.exp(now[0])
+    times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
-    expects = f"expected after the other measurements, {_range(now)}" if others else f"expected, {one.printed}"
-    causes = explained(one.observation, now, machine, prompt=one.measured.prompt)
+    before = " after the other measurements" if others else ""
+    sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
+    causes = explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
     likely = "; or ".join(f"{cause.said} (see {cause.tell})" for cause in causes)
-    return f"not used: {_what(one)} is {ratio} what is {expects}. Most likely {likely}"
+    return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.said}. Most likely {likely}"
 
 
 def _what(one: _Seen) -> str:
@@ -203,8 +233,3 @@ def _what(one: _Seen) -> str:
     where = one.measured.where
     name = "" if where.startswith("--measured") else f"{where}: "
     return f"{name}{one.system.spec}, {what}{speed(one.measured.tok_s)} tok/s{depth}"
-
-
-def _range(now: tuple[float, float]) -> str:
-    lo, middle, hi = (math.exp(now[0] + sign * SD_90 * now[1]) for sign in (-1, 0, 1))
-    return f"{speed(middle)} tok/s ({speed(lo)} to {speed(hi)})"
