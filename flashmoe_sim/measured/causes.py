@@ -17,7 +17,7 @@ NVIDIA = "nvidia"
 class Cause:
     """A reason, in a clause after "most likely".
 
-    tell: what decides it. odds: before any measurement, beside the others'. changes: what it multiplies numbers of the
+    tell: what to do to find out. odds: before any measurement, beside the others'. changes: what it multiplies numbers of the
     machine by, by path; or times: the speed. spread: standard deviation of the logarithm of its effect.
     """
 
@@ -72,16 +72,20 @@ def _each(paths: tuple[str, ...], times: float) -> dict[str, float]:
 
 def _slower(machine: Machine) -> list[Cause]:
     windows = machine.os == "windows"
-    ram = "`Get-CimInstance Win32_PhysicalMemory` in PowerShell" if windows else "`sudo dmidecode -t memory`"
+    ram = (
+        "look at Speed in `Get-CimInstance Win32_PhysicalMemory`"
+        if windows
+        else "look at Speed in `sudo dmidecode -t memory`"
+    )
     busy = "Task Manager" if windows else "`top`"
     reads = "Resource Monitor" if windows else "`vmstat 1`, column bi"
     if machine.os == "macos":
         busy = reads = "Activity Monitor"
     found = [
-        Cause("another program used the machine", f"{busy} while it runs", 2, times=0.5, spread=0.4),
+        Cause("another program used the machine", f"watch {busy} while it runs", 2, times=0.5, spread=0.4),
         Cause(
             "the model did not stay in RAM and was read again and again",
-            f"{reads} while it runs",
+            f"watch {reads}, while it runs",
             2,
             times=0.2,
             spread=0.7,
@@ -104,14 +108,18 @@ def _slower(machine: Machine) -> list[Cause]:
             ),
             Cause(
                 "the engine was built without the CPU's AVX instructions",
-                "the log's line system_info",
+                "look at system_info in its log",
                 1,
                 _each(CPU_PATHS, 0.15),
                 spread=0.4,
             ),
         ]
     if machine.link is not None and machine.gpu is not None and machine.cpu is not None:
-        width = "`nvidia-smi -q`, Link Width" if machine.gpu_maker == NVIDIA else "`sudo lspci -vv`, LnkSta"
+        width = (
+            "look at Link Width in `nvidia-smi -q`"
+            if machine.gpu_maker == NVIDIA
+            else "look at LnkSta in `sudo lspci -vv`"
+        )
         found.append(
             Cause(
                 "the GPU's link is narrower than it should be, such as x4",
@@ -125,7 +133,7 @@ def _slower(machine: Machine) -> list[Cause]:
             found.append(
                 Cause(
                     "fewer layers were on the GPU than -ngl says",
-                    "the log's line offloaded N/N layers to GPU",
+                    "look at `offloaded N/N layers to GPU` in its log",
                     2,
                     _each(GPU_PATHS, as_cpu),
                 )
@@ -135,12 +143,10 @@ def _slower(machine: Machine) -> list[Cause]:
 
 def _faster(now: tuple[float, float], *, prompt: bool) -> list[Cause]:
     found = [
-        Cause(
-            "the parts are better than those given", "`sim machine show` has what was assumed", 2, times=1.8, spread=0.4
-        ),
+        Cause("the parts are better than those given", "look at `sim machine show`", 2, times=1.8, spread=0.4),
         Cause(
             "the file is smaller than the model in question",
-            "the engine's line with the size of the model",
+            "look at the size of the model in its log",
             2,
             times=2.0,
             spread=0.4,
@@ -152,7 +158,7 @@ def _faster(now: tuple[float, float], *, prompt: bool) -> list[Cause]:
         found.append(
             Cause(
                 "it is milliseconds a token, not tokens a second",
-                "the unit in the engine's line",
+                "look at the unit",
                 1,
                 times=inverse,
                 spread=0.05,

@@ -20,7 +20,7 @@ from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_
 from flashmoe_sim.machines.learning import Observation, after
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.causes import explained
-from flashmoe_sim.measured.read import read_measured
+from flashmoe_sim.measured.read import read_with_notes
 from flashmoe_sim.measured.value import Measured, distinct, missing
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
@@ -81,8 +81,10 @@ def learn_from(
     """
     texts = [given] if isinstance(given, str | Path) else list(given)
     of = model if workload is None else workload.geometry
-    seen = [_seen(one, machine, workload, of) for one in distinct(one for text in texts for one in read_measured(text))]
-    used, told, found = list[_Seen](), list[str](), machine
+    read = [read_with_notes(text) for text in texts]
+    seen = [_seen(one, machine, workload, of) for one in distinct(one for each in read for one in each.measured)]
+    told = [f"not used: {note}" for each in read for note in each.left_out]
+    used, found = list[_Seen](), machine
     for one in sorted(seen, key=lambda one: abs(_off(one, machine))):
         expected = one.on(found)
         if abs(_off(one, found)) > DOUBTED:
@@ -223,7 +225,7 @@ def _doubt(one: _Seen, expected: Expected, machine: Machine, *, others: bool) ->
     before = " after the other measurements" if others else ""
     sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
     causes = explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
-    likely = "; or ".join(f"{cause.said} (see {cause.tell})" for cause in causes)
+    likely = "; or ".join(f"{cause.said} ({cause.tell})" for cause in causes)
     return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.said}. Most likely {likely}"
 
 

@@ -53,6 +53,17 @@ def read_measured(given: str | Path) -> list[Measured]:
     return read_with_notes(given).measured
 
 
+def is_measured(given: str | Path) -> bool:
+    """Whether a text or file is one that `read_measured` takes."""
+    if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):
+        return True
+    path = Path(given)
+    if _run_folder(path):
+        return True
+    text = _text(path)
+    return any(entry.detect(text) for entry in FORMATS)
+
+
 def read_with_notes(given: str | Path) -> Found:
     """As `read_measured`, with a line for each speed in the file that is no use."""
     if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):

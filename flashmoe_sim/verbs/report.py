@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MODEL, MemoryOptions, option
+from flashmoe_sim.options import MODEL, MemoryOptions, Several, option
 from flashmoe_sim.question import CONTRACT, RULES, ConditionOptions, SweepOptions
 
 if TYPE_CHECKING:
@@ -43,10 +43,24 @@ class Report(MemoryOptions):
     )
     policy: str = field(default="lru", metadata=RULES)
     contract: str = field(default="protected", metadata=CONTRACT)
-    measured: str | Path | None = field(
-        default=None,
-        metadata=option("FILE", "A table with measured speeds to compare with, as for `sim predict --table`."),
+    measured: Several = field(
+        default=(),
+        metadata=option(
+            "FILE|SPEED",
+            "What an engine printed of its speed on this machine, as for `sim recommend`; or a table of hit rates with "
+            "measured speeds, as for `sim predict --table`, to compare with.",
+        ),
     )
+
+    def _measured(self) -> tuple[str | Path | None, list[str | Path]]:
+        """The table of measured speeds to compare with, if there is one, and what engines printed."""
+        from flashmoe_sim.measured.read import is_measured
+
+        given = [self.measured] if isinstance(self.measured, str | Path) else list(self.measured)
+        tables = [one for one in given if not is_measured(one)]
+        if len(tables) > 1:
+            raise BadInput(f"--measured: {tables[0]} and {tables[1]} are tables; give one")
+        return next(iter(tables), None), [one for one in given if one not in tables]
 
     def gather(
         self, rows: Sequence[dict[str, Any]], workloads: Sequence[Workload], progress: Progress | None = None
@@ -66,8 +80,11 @@ class Report(MemoryOptions):
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.timeline.rates import percent_or_share, read_rates
         from flashmoe_sim.tune.recommend import recommend
-        from flashmoe_sim.verbs.given import machine_of
+        from flashmoe_sim.verbs.given import learnt_machine, machine_of
 
+        if self.measured and (self.machine is None or not workloads):
+            raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
+        table, speeds = self._measured()
         machine = None if self.machine is None else machine_of(self.machine)
         tell = progress or (lambda what, done, total: None)
         wanting: list[str] = []
@@ -82,6 +99,7 @@ class Report(MemoryOptions):
         elif first is not None:
             if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
                 raise BadInput("traces of several models on one machine; give those of one model")
+            machine = learnt_machine(machine, speeds, workload=first)
             on = resolve(workload=first, model=None, machine=machine, memory=self, must_fit=False)
             machine = on.case.machine
             notes += on.notes
@@ -125,14 +143,13 @@ class Report(MemoryOptions):
         if machine is not None and not any(row["machine"] == machine.name for row in rows):
             wanting.append(f"Decode speeds of these rows: sweep into the folder with `--machine {machine.name}`.")
         compared: list[dict[str, Any]] = []
-        if self.measured is None:
+        if table is None:
             wanting.append(
                 "Predicted against measured: add `--measured FILE`, a table with measured speeds, and `--machine`."
             )
         else:
-            if on is None or first is None:
-                raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
-            case, rates = on.case, read_rates(self.measured)
+            assert on is not None
+            case, rates = on.case, read_rates(table)
             on_it = plan_conditions(plan_setup(1), ConditionOptions(dense=case.model.dense_bytes, **_context(case)))
             on_it = replace(on_it, drafts=case.drafts)
             compared = [row.as_row() for row in predict_rates(rates, case.model, case.machine, on_it)]
