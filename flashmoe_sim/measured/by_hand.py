@@ -26,13 +26,13 @@ def read_by_hand(given: str) -> Measured:
     Words: `depth=N` tokens in the context before, `prompt` for the speed of a prompt, `quant=Q4_K_M`, `model=NAME`,
     `tokens=N` that were timed, `sd=0.02` relative to the speed. Raises BadInput for anything else.
     """
-    first, *words = given.split()
+    first, *words = given.split() or [""]
     where = f"--measured {given!r}"
     spec, equals, speed = first.rpartition("=")
     tok_s = decimal(speed)
     if not equals or not spec or tok_s is None:
         raise BadInput("does not end its system with = and tok/s", where=where, advice=f"write for example {EXAMPLE}")
-    parse_system(spec)
+    _check_system(spec, first, where)
     told: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -66,3 +66,15 @@ def _tokens(told: dict[str, str], name: str, where: str) -> int | None:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > MOST_TOKENS:
         raise BadInput(f"has {name} {text!r}; expected a number of tokens up to {MOST_TOKENS:,}", where=where)
     return int(text)
+
+
+def _check_system(spec: str, first: str, where: str) -> None:
+    """Raise BadInput for a system that does not exist, and for one whose last setting was taken for the speed."""
+    try:
+        parse_system(spec)
+    except BadInput as error:
+        try:
+            parse_system(first)
+        except BadInput:
+            raise error from None
+        raise BadInput(f"has no speed after {first}", where=where, advice=f"write for example {EXAMPLE}") from None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput
+
+_NO_NUMBER = re.compile(
+    r"(?<=[:,\[ ])-?(?:Infinity|NaN)(?=\s*[,\]}])"
+)  # as Python writes them, such as a rate without limit
 
 
 def document(text: str, where: str) -> Any:
@@ -56,7 +61,7 @@ def _start(text: str) -> int:
 
 def _loaded(text: str, where: str) -> Any:
     try:
-        return strict_json.loads(text.encode("utf-8", "replace"))
+        return strict_json.loads(_NO_NUMBER.sub("null", text).encode("utf-8", "replace"))
     except ValueError as error:
         raise BadInput(
             f"is cut off or damaged JSON ({error})", where=where, advice="give the whole output of the program"

@@ -116,6 +116,8 @@ def read_csv(text: str, where: str) -> Found:
         if not line.strip() or line.strip() == lines[first].strip():
             continue
         place = f"{where}: line {number}"
+        if line.startswith('"') and not line.rstrip().endswith('"'):
+            raise _torn(place, "no quote at its end")
         try:
             cells = next(csv.reader([line.rstrip("\r")], strict=True))
         except (csv.Error, StopIteration) as error:
@@ -145,13 +147,16 @@ def read_md(text: str, where: str) -> Found:
     """The tables of `-o md`, of which a text may have several."""
     rows: list[Fields] = []
     names: list[str] | None = None
+    closed = True
     for number, line in enumerate(text.split("\n"), 1):
         if _HEAD.match(line):
-            names = [SHORT.get(name, name) for name in _cells(line)]
+            names, closed = [SHORT.get(name, name) for name in _cells(line)], line.rstrip().endswith("|")
         elif "|" not in line:
             names = None if line.strip() else names
         elif names is not None and not set(line) <= set("|-: >\t\r"):
             place = f"{where}: line {number}"
+            if closed and not line.rstrip().endswith("|"):
+                raise _torn(place, "no | at its end")
             rows.append(Fields(_of_table(_named(names, _cells(line), place), place), place))
     return _measured(rows)
 

@@ -129,7 +129,8 @@ def _note(state: State, line: str, lines: list[str], number: int) -> None:
         state.command, state.load = settings_of_command(command), {}
         return
     if told := _LOADED.search(line):
-        state.load, state.on_cpu, state.buffers, state.elsewhere = {"model": told[1].strip()}, {}, {}, False
+        kept = {name: state.load[name] for name in ("backend", "gpu", "threads") if name in state.load}
+        state.load, state.on_cpu, state.buffers, state.elsewhere = kept | {"model": told[1].strip()}, {}, {}, False
     elif told := _OFFLOADED.search(line):
         state.load |= {"n_gpu_layers": told[1], "layers": told[2]}
     elif told := _OVERRIDDEN.search(line):
@@ -190,6 +191,11 @@ def _deepen(timings: list[Timing], end: int) -> None:
 
 def _add(found: Found, timing: Timing, state: State, where: str, engine: str) -> None:
     if timing.tokens is not None and not found.enough(timing.tokens, where, prompt=timing.prompt):
+        return
+    if timing.tok_s == 0.0:
+        found.left_out.append(
+            f"{where}: the {'prompt' if timing.prompt else 'answer'} has no time; measure more tokens"
+        )
         return
     if timing.task in state.shared:
         found.left_out.append(f"{where}: this request shared the engine with others; measure one at a time")

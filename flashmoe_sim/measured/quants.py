@@ -17,7 +17,8 @@ def quant_of(file: str, model_type: str = "") -> str:
         return str(found[-1]).upper()
     told = _IN_TYPE.search(model_type)
     if told is None:
-        return ""
+        named = _IN_FILE.search(model_type)
+        return named[0].upper() if named else ""
     if not told[2] or (told[1], told[2]) == ("Q2_K", "Medium"):  # as llama.cpp calls Q2_K
         return told[1]
     return f"{told[1]}_{told[2][0]}"

@@ -53,10 +53,10 @@ def missing(measured: Measured) -> str:
     if measured.system:
         return ""
     why = measured.unplaced or "does not say where the experts were"
-    asked = "prompt " if measured.prompt else ""
-    depth = f" depth={measured.depth}" if measured.depth else ""
-    words = f"placed:cpu_layers=N={measured.tok_s:.4g}{depth} {asked}".strip()
-    return f'{measured.where}: {why}; give it by hand: --measured "{words}"'
+    speed = f"{measured.tok_s:.4g}" + (f" depth={measured.depth}" if measured.depth else "")
+    speed += " prompt" if measured.prompt else ""
+    examples = f'--measured "all-gpu={speed}" or "placed:cpu_layers=N={speed}"'
+    return f"{measured.where}: {why}; give it by hand: {examples}"
 
 
 def distinct(measured: Iterable[Measured]) -> list[Measured]:
