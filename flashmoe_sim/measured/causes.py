@@ -17,8 +17,8 @@ NVIDIA = "nvidia"
 class Cause:
     """A reason, in a clause after "most likely".
 
-    tell: what to do to find out. odds: before any measurement, beside the others'. changes: what it multiplies numbers of the
-    machine by, by path; or times: the speed. spread: standard deviation of the logarithm of its effect.
+    tell: what to do to find out. odds: before any measurement, beside the others'. changes: what it multiplies numbers
+    of the machine by, by path; or times: the speed. spread: standard deviation of the logarithm of its effect.
     """
 
     said: str

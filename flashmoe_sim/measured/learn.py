@@ -19,7 +19,8 @@ from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
 from flashmoe_sim.machines.learning import Observation, after
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.causes import explained
+from flashmoe_sim.measured.causes import Cause, explained
+from flashmoe_sim.measured.placement import with_layers
 from flashmoe_sim.measured.read import read_with_notes
 from flashmoe_sim.measured.value import Measured, distinct, missing
 from flashmoe_sim.options import MemoryOptions
@@ -31,6 +32,7 @@ from flashmoe_sim.systems.table import parse_system
 
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
+NOTABLE = 1.3  # standard deviations: one right measurement in five is as far off
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantisation
 ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may be wrong by so much
 PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
@@ -90,15 +92,16 @@ def learn_from(
         if abs(_off(one, found)) > DOUBTED:
             told.append(_doubt(one, expected, machine, others=bool(used)))
             continue
-        told.append(f"learnt from {_what(one)}; {one.on(machine).said} was expected")
+        told.append(_learnt(one, expected, machine))
         used.append(one)
         found = after(machine, [other.observation for other in used])
     return after(machine, [one.observation for one in used], told)
 
 
 def _seen(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> _Seen:
-    system = parse_system(_system(one, machine))
     geometry = _model(one, model)
+    one = with_layers(one, max(geometry.layers) + 1)
+    system = parse_system(_system(one, machine))
     tokens = (one.tokens or PROMPT_TOKENS) if one.prompt else 0
     on = resolve(
         workload=workload if model is not None and geometry is model else None,
@@ -175,7 +178,7 @@ def _system(one: Measured, machine: Machine) -> str:
     """The system that ran: as told, or the only one that a machine leaves open."""
     if one.system:
         return one.system
-    if machine.unified and machine.gpu is not None and not one.unplaced:
+    if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.told):
         return "all-gpu"
     if machine.gpu is None:
         return "cpu"
@@ -218,14 +221,27 @@ def _off(one: _Seen, machine: Machine) -> float:
     return one.on(machine).off(one.measured.tok_s, one.measured.sd or 0.0)
 
 
+def _learnt(one: _Seen, expected: Expected, machine: Machine) -> str:
+    """What was learnt from, and a likely reason if it is far off what was expected."""
+    said = f"learnt from {_what(one)}; {one.on(machine).said} was expected"
+    far = expected.off(one.measured.tok_s, one.measured.sd or 0.0)
+    if abs(far) < NOTABLE:
+        return said
+    cause = _causes(one, expected, machine)[0]
+    return f"{said}; that is {'fast' if far > 0 else 'slow'} for these parts: perhaps {cause.said} ({cause.tell})"
+
+
+def _causes(one: _Seen, expected: Expected, machine: Machine) -> list[Cause]:
+    sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
+    return explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
+
+
 def _doubt(one: _Seen, expected: Expected, machine: Machine, *, others: bool) -> str:
     """That a measurement is not used, and the most likely reasons."""
     times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
     before = " after the other measurements" if others else ""
-    sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
-    causes = explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
-    likely = "; or ".join(f"{cause.said} ({cause.tell})" for cause in causes)
+    likely = "; or ".join(f"{cause.said} ({cause.tell})" for cause in _causes(one, expected, machine))
     return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.said}. Most likely {likely}"
 
 
