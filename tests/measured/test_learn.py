@@ -1,0 +1,266 @@
+"""What measured speeds teach about a machine, and which are not used."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flashmoe_sim.api as sim
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.geometry.named import named_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import at, error_loads
+from flashmoe_sim.machines.learning import Observation, after
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import SIZES, Machine
+from flashmoe_sim.machines.write import write_machine
+from flashmoe_sim.measured.learn import learn_from
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import Compared, at_setting, case_of, speed_of
+from flashmoe_sim.systems.table import parse_system
+from flashmoe_sim.trace.load import load_trace
+
+FILES = Path(__file__).parents[2] / "data" / "measured"
+PARTS = "rtx-3060 + ryzen-5600 + 64GiB"
+OWNER = "rtx-4070 + i5-12600k + ddr5-5600x2 + 64GiB"
+PLACED = "placed:cpu_layers=32"
+
+
+@cache
+def workload() -> Workload:
+    return prepare(load_trace("gpt-oss-120b"), named_model("gpt-oss-120b"))
+
+
+@cache
+def machine(parts: str = PARTS) -> Machine:
+    return load_machine(parts)
+
+
+def case(on: Machine) -> Case:
+    geometry = workload().geometry
+    assert geometry is not None
+    return replace(case_of(geometry, on, workload=workload()), context=512)
+
+
+def predicted(on: Machine, setting: str = PLACED) -> Compared:
+    return at_setting(workload(), case(on), parse_system(setting))
+
+
+def tok_s(on: Machine, setting: str = PLACED) -> float:
+    found = predicted(on, setting).tok_s
+    assert found is not None
+    return found
+
+
+def width(on: Machine, setting: str = PLACED) -> float:
+    found = predicted(on, setting)
+    assert found.tok_s_lo
+    assert found.tok_s_hi
+    return found.tok_s_hi / found.tok_s_lo
+
+
+def learnt(*measured: str | Path, parts: str = PARTS) -> Machine:
+    return learn_from(measured, machine(parts), workload=workload())
+
+
+def told(on: Machine) -> tuple[str, ...]:
+    assert on.learnt is not None
+    return on.learnt.told
+
+
+def test_a_measurement_as_predicted_changes_no_speed_and_narrows_all() -> None:
+    before = machine()
+    now = learnt(f"{PLACED}={tok_s(before)!r}")
+    for setting in (PLACED, "cpu", "placed-ik:cpu_layers=32"):
+        assert tok_s(now, setting) == pytest.approx(tok_s(before, setting), rel=1e-6)
+        assert width(now, setting) < width(before, setting)
+    assert width(now) < 1.5
+    assert width(before) > 4
+
+
+def test_more_measurements_narrow_more() -> None:
+    speeds = {setting: 1.2 * tok_s(machine(), setting) for setting in (PLACED, "placed:cpu_layers=35", "cpu")}
+    texts = [f"{setting}={speed}" for setting, speed in speeds.items()]
+    widths = [width(learnt(*texts[:count]), "placed-ik:cpu_layers=34") for count in range(1, 4)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_a_faster_measurement_makes_other_settings_faster() -> None:
+    now = learnt(f"{PLACED}={1.3 * tok_s(machine())}")
+    assert tok_s(now) == pytest.approx(1.3 * tok_s(machine()), rel=0.05)
+    for setting in ("cpu", "placed-ik:cpu_layers=34"):
+        assert tok_s(machine(), setting) < tok_s(now, setting) < 1.3 * tok_s(machine(), setting)
+
+
+@pytest.mark.parametrize("times", [0.25, 4.0])
+def test_a_wrong_measurement_is_not_used(times: float) -> None:
+    now = learnt(f"{PLACED}={times * tok_s(machine())}")
+    assert replace(now, learnt=None) == machine()
+    assert told(now)[0].startswith(f"not used: {PLACED}")
+    assert predicted(now).tok_s_lo == predicted(machine()).tok_s_lo
+
+
+def test_two_that_contradict_each_other() -> None:
+    near, far = 0.95 * tok_s(machine()), 0.5 * tok_s(machine())
+    now = learnt(f"{PLACED}={near}", f"{PLACED}={far}")
+    assert [text.partition(" ")[0] for text in told(now)] == ["learnt", "not"]
+    assert "after the other measurements" in told(now)[1]
+    assert tok_s(now) == pytest.approx(near, rel=0.05)
+
+
+def test_copies_count_once(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.log"
+    copy.write_bytes((FILES / "gpt-oss-120b-rtx-4070-slow-ram.log").read_bytes())
+    once = learnt(FILES / "gpt-oss-120b-rtx-4070-slow-ram.log", parts=OWNER)
+    twice = learnt(FILES / "gpt-oss-120b-rtx-4070-slow-ram.log", copy, parts=OWNER)
+    assert tok_s(once) == tok_s(twice)
+    assert width(once) == width(twice)
+
+
+def test_the_real_cause_is_named_first() -> None:
+    """Its owner found after five months that the RAM ran at 2,000 instead of 5,867 MT/s."""
+    now = learnt(FILES / "gpt-oss-120b-rtx-4070-slow-ram.log", parts=OWNER)
+    assert any("slow for these parts: perhaps the RAM runs in one channel" in text for text in told(now))
+    with_both = learnt(*sorted(FILES.glob("gpt-oss-120b-rtx-4070*")), parts=OWNER)
+    refused = next(text for text in told(with_both) if "10.9 tok/s" in text)
+    assert refused.startswith("not used: ")
+    assert "Most likely the RAM runs in one channel" in refused
+
+
+def test_a_file_keeps_what_was_learnt(tmp_path: Path) -> None:
+    now = learnt(f"{PLACED}={1.2 * tok_s(machine())}", "cpu=8")
+    write_machine(now, tmp_path / "mine.toml")
+    again = load_machine(tmp_path / "mine.toml")
+    assert dict(again.quantities()) == dict(now.quantities())
+    assert told(again) == told(now)
+    for setting in (PLACED, "cpu"):
+        assert predicted(again, setting).tok_s == predicted(now, setting).tok_s
+        assert predicted(again, setting).tok_s_lo == pytest.approx(predicted(now, setting).tok_s_lo)
+
+
+def test_learning_again_goes_on_from_what_is_known() -> None:
+    first, second = f"{PLACED}={1.2 * tok_s(machine())}", "cpu=8"
+    together = learnt(first, second)
+    one_by_one = learn_from(second, learn_from(first, machine(), workload=workload()), workload=workload())
+    assert tok_s(one_by_one, "placed:cpu_layers=35") == pytest.approx(tok_s(together, "placed:cpu_layers=35"), rel=0.02)
+    assert told(one_by_one) == told(together)
+
+
+def test_the_posterior_is_that_of_weighted_draws() -> None:
+    """Beside 20,000 draws of machine and errors, each weighted by the likelihood of the measurement."""
+    on, random = machine(), np.random.default_rng(3)
+    settings = [parse_system(text) for text in (PLACED, "cpu")]
+    seen = [_observation(case(on), one) for one in settings]
+    measured = 1.25 * seen[0].speed_on(on)
+    vary = {path: q for path, q in on.quantities() if path not in SIZES and q.lo != q.hi}
+    logs, draws = [], 20_000
+    moves = {path: random.standard_normal(draws) for path in vary}
+    errors = {name: random.standard_normal(draws) for one in seen for name in one.loads}
+    for draw in range(draws):
+        drawn = on
+        for path, quantity in vary.items():
+            drawn = drawn.varied(path, at(quantity, moves[path][draw]))
+        logs.append([math.log(one.speed_on(drawn)) for one in seen])
+    speeds = np.array(logs).T
+    speeds += np.array([sum(load * errors[name] for name, load in one.loads.items()) for one in seen])
+    weights = np.exp(-0.5 * ((math.log(measured) - speeds[0]) / seen[0].sd) ** 2)
+    mean = float(np.average(speeds[1], weights=weights))
+    sd = math.sqrt(np.average((speeds[1] - mean) ** 2, weights=weights))
+    now = predicted(after(on, [replace(seen[0], tok_s=measured)]), "cpu")
+    assert now.draws is not None
+    assert float(np.log(now.draws).mean()) == pytest.approx(mean, abs=0.35 * sd)
+    assert float(np.log(now.draws).std()) == pytest.approx(sd, rel=0.2)
+
+
+def _observation(of: Case, system: Any) -> Observation:
+    whose = system.whose._replace(model=of.model.base_name)
+    return Observation(1.0, speed_of(workload(), of, system), error_loads(of.machine, whose), 0.05)
+
+
+@pytest.mark.parametrize(
+    ("measured", "parts", "words"),
+    [
+        ("cpu=7 model=nothing-known", PARTS, "unknown model 'nothing-known'"),
+        ("all-gpu=100", PARTS, "all-gpu cannot have run on"),
+        ("flash-moe=9", "m3-max-48", "flash-moe"),
+        (str(FILES / "gpt-oss-20b-m5-max.log"), PARTS, "does not say where the model was"),
+    ],
+)
+def test_what_cannot_be_is_one_line(measured: str, parts: str, words: str) -> None:
+    with pytest.raises(BadInput, match=r"^[^\n]*$") as error:
+        learn_from(measured, load_machine(parts), workload=workload())
+    assert words in str(error.value)
+
+
+def test_another_quantisation_is_refused(tmp_path: Path) -> None:
+    rows = json.loads((FILES / "gpt-oss-120b-rtx-4070.json").read_text())
+    for row in rows:
+        row["model_size"] = row.get("model_size", 0) // 3 or 20 * 2**30
+    (tmp_path / "bench.json").write_text(json.dumps(rows))
+    with pytest.raises(BadInput, match=r"a file of .* of gpt-oss-120b"):
+        learnt(tmp_path / "bench.json", parts=OWNER)
+
+
+def test_a_log_of_a_mac_needs_no_placement() -> None:
+    found = sim.compare(
+        model="gpt-oss-20b", machine="m5-max-48", systems="all-gpu", measured=FILES / "gpt-oss-20b-m5-max.log"
+    )
+    assert found["tok_s"][0] == pytest.approx(101, rel=0.05)
+    assert found["tok_s_hi"][0] / found["tok_s_lo"][0] < 1.5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recommend", "gpt-oss-120b", "--system", "placed"],
+        ["sweep", "gpt-oss-120b", "--bank", "64"],
+        ["ceilings", "gpt-oss-120b", "--bank", "64"],
+        ["predict", "--hit-rate", "0.5", "--model", "gpt-oss-120b"],
+    ],
+)
+def test_every_verb_with_seconds_takes_a_measurement(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--machine", PARTS, "--measured", f"{PLACED}=15", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "learnt from placed:cpu_layers=32, 15.0 tok/s" in printed.out + printed.err
+
+
+def test_speeds_of_several_machines_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    machines = ["--machine", "rtx-3090,rtx-4090"]
+    assert main(["sweep", "prose-256", "--bank", "64", *machines, "--measured", "cpu=9"]) == 2
+    assert "--measured: speeds are of one machine" in capsys.readouterr().err
+
+
+def test_fit_writes_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine.toml"
+    fit = ["machine", "fit", f"{PLACED}=15", "--machine", PARTS, "--model", "gpt-oss-120b", "--out", str(out)]
+    assert main(fit) == 0
+    assert "cpu.weights_gb_s" in capsys.readouterr().out
+    assert main(["machine", "show", str(out)]) == 0
+    assert "learnt from placed:cpu_layers=32" in capsys.readouterr().out
+    assert main([*fit, "--force", "--row", "bank=16"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("names = [", "names = [3,"), "expected a list of texts"),
+        (("mean = [", "mean = [0.5, "), "with a number in mean for each"),
+        (("covariance = [", "covariances = ["), "expected a table with told, names, mean, covariance"),
+    ],
+)
+def test_a_damaged_file_is_one_line(tmp_path: Path, change: tuple[str, str], words: str) -> None:
+    write_machine(learnt(f"{PLACED}=15"), tmp_path / "mine.toml")
+    text = (tmp_path / "mine.toml").read_text()
+    assert change[0] in text
+    (tmp_path / "mine.toml").write_text(text.replace(*change))
+    with pytest.raises(BadInput, match=r"^[^\n]*$") as error:
+        load_machine(tmp_path / "mine.toml")
+    assert words in str(error.value)
