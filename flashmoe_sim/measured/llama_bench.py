@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.measured.documents import document, objects, objects_by_line
 from flashmoe_sim.measured.fields import Fields
@@ -177,10 +177,10 @@ def _torn(where: str, found: str) -> BadInput:
 
 def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
     """A row of the printed table with the fields of the other formats."""
-    speed = _SPEED.fullmatch(row["t/s"])
+    speed = _SPEED.fullmatch(row["t/s"]) if len(row["t/s"]) < 60 else None
     test = _TEST.fullmatch(row["test"])
     if speed is None or test is None or not row["test"]:
-        found = f"test {row['test']!r} with t/s {row['t/s']!r}"
+        found = f"test {shown(row['test'])} with t/s {shown(row['t/s'])}"
         raise BadInput(
             f"has {found}, expected such as tg128 and 28.10 ± 0.05", where=where, advice="give it as printed"
         )

@@ -15,6 +15,7 @@ from flashmoe_sim.measured.placement import IK, system_of
 from flashmoe_sim.measured.quants import quant_of
 from flashmoe_sim.measured.value import MOST_TOKENS, Measured
 
+MOST_LINE = 4000  # letters; a longer line is no line of a log
 FEW_ON_CPU = 0.15  # share of a model's bytes beside its experts, such as the embedding of its tokens
 
 _N, _X = r"(\d{1,12})", r"(\d{1,12}(?:\.\d{1,12})?)"
@@ -36,6 +37,7 @@ _CONTEXT = re.compile(
 _THREADS = re.compile(rf"n_threads = {_N}")
 _KV = re.compile(r"K \((\w+)\):.*V \((\w+)\):")
 _TASK = re.compile(rf"slot +(launch_slot_|print_timing|release): id +{_N} \| task {_N}")
+_RELEASE = re.compile(r"slot +release:")
 _RELEASED = re.compile(rf"stop processing: n_tokens = {_N}")
 _DRAFTS = re.compile(rf"draft acceptance(?: rate)? = {_X}")
 
@@ -105,10 +107,12 @@ def _of_cpu(buffer: str) -> bool:
 def read(text: str, where: str) -> Found:
     """Each timing of a request, with the settings that the log told before it."""
     state, timings = State(), list[Timing]()
-    lines = text.split("\n")
+    lines = [line[:MOST_LINE] for line in text.split("\n")]
     for number, line in enumerate(lines, 1):
         _note(state, line, lines, number)
         _time(state, timings, line, number)
+    if not _RELEASE.search(text):
+        state.shared = set()  # without these lines nobody knows
     if any(timing.tokens is not None for timing in timings):  # the short line says the same again
         timings = [timing for timing in timings if timing.tokens is not None]
     engine = IK if "ik_llama" in text or "fused_moe" in text else "llama.cpp"
@@ -120,9 +124,9 @@ def read(text: str, where: str) -> Found:
 
 def _note(state: State, line: str, lines: list[str], number: int) -> None:
     """Note a setting that the line tells."""
-    if _COMMAND.search(line[:4000]):
+    if _COMMAND.search(line):
         command = line
-        for more in lines[number:] if line.rstrip().endswith(("\\", "`", "^")) else ():
+        for more in lines[number : number + 40] if line.rstrip().endswith(("\\", "`", "^")) else ():
             command = f"{command.rstrip()[:-1]} {more}"
             if not more.rstrip().endswith(("\\", "`", "^")):
                 break
@@ -159,11 +163,12 @@ def _time(state: State, timings: list[Timing], line: str, number: int) -> None:
         state.task = told[3]
         if told[1] == "launch_slot_":
             state.active.add(told[3])
-            state.shared |= state.active if len(state.active) > 1 else set()
+            if len(state.active) > 1:  # when the second came, both were noted
+                state.shared |= state.active if len(state.active) == 2 else {told[3]}
         elif told[1] == "release":
             state.active.discard(told[3])
             if end := _RELEASED.search(line):
-                _deepen([timing for timing in timings if timing.task == told[3]], int(end[1]))
+                _deepen([timing for timing in timings[-16:] if timing.task == told[3]], int(end[1]))
     if told := _TIMING.search(line):
         tok_s = 1e3 * int(told[3]) / float(told[2]) if float(told[2]) else 0.0
         timing = Timing(number, bool(told[1]), int(told[3]), tok_s, state.task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.llama_log import MOST_LINE
 from flashmoe_sim.measured.quants import quant_of
 from flashmoe_sim.measured.value import Measured
 
@@ -68,7 +69,7 @@ def read_lm_studio(text: str, where: str) -> Found:
 
 def _processor(text: str) -> tuple[str, str]:
     """The system that the lines of `ollama ps` tell, if they agree, and else why there is none."""
-    told = {(found[2], found[3]) for found in map(_PS.match, text.split("\n")) if found}
+    told = {(found[2], found[3]) for found in (_PS.match(line[:MOST_LINE]) for line in text.split("\n")) if found}
     if told == {("100%", "GPU")}:
         return "all-gpu", ""
     if told == {("100%", "CPU")}:

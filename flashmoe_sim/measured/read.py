@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput
@@ -87,12 +88,20 @@ def _checked(found: Found) -> Found:
 
 
 def _with_system(measured: Measured) -> Measured:
+    refused = _refusal(measured.system) if measured.system else ""
+    return (
+        replace(measured, system="", unplaced=f"has settings that no system takes ({refused})") if refused else measured
+    )
+
+
+@lru_cache(maxsize=256)
+def _refusal(system: str) -> str:
+    """Why there is no such system, or empty."""
     try:
-        if measured.system:
-            parse_system(measured.system)
+        parse_system(system)
     except BadInput as error:
-        return replace(measured, system="", unplaced=f"has settings that no system takes ({error})")
-    return measured
+        return str(error)
+    return ""
 
 
 def _nothing(path: Path, entry: MeasuredFormat, found: Found) -> BadInput:

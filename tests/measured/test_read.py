@@ -109,10 +109,10 @@ def test_a_measurement_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_damage_at_every_place(path: Path, tmp_path: Path) -> None:
-    """Cut off, with a bit flipped or a byte replaced anywhere, a file is refused in one line, or read."""
+def test_damage_all_over(path: Path, tmp_path: Path) -> None:
+    """Cut off, with a bit flipped or a byte replaced at 100 places, a file is refused in one line, or read."""
     data, target = path.read_bytes(), tmp_path / path.name
-    step = max(1, len(data) // 300)
+    step = max(1, len(data) // 100)
     for at in range(0, len(data), step):
         for damaged in (
             data[:at],
