@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import nested, recency, tally
+from flashmoe_sim.residency import recency, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
 from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
-from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
@@ -31,7 +30,6 @@ Kind = Literal["stack", "list", "walk", "alone"]
 Banks = dict[Setup, list[Capacity]]
 PARTS = 8
 SIZES = 16  # per walk: the sooner some rows are known, the less is lost if a process is killed
-FEW_SIZES = 16  # up to which the levels of min are faster than its curve
 
 
 @dataclass(frozen=True)
@@ -134,35 +132,15 @@ def _stack_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dic
         groups[setup.policy].append((setup, capacities(workload, setup), _empty_table(workload)))
     for number in part:
         for policy, group in groups.items():
-            rooms = np.array(sorted({banks[number].room for _, banks, _ in group}))
-            counted = _counts_by_room(workload, number, policy, rooms)
-            for _, banks, table in group:
-                table[number] = counted[banks[number].room]
+            curve = pool_curve(workload.layer_pools[number], policy, workload.profile(policy).pools[number])
+            counted = curve.counts(np.array([banks[number].room for _, banks, _ in group]))
+            for (_, _, table), row in zip(group, counted, strict=True):
+                table[number] = row
     results = {}
     for setup, banks, table in chain.from_iterable(groups.values()):
         pinned = pinned_experts(workload, setup, banks, part)
         results[setup] = build_counts(workload, setup, banks, table, pinned, part=part)
     return results
-
-
-def _counts_by_room(
-    workload: Workload, number: int, policy: Policy, rooms: NDArray[np.int64]
-) -> dict[int, NDArray[np.int64]]:
-    pool = workload.layer_pools[number]
-    if policy.textbook == "min" and len(rooms) <= FEW_SIZES:
-        counts = _min_counts(workload, pool, rooms)[:, number]
-    else:
-        counts = pool_curve(pool, policy, workload.profile(policy).pools[number]).counts(rooms)
-    return dict(zip(rooms.tolist(), counts, strict=True))
-
-
-def _min_counts(workload: Workload, pool: Pool, rooms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The counts of min for each of `rooms`, ascending; i64 [rooms, layers, tally.N_COLUMNS]."""
-    counts = np.zeros((len(rooms), *_empty_table(workload).shape), np.int64)
-    for begin in range(0, len(rooms), nested.MOST_SIZES):
-        some = slice(begin, begin + nested.MOST_SIZES)
-        nested.min_bypass(pool.offset, pool.row, pool.next_call, pool.first_reference, rooms[some], counts[some])
-    return counts
 
 
 def _empty_table(workload: Workload) -> NDArray[np.int64]:
@@ -172,9 +150,9 @@ def _empty_table(workload: Workload) -> NDArray[np.int64]:
 def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
     if setup.scope == "layer" or not isinstance(setup.prefetch, NoPrefetch):
         return False
-    if not one_pass_policy(setup.policy, setup.contract) or setup.policy.textbook == "most-requested":
+    if not one_pass_policy(setup.policy, setup.contract) or setup.policy.textbook != "lru":
         return False
-    return setup.bank.in_slots if setup.policy.textbook == "min" else _calls_weigh_less(workload, banks)
+    return _calls_weigh_less(workload, banks)
 
 
 def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
@@ -194,11 +172,8 @@ def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict
     (pool,) = workload.global_pools
     sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
     (bank,) = group[setups[0]]
-    if setups[0].policy.textbook == "lru":
-        counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
-        recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
-    else:
-        counts = _min_counts(workload, pool, sizes)
+    counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
+    recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
     return {
         setup: build_counts(workload, setup, banks, counts[number])
         for (setup, banks), number in zip(group.items(), which, strict=True)
