@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import recency, tally
+from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
@@ -26,7 +26,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
 Job = Callable[[], dict[Setup, Counts]]
-Kind = Literal["stack", "list", "walk", "alone"]
+Kind = Literal["stack", "walk", "alone"]
 Banks = dict[Setup, list[Capacity]]
 PARTS = 8
 SIZES = 16  # per walk: the sooner some rows are known, the less is lost if a process is killed
@@ -36,8 +36,8 @@ SIZES = 16  # per walk: the sooner some rows are known, the less is lost if a pr
 class CountPass:
     """A unit of work for one worker, which counts some setups; it can be sent to where the workload is.
 
-    kind: `stack` and `list` serve all sizes in one pass, `walk` replays each size pool by pool, `alone` replays one
-    setup. part: which of the pools.
+    kind: `stack` serves all sizes in one pass, `walk` replays each size pool by pool, `alone` replays one setup.
+    part: which of the pools.
     """
 
     kind: Kind
@@ -62,28 +62,24 @@ def plan_counts(
     """Independent passes that together count every setup exactly as `replay` does.
 
     A setup may take several passes, each over some of the pools. What bank sizes share depends on the policy: a stack
-    pass over each layer, one list for all global banks, a walk from layer to layer, or nothing if it does not evict.
+    pass over each layer, a walk from layer to layer, or nothing if it does not evict.
     Passes for the same setups come one after another, so that some setups are finished early.
     refused: called with each setup whose bank does not fit the workload, and why; it is not counted.
     Raises BadInput, before any pass runs, for a profile that does not fit the workload, and for a bank that does not
         fit if `refused` is not given.
     """
     stacked: list[Setup] = []
-    listed, walked = (defaultdict[Any, list[Setup]](list) for _ in range(2))
+    walked = defaultdict[Any, list[Setup]](list)
     alone: list[Setup] = []
     for setup, banks in fitting(workload, setups, refused=refused):
         if _has_stack_pass(workload, setup, banks):
             stacked.append(setup)
-        elif _shares_a_list(workload, setup, banks):
-            in_bytes = not setup.bank.in_slots and not setup.fixed_slots
-            listed[setup.policy, in_bytes].append(setup)
         elif isinstance(setup.policy, EvictingPolicy):
             walked[setup.policy, setup.contract, setup.scope, setup.prefetch].append(setup)
         else:
             alone.append(setup)
     return [
         *_stack_jobs(workload, stacked),
-        *chain.from_iterable(_list_jobs(workload, group) for group in listed.values()),
         *chain.from_iterable(_walk_jobs(workload, group) for group in walked.values()),
         *chain.from_iterable(_lone_jobs(workload, setup) for setup in alone),
     ]
@@ -147,39 +143,6 @@ def _empty_table(workload: Workload) -> NDArray[np.int64]:
     return np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64)
 
 
-def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
-    if setup.scope == "layer" or not isinstance(setup.prefetch, NoPrefetch):
-        return False
-    if not one_pass_policy(setup.policy, setup.contract) or setup.policy.textbook != "lru":
-        return False
-    return _calls_weigh_less(workload, banks)
-
-
-def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
-    """Whether the one bank for all layers holds every call; a call's experts belong to one layer and weigh the same."""
-    (pool,), (bank,) = workload.global_pools, banks
-    of_layer = bank.size[np.searchsorted(pool.key_row, pool.row)]
-    return int((pool.requests * of_layer).max()) <= bank.room
-
-
-def _list_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
-    return [CountPass("list", tuple(setups), range(len(workload.global_pools)))]
-
-
-def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """One walk over all calls with one list of experts, which contains every global bank."""
-    group = _banks(workload, setups)
-    (pool,) = workload.global_pools
-    sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
-    (bank,) = group[setups[0]]
-    counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
-    recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
-    return {
-        setup: build_counts(workload, setup, banks, counts[number])
-        for (setup, banks), number in zip(group.items(), which, strict=True)
-    }
-
-
 def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
     """Walks over parts of the pools, for up to SIZES sizes; if there are few pools, walks over one for some sizes."""
     parts = _parts(len(workload.pools(setups[0].scope)))
@@ -235,7 +198,6 @@ def _parts(pools: int) -> list[range]:
 
 RUN: dict[Kind, Callable[[Workload, Sequence[Setup], range], dict[Setup, Counts]]] = {
     "stack": _stack_pass,
-    "list": _list_pass,
     "walk": _walk,
     "alone": _lone_replay,
 }

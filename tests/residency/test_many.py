@@ -106,7 +106,7 @@ def test_many_layers(policy: str, layers: int) -> None:
 
 @pytest.mark.parametrize("steps", [5, 60, 400])
 def test_global_lru_in_bytes_and_slots(steps: int) -> None:
-    """One walk over a bank for all layers equals replays, for experts of different sizes and lists that are moved."""
+    """A walk over a bank for all layers equals replays, for experts of different sizes."""
     for seed in range(4):
         calls = random_calls(np.random.default_rng(seed), n_experts=12, layers=3, steps=steps, most_tokens=2)
         layers = sorted({layer for layer, _, _ in calls})
