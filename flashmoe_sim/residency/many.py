@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from typing import Any, Literal
 
@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import tally
+from flashmoe_sim.residency import last_uses, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
-from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
@@ -75,14 +74,29 @@ def plan_counts(
         if _has_stack_pass(workload, setup, banks):
             stacked.append(setup)
         elif isinstance(setup.policy, EvictingPolicy):
-            walked[setup.policy, setup.contract, setup.scope, setup.prefetch].append(setup)
+            shares = _shares_last_uses(workload, setup, banks)
+            walked[setup.policy, setup.contract, setup.scope, setup.prefetch, shares].append(setup)
         else:
             alone.append(setup)
     return [
         *_stack_jobs(workload, stacked),
-        *chain.from_iterable(_walk_jobs(workload, group) for group in walked.values()),
+        *chain.from_iterable(_walk_jobs(workload, group, shares=alike[-1]) for alike, group in walked.items()),
         *chain.from_iterable(_lone_jobs(workload, setup) for setup in alone),
     ]
+
+
+def count(workload: Workload, setup: Setup, *, progress: Callable[[int, int], None] | None = None) -> Counts:
+    """The counts of one setup, which `replay` counts too, from whichever passes serve it.
+
+    progress: called after each pass with the number done and the total. Raises what `plan_counts` raises.
+    """
+    passes = plan_counts(workload, [setup])
+    parts = []
+    for one in passes:
+        parts.append(one.run(workload)[setup])
+        if progress is not None:
+            progress(len(parts), len(passes))
+    return reduce(Counts.joined, parts)
 
 
 def fitting(
@@ -143,40 +157,43 @@ def _empty_table(workload: Workload) -> NDArray[np.int64]:
     return np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64)
 
 
-def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
-    """Walks over parts of the pools, for up to SIZES sizes; if there are few pools, walks over one for some sizes."""
+def _shares_last_uses(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
+    """Whether a setup is LRU under `runtime` with nothing read ahead, and every call fits its bank."""
+    if setup.contract != "runtime" or setup.policy.textbook != "lru" or not isinstance(setup.prefetch, NoPrefetch):
+        return False
+    return _holds_every_call(workload, setup, banks)
+
+
+def _walk_jobs(workload: Workload, setups: list[Setup], *, shares: bool) -> list[CountPass]:
+    """Walks over parts of the pools, for up to SIZES sizes; if there are few pools, walks over one for some sizes.
+
+    shares: whether the sizes of a walk share work, and so are kept together.
+    """
     parts = _parts(len(workload.pools(setups[0].scope)))
-    cut = 1 if is_plain_lru(setups[0]) else min(PARTS // len(parts), len(setups))
-    shares = max(cut, -(-len(setups) // SIZES))
-    return [CountPass("walk", tuple(setups[n::shares]), part) for n in range(shares) for part in parts]
+    cut = 1 if shares else min(PARTS // len(parts), len(setups))
+    jobs = max(cut, -(-len(setups) // SIZES))
+    return [CountPass("walk", tuple(setups[n::jobs]), part) for n in range(jobs) for part in parts]
 
 
 def _walk(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """Visit each pool once, and replay it for every size before going on to the next.
-
-    The sizes of LRU share work (`last_uses`). The sizes of other policies share only the pool, which is then in the
-    processor's caches: if a policy is no stack algorithm, the contents of one bank size say nothing about another. A
-    pool that exceeds the caches, as the one for all layers may, is not visited in pieces: replaying a piece again at
-    once saves at most 1 % of the time.
-    """
+    """Visit each pool once, for every size. The sizes of LRU under `runtime` share work, others are replayed."""
     group = _banks(workload, setups)
     pools = workload.pools(setups[0].scope)
-    ahead = workload.ahead(setups[0].prefetch, setups[0].scope)
-    tables = {setup: _empty_table(workload) for setup in group}
-    plain = is_plain_lru(setups[0])
-    together = {setup: banks for setup, banks in group.items() if plain and _holds_every_call(workload, setup, banks)}
-    each = {setup: banks for setup, banks in group.items() if setup not in together}
-    for number in part:
-        if together:
-            counts = np.zeros((len(together), *_empty_table(workload).shape), np.int64)
-            rooms = np.array([banks[number].room for banks in together.values()])
-            replay_sizes(pools[number], setups[0].contract, rooms, counts)
-            for setup, counted in zip(together, counts, strict=True):
-                tables[setup] += counted
-        nothing = Recording.of(pools[number], ahead[number], wanted=False)
-        for setup, banks in each.items():
-            replay_pool(workload, setup, number, banks[number], ahead[number], tables[setup], nothing)
-    return {setup: build_counts(workload, setup, banks, tables[setup], part=part) for setup, banks in group.items()}
+    tables = np.zeros((len(group), *_empty_table(workload).shape), np.int64)
+    if all(_shares_last_uses(workload, setup, banks) for setup, banks in group.items()):
+        for number in part:
+            pool, rooms = pools[number], np.array([banks[number].room for banks in group.values()])
+            last_uses.lru(pool.key, pool.offset, pool.row, pool.keys, rooms, tables)
+    else:
+        ahead = workload.ahead(setups[0].prefetch, setups[0].scope)
+        for number in part:
+            nothing = Recording.of(pools[number], ahead[number], wanted=False)
+            for (setup, banks), table in zip(group.items(), tables, strict=True):
+                replay_pool(workload, setup, number, banks[number], ahead[number], table, nothing)
+    return {
+        setup: build_counts(workload, setup, banks, table, part=part)
+        for (setup, banks), table in zip(group.items(), tables, strict=True)
+    }
 
 
 def _lone_jobs(workload: Workload, setup: Setup) -> list[CountPass]:

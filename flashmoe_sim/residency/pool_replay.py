@@ -1,4 +1,4 @@
-"""Replay one pool against one bank of a policy that evicts: shared by replays of one size and walks over many."""
+"""Replay one pool against one bank of a policy that evicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, sequential, tally, victim
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
-from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import PoolState
@@ -72,16 +71,12 @@ def replay_pool(
     """
     pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
-    if not len(recording.calls) and is_plain_lru(setup) and pool.calls_fit(bank.room):
-        (held,) = replay_sizes(pool, setup.contract, np.array([bank.room]), table[np.newaxis])
-    else:
-        state = begin_pool(setup, bank, pool, pool.largest_call)
-        go_on(workload, setup, number, bank, ahead, state, table, recording)
-        count_unused(pool, state, table)
-        held = state.held
-    check_books(setup, bank, held, table.sum(axis=0))
+    state = begin_pool(setup, bank, pool, pool.largest_call)
+    go_on(workload, setup, number, bank, ahead, state, table, recording)
+    count_unused(pool, state, table)
+    check_books(setup, bank, state.held, table.sum(axis=0))
     counts += table
-    return held
+    return state.held
 
 
 def begin_pool(setup: Setup, bank: Capacity, pool: Pool, largest_call: int) -> PoolState:

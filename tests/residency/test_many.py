@@ -18,7 +18,7 @@ from flashmoe_sim.prefetchers.base import Predictions, Prefetcher
 from flashmoe_sim.prefetchers.last_call import PredictTop1
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.many import PARTS, plan_jobs
+from flashmoe_sim.residency.many import PARTS, count, plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -137,6 +137,20 @@ def test_min_with_next_uses_far_apart(scope: str) -> None:
         Setup(Bank(slots=slots), parse_policy("min"), "atomic", scope=scope) for slots in (1, 4, 8, 12, 14, 20, 36, 64)
     ]
     assert_planned(workload_of(calls, {0: 64}), setups)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize(
+    ("contract", "policy"), [pair for pair in PAIRS if pair[1] in {"lru", "fifo", "static", "min"}]
+)
+def test_count_is_what_a_replay_counts(contract: str, policy: str, scope: str) -> None:
+    """One setup, from every kind of pass; progress is of its passes."""
+    workload = random_workload(2)
+    setup = Setup(Bank(slots=max(workload.n_experts)), parse_policy(policy), contract, scope=scope)
+    done: list[tuple[int, int]] = []
+    counts = count(workload, setup, progress=lambda *passes: done.append(passes))
+    assert np.array_equal(counts.table, replay(workload, setup).counts.table)
+    assert done == [(number + 1, len(done)) for number in range(len(done))]
 
 
 def test_predictions_are_worked_out_once() -> None:
