@@ -207,6 +207,18 @@ def _read_only(_: Any, array: Any) -> Any:
 read_only: Any = intrinsic(_read_only)
 
 
+def _trailing_zeros(_: Any, word: Any) -> Any:
+
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
+
+    return word(word), count
+
+
+# In a kernel, how many zeros are below the lowest 1 of an integer, in its type: one instruction.
+trailing_zeros: Any = intrinsic(_trailing_zeros)
+
+
 def compile_for(kernel: Any, *arguments: Any) -> None:
     """Compile a kernel for the types of these arguments; if that fails, numba's error names the line of the kernel."""
     kernel.compile(tuple(map(numba.typeof, arguments)))

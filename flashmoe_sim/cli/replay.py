@@ -84,7 +84,7 @@ def command(
     if asked.machine is not None:
         with working("timing"):
             found = found.time(record=timeline_file is not None)
-    task, timed, counts = found.task, found.timed, found.replayed.counts
+    task, timed, counts = found.task, found.timed, found.counts
     total, layers = counts.total(), counts.by_layer()
     warn_of_aliasing(total)
     if timed is not None and timeline_file is not None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 DOES = {
     "stack": "one pass for all sizes",
-    "list": "one pass for all global banks",
     "walk": "some sizes, layer by layer",
     "alone": "one replay",
     "timed": "replays, timed on machines",

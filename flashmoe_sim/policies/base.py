@@ -94,7 +94,7 @@ HOOKS = {
     for function in (on_call, on_miss, admits, on_hit, on_install, choose_victim, on_evict, declines)
 }
 REQUIRED_HOOKS = {"on_hit", "on_install", "choose_victim"}
-TEXTBOOK = ("lru", "fifo", "min", "min-forced", "most-requested")
+TEXTBOOK = ("lru", "min", "most-requested")
 DECISIONS = {"kernels", "bypass", "allocate", "pinned", "order", "schedule"}
 
 
@@ -104,7 +104,7 @@ class Policy:
 
     The first line of a policy's docstring is its entry in `sim policy list`.
     hindsight: whether it knows future requests.
-    textbook: the textbook rule behind all its decisions, for which replays have faster loops than its own functions:
+    textbook: the textbook rule behind all its decisions, for which one pass counts many sizes:
         one of TEXTBOOK (`most-requested` also needs an `order`, as in `Static`). Empty for any other rule; a subclass
         that overrides the decisions does not inherit it.
     has_bank: whether it keeps any experts.

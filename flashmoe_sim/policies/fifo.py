@@ -29,7 +29,6 @@ class Fifo(EvictingPolicy):
 
     name: ClassVar[str] = "fifo"
     source: ClassVar[str] = "Mattson et al. 1970"
-    textbook: ClassVar[str] = "fifo"
     kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
 
     def allocate(self, shape: PoolShape) -> State:

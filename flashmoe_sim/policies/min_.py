@@ -75,5 +75,4 @@ class MinForced(Min):
 
     name: ClassVar[str] = "min:forced"
     contracts: ClassVar[tuple[str, ...]] = ("runtime", "protected", "atomic", "sequential")
-    textbook: ClassVar[str] = "min-forced"
     bypass: ClassVar[bool] = False

@@ -1,10 +1,10 @@
-"""LRU for several bank sizes in one walk, under the contracts with fixed slots: `runtime` (with aliasing), `protected`.
+"""LRU for several bank sizes in one walk under the contract `runtime`, with its aliasing.
 
 An expert's last use is the same in every bank that holds it. So the banks share one row of bits, with a 1 for the last
 use of each expert, and each bank has a hand: its least recently used expert belongs to the first 1 from the hand on
 whose expert it holds. The hand only moves forward. A hit costs no work in any bank.
 
-Under `runtime` a victim may be requested later in its own call. It then counts as a hit and stays evicted, and its
+A victim may be requested later in its own call. It then counts as a hit and stays evicted, and its
 former slot counts as used again: the expert now in the slot, the taker, gets that later use as its last use. Such moved
 uses wait in a queue of the bank, in order, until its hand reaches them.
 
@@ -16,13 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.cpython.unsafe import numbers
 
-from flashmoe_sim._jit import inlined, jit
+from flashmoe_sim._jit import inlined, jit, trailing_zeros
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.one_pass import longest_call
-
-trailing_zeros: Any = numbers.trailing_zeros
 
 MOST_SIZES = 64
 ZERO, ONE, SIX, LAST = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
@@ -60,12 +57,12 @@ def put_in_order(queue: Any, bank: Any, head: Any, tail: Any, moved_to: Any, own
 
 
 @jit
-def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: Any, counts: Any) -> None:
+def lru(key: Any, offset: Any, row: Any, keys: int, rooms: Any, counts: Any) -> None:
     """Replay one pool for all of `rooms`.
 
     key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
-    rooms: i64 [banks], slots, at most MOST_SIZES of them, each at least the distinct experts of the largest call.
-    resident: u64 [keys], all 0 at first; a bit for each bank that holds the key, the lowest bit for the first bank.
+    keys: how many experts there are. rooms: i64 [banks], slots, at most MOST_SIZES of them, each at least the distinct
+        experts of the largest call.
     counts: i64 [banks, rows, N_COLUMNS], added to.
     """
     banks, largest = len(rooms), longest_call(offset)
@@ -77,8 +74,9 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
     misses_of = np.zeros((largest << width) // 64 + 1, np.uint64)
     lost = np.zeros((3, largest * banks), np.uint64)  # of the call: aliased use, bank, the taker's own use
     last_uses = np.zeros((len(key) + 1) // 64 + 2, np.uint64)
-    used = np.zeros(len(resident), np.uint64)  # by key, the last use
-    moved = np.zeros(len(resident), np.uint64)  # by key, the banks in which its slot was used after it
+    resident = np.zeros(keys, np.uint64)  # by key, a bit for each bank that holds it, the lowest for the first bank
+    used = np.zeros(keys, np.uint64)  # by key, the last use
+    moved = np.zeros(keys, np.uint64)  # by key, the banks in which its slot was used after it
     hand = np.ones(banks, np.uint64)
     # From its hand on, a bank evicts at most as many experts as it has slots, which bounds the moved uses that wait.
     queue = np.zeros((banks, 2, 2 * np.max(rooms) + 1), np.uint64)
@@ -95,8 +93,6 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
             before = used[k]
             if before < now:
                 used[k] = use
-                if protect:
-                    clear(last_uses, before)
                 new_uses |= ONE << (use & LAST)
                 lacks = every & ~resident[k]
                 resident[k] = every
@@ -146,7 +142,7 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
                         holds = resident[victim] & ~moved[victim] & bit
                         if holds & (ZERO - np.uint64(used[victim] < now)):
                             break
-                    if holds and used[victim] > own and not protect:  # requested later in this call
+                    if holds and used[victim] > own:  # requested later in this call
                         i = min(used[victim] - now, n - ONE)
                         while member[i] != victim:
                             i -= ONE
@@ -156,16 +152,15 @@ def lru(key: Any, offset: Any, row: Any, rooms: Any, protect: bool, resident: An
                             break
                 hand[bank] = at
                 resident[victim] ^= bit
-        if not protect:
-            for i in range(n):
-                clear(last_uses, was[i])
-                moved[member[i]] = ZERO
-            for j in range(n_lost):
-                use, bank, own = lost[0, j], lost[1, j], lost[2, j]
-                aliased[bank] += 1
-                moved[key[own - ONE]] |= ONE << bank
-                put_in_order(queue, bank, head, tail, use, own)
-                upcoming[bank] = queue[bank, 0, head[bank]]
+        for i in range(n):
+            clear(last_uses, was[i])
+            moved[member[i]] = ZERO
+        for j in range(n_lost):
+            use, bank, own = lost[0, j], lost[1, j], lost[2, j]
+            aliased[bank] += 1
+            moved[key[own - ONE]] |= ONE << bank
+            put_in_order(queue, bank, head, tail, use, own)
+            upcoming[bank] = queue[bank, 0, head[bank]]
         for number in range(banks):
             broken[number] += np.int64((lacked >> np.uint64(number)) & ONE)
         if call + 2 == len(offset) or row[call + 1] != row[call]:

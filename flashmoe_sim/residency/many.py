@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from typing import Any, Literal
 
@@ -15,31 +15,28 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import nested, recency, tally
+from flashmoe_sim.residency import last_uses, tally
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy, pinned_experts, pool_curve
-from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
-from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.replay import build_counts, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
 Job = Callable[[], dict[Setup, Counts]]
-Kind = Literal["stack", "list", "walk", "alone"]
+Kind = Literal["stack", "walk", "alone"]
 Banks = dict[Setup, list[Capacity]]
 PARTS = 8
 SIZES = 16  # per walk: the sooner some rows are known, the less is lost if a process is killed
-FEW_SIZES = 16  # up to which the levels of min are faster than its curve
 
 
 @dataclass(frozen=True)
 class CountPass:
     """A unit of work for one worker, which counts some setups; it can be sent to where the workload is.
 
-    kind: `stack` and `list` serve all sizes in one pass, `walk` replays each size pool by pool, `alone` replays one
-    setup. part: which of the pools.
+    kind: `stack` serves all sizes in one pass, `walk` replays each size pool by pool, `alone` replays one setup.
+    part: which of the pools.
     """
 
     kind: Kind
@@ -64,31 +61,42 @@ def plan_counts(
     """Independent passes that together count every setup exactly as `replay` does.
 
     A setup may take several passes, each over some of the pools. What bank sizes share depends on the policy: a stack
-    pass over each layer, one list for all global banks, a walk from layer to layer, or nothing if it does not evict.
+    pass over each layer, a walk from layer to layer, or nothing if it does not evict.
     Passes for the same setups come one after another, so that some setups are finished early.
     refused: called with each setup whose bank does not fit the workload, and why; it is not counted.
     Raises BadInput, before any pass runs, for a profile that does not fit the workload, and for a bank that does not
         fit if `refused` is not given.
     """
     stacked: list[Setup] = []
-    listed, walked = (defaultdict[Any, list[Setup]](list) for _ in range(2))
+    walked = defaultdict[Any, list[Setup]](list)
     alone: list[Setup] = []
     for setup, banks in fitting(workload, setups, refused=refused):
         if _has_stack_pass(workload, setup, banks):
             stacked.append(setup)
-        elif _shares_a_list(workload, setup, banks):
-            in_bytes = not setup.bank.in_slots and not setup.fixed_slots
-            listed[setup.policy, in_bytes].append(setup)
         elif isinstance(setup.policy, EvictingPolicy):
-            walked[setup.policy, setup.contract, setup.scope, setup.prefetch].append(setup)
+            shares = _shares_last_uses(workload, setup, banks)
+            walked[setup.policy, setup.contract, setup.scope, setup.prefetch, shares].append(setup)
         else:
             alone.append(setup)
     return [
         *_stack_jobs(workload, stacked),
-        *chain.from_iterable(_list_jobs(workload, group) for group in listed.values()),
-        *chain.from_iterable(_walk_jobs(workload, group) for group in walked.values()),
+        *chain.from_iterable(_walk_jobs(workload, group, shares=alike[-1]) for alike, group in walked.items()),
         *chain.from_iterable(_lone_jobs(workload, setup) for setup in alone),
     ]
+
+
+def count(workload: Workload, setup: Setup, *, progress: Callable[[int, int], None] | None = None) -> Counts:
+    """The counts of one setup, which `replay` counts too, from whichever passes serve it.
+
+    progress: called after each pass with the number done and the total. Raises what `plan_counts` raises.
+    """
+    passes = plan_counts(workload, [setup])
+    parts = []
+    for one in passes:
+        parts.append(one.run(workload)[setup])
+        if progress is not None:
+            progress(len(parts), len(passes))
+    return reduce(Counts.joined, parts)
 
 
 def fitting(
@@ -134,10 +142,10 @@ def _stack_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dic
         groups[setup.policy].append((setup, capacities(workload, setup), _empty_table(workload)))
     for number in part:
         for policy, group in groups.items():
-            rooms = np.array(sorted({banks[number].room for _, banks, _ in group}))
-            counted = _counts_by_room(workload, number, policy, rooms)
-            for _, banks, table in group:
-                table[number] = counted[banks[number].room]
+            curve = pool_curve(workload.layer_pools[number], policy, workload.profile(policy).pools[number])
+            counted = curve.counts(np.array([banks[number].room for _, banks, _ in group]))
+            for (_, _, table), row in zip(group, counted, strict=True):
+                table[number] = row
     results = {}
     for setup, banks, table in chain.from_iterable(groups.values()):
         pinned = pinned_experts(workload, setup, banks, part)
@@ -145,100 +153,47 @@ def _stack_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dic
     return results
 
 
-def _counts_by_room(
-    workload: Workload, number: int, policy: Policy, rooms: NDArray[np.int64]
-) -> dict[int, NDArray[np.int64]]:
-    pool = workload.layer_pools[number]
-    if policy.textbook == "min" and len(rooms) <= FEW_SIZES:
-        counts = _min_counts(workload, pool, rooms)[:, number]
-    else:
-        counts = pool_curve(pool, policy, workload.profile(policy).pools[number]).counts(rooms)
-    return dict(zip(rooms.tolist(), counts, strict=True))
-
-
-def _min_counts(workload: Workload, pool: Pool, rooms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The counts of min for each of `rooms`, ascending; i64 [rooms, layers, tally.N_COLUMNS]."""
-    counts = np.zeros((len(rooms), *_empty_table(workload).shape), np.int64)
-    for begin in range(0, len(rooms), nested.MOST_SIZES):
-        some = slice(begin, begin + nested.MOST_SIZES)
-        nested.min_bypass(pool.offset, pool.row, pool.next_call, pool.first_reference, rooms[some], counts[some])
-    return counts
-
-
 def _empty_table(workload: Workload) -> NDArray[np.int64]:
     return np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64)
 
 
-def _shares_a_list(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
-    if setup.scope == "layer" or not isinstance(setup.prefetch, NoPrefetch):
+def _shares_last_uses(workload: Workload, setup: Setup, banks: list[Capacity]) -> bool:
+    """Whether a setup is LRU under `runtime` with nothing read ahead, and every call fits its bank."""
+    if setup.contract != "runtime" or setup.policy.textbook != "lru" or not isinstance(setup.prefetch, NoPrefetch):
         return False
-    if not one_pass_policy(setup.policy, setup.contract) or setup.policy.textbook == "most-requested":
-        return False
-    return setup.bank.in_slots if setup.policy.textbook == "min" else _calls_weigh_less(workload, banks)
+    return _holds_every_call(workload, setup, banks)
 
 
-def _calls_weigh_less(workload: Workload, banks: list[Capacity]) -> bool:
-    """Whether the one bank for all layers holds every call; a call's experts belong to one layer and weigh the same."""
-    (pool,), (bank,) = workload.global_pools, banks
-    of_layer = bank.size[np.searchsorted(pool.key_row, pool.row)]
-    return int((pool.requests * of_layer).max()) <= bank.room
+def _walk_jobs(workload: Workload, setups: list[Setup], *, shares: bool) -> list[CountPass]:
+    """Walks over parts of the pools, for up to SIZES sizes; if there are few pools, walks over one for some sizes.
 
-
-def _list_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
-    return [CountPass("list", tuple(setups), range(len(workload.global_pools)))]
-
-
-def _list_pass(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """One walk over all calls with one list of experts, which contains every global bank."""
-    group = _banks(workload, setups)
-    (pool,) = workload.global_pools
-    sizes, which = np.unique([bank.room for (bank,) in group.values()], return_inverse=True)
-    (bank,) = group[setups[0]]
-    if setups[0].policy.textbook == "lru":
-        counts = np.zeros((len(sizes), *_empty_table(workload).shape), np.int64)
-        recency.lru(pool.key, pool.offset, pool.row, bank.size, sizes, counts)
-    else:
-        counts = _min_counts(workload, pool, sizes)
-    return {
-        setup: build_counts(workload, setup, banks, counts[number])
-        for (setup, banks), number in zip(group.items(), which, strict=True)
-    }
-
-
-def _walk_jobs(workload: Workload, setups: list[Setup]) -> list[CountPass]:
-    """Walks over parts of the pools, for up to SIZES sizes; if there are few pools, walks over one for some sizes."""
+    shares: whether the sizes of a walk share work, and so are kept together.
+    """
     parts = _parts(len(workload.pools(setups[0].scope)))
-    cut = 1 if is_plain_lru(setups[0]) else min(PARTS // len(parts), len(setups))
-    shares = max(cut, -(-len(setups) // SIZES))
-    return [CountPass("walk", tuple(setups[n::shares]), part) for n in range(shares) for part in parts]
+    cut = 1 if shares else min(PARTS // len(parts), len(setups))
+    jobs = max(cut, -(-len(setups) // SIZES))
+    return [CountPass("walk", tuple(setups[n::jobs]), part) for n in range(jobs) for part in parts]
 
 
 def _walk(workload: Workload, setups: Sequence[Setup], part: range) -> dict[Setup, Counts]:
-    """Visit each pool once, and replay it for every size before going on to the next.
-
-    The sizes of LRU share work (`last_uses`). The sizes of other policies share only the pool, which is then in the
-    processor's caches: if a policy is no stack algorithm, the contents of one bank size say nothing about another. A
-    pool that exceeds the caches, as the one for all layers may, is not visited in pieces: replaying a piece again at
-    once saves at most 1 % of the time.
-    """
+    """Visit each pool once, for every size. The sizes of LRU under `runtime` share work, others are replayed."""
     group = _banks(workload, setups)
     pools = workload.pools(setups[0].scope)
-    ahead = workload.ahead(setups[0].prefetch, setups[0].scope)
-    tables = {setup: _empty_table(workload) for setup in group}
-    plain = is_plain_lru(setups[0])
-    together = {setup: banks for setup, banks in group.items() if plain and _holds_every_call(workload, setup, banks)}
-    each = {setup: banks for setup, banks in group.items() if setup not in together}
-    for number in part:
-        if together:
-            counts = np.zeros((len(together), *_empty_table(workload).shape), np.int64)
-            rooms = np.array([banks[number].room for banks in together.values()])
-            replay_sizes(pools[number], setups[0].contract, rooms, counts)
-            for setup, counted in zip(together, counts, strict=True):
-                tables[setup] += counted
-        nothing = Recording.of(pools[number], ahead[number], wanted=False)
-        for setup, banks in each.items():
-            replay_pool(workload, setup, number, banks[number], ahead[number], tables[setup], nothing)
-    return {setup: build_counts(workload, setup, banks, tables[setup], part=part) for setup, banks in group.items()}
+    tables = np.zeros((len(group), *_empty_table(workload).shape), np.int64)
+    if all(_shares_last_uses(workload, setup, banks) for setup, banks in group.items()):
+        for number in part:
+            pool, rooms = pools[number], np.array([banks[number].room for banks in group.values()])
+            last_uses.lru(pool.key, pool.offset, pool.row, pool.keys, rooms, tables)
+    else:
+        ahead = workload.ahead(setups[0].prefetch, setups[0].scope)
+        for number in part:
+            nothing = Recording.of(pools[number], ahead[number], wanted=False)
+            for (setup, banks), table in zip(group.items(), tables, strict=True):
+                replay_pool(workload, setup, number, banks[number], ahead[number], table, nothing)
+    return {
+        setup: build_counts(workload, setup, banks, table, part=part)
+        for (setup, banks), table in zip(group.items(), tables, strict=True)
+    }
 
 
 def _lone_jobs(workload: Workload, setup: Setup) -> list[CountPass]:
@@ -260,7 +215,6 @@ def _parts(pools: int) -> list[range]:
 
 RUN: dict[Kind, Callable[[Workload, Sequence[Setup], range], dict[Setup, Counts]]] = {
     "stack": _stack_pass,
-    "list": _list_pass,
     "walk": _walk,
     "alone": _lone_replay,
 }

@@ -1,4 +1,4 @@
-"""Replay one pool against one bank of a policy that evicts: shared by replays of one size and walks over many."""
+"""Replay one pool against one bank of a policy that evicts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, flat, sequential, tally, victim
+from flashmoe_sim.residency import atomic, deferred, sequential, tally, victim
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
-from flashmoe_sim.residency.fixed_lru import is_plain_lru, replay_sizes
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import PoolState
@@ -72,18 +71,12 @@ def replay_pool(
     """
     pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
-    if setup.contract == "sequential" and not len(recording.calls) and _flat_serves(setup, bank):
-        held = _replay_flat(pool, setup, bank, table)
-    elif not len(recording.calls) and is_plain_lru(setup) and pool.calls_fit(bank.room):
-        (held,) = replay_sizes(pool, setup.contract, np.array([bank.room]), table[np.newaxis])
-    else:
-        state = begin_pool(setup, bank, pool, pool.largest_call)
-        go_on(workload, setup, number, bank, ahead, state, table, recording)
-        count_unused(pool, state, table)
-        held = state.held
-    check_books(setup, bank, held, table.sum(axis=0))
+    state = begin_pool(setup, bank, pool, pool.largest_call)
+    go_on(workload, setup, number, bank, ahead, state, table, recording)
+    count_unused(pool, state, table)
+    check_books(setup, bank, state.held, table.sum(axis=0))
     counts += table
-    return held
+    return state.held
 
 
 def begin_pool(setup: Setup, bank: Capacity, pool: Pool, largest_call: int) -> PoolState:
@@ -125,26 +118,6 @@ def go_on(
 def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None:
     """Count experts read ahead and never used as wasted."""
     np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[state.slot_key[state.fresh != 0]], 1)
-
-
-FLAT: dict[str, Callable[..., None]] = {
-    "lru": flat.lru,
-    "fifo": flat.fifo,
-    "min": flat.min_bypass,
-    "min-forced": flat.min_forced,
-}
-
-
-def _flat_serves(setup: Setup, bank: Capacity) -> bool:
-    return setup.bank.in_slots and bank.room > 1 and setup.policy.textbook in FLAT
-
-
-def _replay_flat(pool: Pool, setup: Setup, bank: Capacity, table: NDArray[np.int64]) -> NDArray[np.int32]:
-    resident = np.zeros(pool.keys, np.uint8)
-    missed, declined = np.zeros((2, len(pool.call)), np.int32)
-    FLAT[setup.policy.textbook](pool.key, pool.offset, pool.next_reference, bank.room, resident, missed, declined)
-    flat.add_calls(pool.row, pool.offset, missed, declined, bank.room, table)
-    return np.flatnonzero(resident).astype(np.int32)
 
 
 class Loop(NamedTuple):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars
 
     from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.residency.counts import Counts
     from flashmoe_sim.residency.replay import Replay as Replayed
     from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.timeline.timed import Timed
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """A replay, and its seconds if it was timed on a machine."""
+    """The counts of a replay, and its seconds if it was timed on a machine.
+
+    replayed: with a machine, the replay that is timed.
+    """
 
     task: Task
-    replayed: Replayed
+    counts: Counts
+    replayed: Replayed | None = None
     timed: Timed | None = None
 
     def time(self, *, record: bool = False) -> Counted:
@@ -39,6 +44,7 @@ class Counted:
         if task.machine is None:
             return self
         assert task.conditions is not None
+        assert self.replayed is not None
         return replace(
             self,
             timed=time_replay(task.workload, self.replayed, task.machine, task.conditions, record=record),
@@ -57,11 +63,10 @@ class Counted:
         from flashmoe_sim.sweep.row import result_row
         from flashmoe_sim.sweep.task import Task
 
-        counts = self.replayed.counts
         if by == "layer":
             who = Task(self.task.workload, self.task.setup).identity()
-            return frame([who | row for row in counts.by_layer()], LAYER_COLUMNS)
-        return frame([result_row(self.task, counts, best=None, timing=self.seconds)])
+            return frame([who | row for row in self.counts.by_layer()], LAYER_COLUMNS)
+        return frame([result_row(self.task, self.counts, best=None, timing=self.seconds)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +92,15 @@ class Replay(SetupOptions, ConditionOptions):
 
     def count(self, progress: Callable[[int, int], None] | None = None) -> Counted:
         """Replay the trace, without seconds."""
+        from flashmoe_sim.residency.many import count
         from flashmoe_sim.residency.replay import replay
         from flashmoe_sim.verbs.given import task_of
 
         task = task_of(self)
-        return Counted(task, replay(task.workload, task.setup, record=task.machine is not None, progress=progress))
+        if task.machine is None:
+            return Counted(task, count(task.workload, task.setup, progress=progress))
+        replayed = replay(task.workload, task.setup, record=True, progress=progress)
+        return Counted(task, replayed.counts, replayed)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Counted:
         """Replay the trace, and time it if there is a machine; rows of layers have no seconds."""

@@ -20,8 +20,7 @@ from flashmoe_sim.api import load_trace
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import pool_curve
-from flashmoe_sim.residency.many import plan_jobs
-from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.many import count, plan_jobs
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.workers import Workers, run_on
@@ -192,7 +191,7 @@ def _planned(workload: Workload, contract: str, slots: Sequence[int]) -> Callabl
 
 def _one(workload: Workload, policy: str, contract: str) -> Callable[[], object]:
     setup = Setup(Bank(slots=SLOTS), parse_policy(policy), contract)
-    return lambda: replay(workload, setup)
+    return lambda: count(workload, setup)
 
 
 def _row(of: str, amount: object, contract: str, seconds: float, refs: int) -> Row:

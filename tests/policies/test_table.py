@@ -153,8 +153,8 @@ class Renamed(Lru):
 
 def test_a_rule_is_inherited_without_its_decisions_only() -> None:
     assert (Lru.textbook, Renamed.textbook, Newest.textbook) == ("lru", "lru", "")
-    assert (Min.textbook, MinForced.textbook) == ("min", "min-forced")
-    with pytest.raises(BadInput, match="policy Wrong: textbook is 'belady'; expected one of lru, fifo"):
+    assert (Min.textbook, MinForced.textbook) == ("min", "")
+    with pytest.raises(BadInput, match="policy Wrong: textbook is 'belady'; expected one of lru, min"):
         type("Wrong", (Lru,), {"textbook": "belady"})
 
 

@@ -18,8 +18,7 @@ from flashmoe_sim.prefetchers.base import Predictions, Prefetcher
 from flashmoe_sim.prefetchers.last_call import PredictTop1
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.many import FEW_SIZES, PARTS, plan_jobs
-from flashmoe_sim.residency.nested import MOST_SIZES
+from flashmoe_sim.residency.many import PARTS, count, plan_jobs
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -107,7 +106,7 @@ def test_many_layers(policy: str, layers: int) -> None:
 
 @pytest.mark.parametrize("steps", [5, 60, 400])
 def test_global_lru_in_bytes_and_slots(steps: int) -> None:
-    """One walk over a bank for all layers equals replays, for experts of different sizes and lists that are moved."""
+    """A walk over a bank for all layers equals replays, for experts of different sizes."""
     for seed in range(4):
         calls = random_calls(np.random.default_rng(seed), n_experts=12, layers=3, steps=steps, most_tokens=2)
         layers = sorted({layer for layer, _, _ in calls})
@@ -118,13 +117,13 @@ def test_global_lru_in_bytes_and_slots(steps: int) -> None:
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_min_at_few_and_many_sizes(scope: str) -> None:
-    """A layer's sizes come from levels or from the curve; more than one walk may serve those of all layers."""
-    n_experts = 2 * MOST_SIZES + 2
+    """A layer's sizes come from one curve; several walks serve the sizes of one bank for all layers."""
+    n_experts = 130
     calls = random_calls(np.random.default_rng(1), n_experts=n_experts, layers=2, steps=90, most_tokens=2, width=6)
     workload = workload_of(calls, {0: n_experts, 1: n_experts})
     setups = [Setup(Bank(slots=slots), parse_policy("min"), "atomic", scope=scope) for slots in range(1, n_experts + 1)]
     assert_planned(workload, setups)
-    assert_planned(workload, setups[3 :: n_experts // FEW_SIZES][:FEW_SIZES])
+    assert_planned(workload, setups[3::8])
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
@@ -138,6 +137,20 @@ def test_min_with_next_uses_far_apart(scope: str) -> None:
         Setup(Bank(slots=slots), parse_policy("min"), "atomic", scope=scope) for slots in (1, 4, 8, 12, 14, 20, 36, 64)
     ]
     assert_planned(workload_of(calls, {0: 64}), setups)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize(
+    ("contract", "policy"), [pair for pair in PAIRS if pair[1] in {"lru", "fifo", "static", "min"}]
+)
+def test_count_is_what_a_replay_counts(contract: str, policy: str, scope: str) -> None:
+    """One setup, from every kind of pass; progress is of its passes."""
+    workload = random_workload(2)
+    setup = Setup(Bank(slots=max(workload.n_experts)), parse_policy(policy), contract, scope=scope)
+    done: list[tuple[int, int]] = []
+    counts = count(workload, setup, progress=lambda *passes: done.append(passes))
+    assert np.array_equal(counts.table, replay(workload, setup).counts.table)
+    assert done == [(number + 1, len(done)) for number in range(len(done))]
 
 
 def test_predictions_are_worked_out_once() -> None:
