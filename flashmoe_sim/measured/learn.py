@@ -32,7 +32,7 @@ from flashmoe_sim.systems.table import parse_system
 
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
-NOTABLE = 1.3  # standard deviations: one right measurement in five is as far off
+NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantisation
 ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may be wrong by so much
 PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
@@ -222,13 +222,13 @@ def _off(one: _Seen, machine: Machine) -> float:
 
 
 def _learnt(one: _Seen, expected: Expected, machine: Machine) -> str:
-    """What was learnt from, and a likely reason if it is far off what was expected."""
+    """What was learnt from, and a likely reason if it is slow."""
     said = f"learnt from {_what(one)}; {one.on(machine).said} was expected"
     far = expected.off(one.measured.tok_s, one.measured.sd or 0.0)
-    if abs(far) < NOTABLE:
+    if far > -NOTABLE:
         return said
     cause = _causes(one, expected, machine)[0]
-    return f"{said}; that is {'fast' if far > 0 else 'slow'} for these parts: perhaps {cause.said} ({cause.tell})"
+    return f"{said}; that is slow for these parts: perhaps {cause.said} ({cause.tell})"
 
 
 def _causes(one: _Seen, expected: Expected, machine: Machine) -> list[Cause]:
