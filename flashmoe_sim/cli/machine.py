@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.machine_next import next_
 from flashmoe_sim.cli.machine_parts import build, parts
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
@@ -23,6 +24,7 @@ def command() -> None:
 
 command.add_command(parts)
 command.add_command(build)
+command.add_command(next_)
 
 
 @command.command(name="list", short_help="All presets in a table.")

@@ -1,0 +1,75 @@
+"""What to measure next: what a run would tell, and how it is printed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.cli.main import main
+from flashmoe_sim.machines.belief import normals
+from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.hot_cache import HotCache
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.tune.next_run import Next, next_runs
+from tests.systems.cases import case
+
+ASKED = ["machine", "next", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed,hot-cache,cpu"]
+
+
+def compared(system: System, tok_s: float, **loads: float) -> Compared:
+    """A setting whose logarithm is a sum of unknowns."""
+    logs = np.asarray(sum(load * normals(name) for name, load in loads.items()))
+    launch = system.started(case())
+    return Compared(system, gpu_bytes=1, ram_bytes=1, tok_s=tok_s, draws=tok_s * np.exp(logs), launch=launch, sure=True)
+
+
+def told(*each: Compared) -> Next:
+    found = next_runs(each, case())
+    assert found is not None
+    return found
+
+
+def test_what_is_shared_is_told_and_what_is_not_is_not() -> None:
+    first = compared(Placed(cpu_layers=2), 20.0, ram=0.3)
+    alike, other = compared(Placed(cpu_layers=3), 9.0, ram=0.3), compared(Cpu(), 5.0, disk=0.3)
+    narrows = {run.setting.system.spec: run.narrows for run in told(first, alike, other).runs}
+    noise = 0.05**2 / (0.3**2 + 0.05**2)
+    assert narrows["placed:cpu_layers=3"] == pytest.approx(1 - math.sqrt(noise), abs=0.03)
+    assert narrows["cpu"] == pytest.approx(0, abs=0.03)
+
+
+def test_a_run_that_decides_stands_first() -> None:
+    first = compared(Placed(cpu_layers=2), 20.0, ram=0.5)
+    rival = compared(HotCache(max_mib=99), 20.5, ram=0.5, cache=0.1)
+    found = told(first, rival, compared(Cpu(), 5.0, cache=0.3))
+    assert found.rival is rival
+    assert 0.1 < found.wins < 0.9
+    assert next(run.setting.system.name for run in found.runs) == "cpu"
+    assert found.runs[0].decides == pytest.approx(0.3**2 / (0.3**2 + 0.05**2), abs=0.05)
+
+
+def test_a_line_measures_what_it_says() -> None:
+    run = next(run for run in told(compared(Placed(cpu_layers=2), 20.0, ram=0.5)).runs)
+    assert run.line.startswith("llama-bench -m MODEL.gguf -ngl 99 --n-cpu-moe 2 -fa 1")
+    assert run.line.endswith("-o json > bench.json")
+
+
+def test_nothing_runs() -> None:
+    assert next_runs([replace(compared(Cpu(), 5.0, ram=0.1), tok_s=None, draws=None)], case()) is None
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASKED, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {run["setting"].partition(":")[0] for run in document["runs"]} == {"placed", "hot-cache", "cpu"}
+    assert all(0 <= run["narrows"] <= 1 for run in document["runs"])
+    assert main(ASKED) == 0
+    printed = capsys.readouterr().out
+    assert "narrows: how much of the width" in printed
+    assert max(len(line) for line in printed.splitlines() if not line.startswith("    ")) <= 80
