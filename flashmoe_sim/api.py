@@ -49,6 +49,7 @@ from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.curve import Curve, ExactCurve
 from flashmoe_sim.verbs.diagnose import Diagnose
 from flashmoe_sim.verbs.given import Model, Trace, workload_of
+from flashmoe_sim.verbs.next_run import NextRun
 from flashmoe_sim.verbs.predict import Predict
 from flashmoe_sim.verbs.recommend import Recommend
 from flashmoe_sim.verbs.replay import Replay
@@ -74,6 +75,7 @@ __all__ = [
     "inspect",
     "load_model",
     "load_trace",
+    "next_run",
     "predict",
     "recommend",
     "replay",
@@ -234,6 +236,7 @@ ceilings = _of_verb(Ceilings, Ceilings.run)
 sweep = _of_verb(Sweep, _swept)
 curve = _of_verb(Curve, _curve)
 recommend = _of_verb(Recommend, _recommended)
+next_run = _of_verb(NextRun, NextRun.run)
 allocate = _of_verb(Allocate, Allocate.run)
 compare = _of_verb(Compare, _compared)
 predict = _of_verb(Predict, _predicted)
