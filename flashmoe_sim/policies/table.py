@@ -8,6 +8,7 @@ from flashmoe_sim.parameters import parse
 from flashmoe_sim.policies.arc import Arc
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.policies.bounded_lru import BoundedLru
+from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.policies.cacheus import Cacheus
 from flashmoe_sim.policies.clock import Clock
 from flashmoe_sim.policies.demand import Demand
@@ -67,6 +68,7 @@ POLICIES: dict[str, type[Policy]] = {
     "placed": Placed,
     "hot-window": HotWindow,
     "hot-profile": HotProfile,
+    "bounded-swaps": BoundedSwaps,
     "lookahead": Lookahead,
     "min": Min,
     "min:forced": MinForced,

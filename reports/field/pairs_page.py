@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from reports.field.outcome import Outcome
-from reports.field.pairs import Pair, Speed, pairs
+from scipy.special import ndtr
+
+from flashmoe_sim.machines.belief import SD_90
+from reports.field.gains import ANY, Gains, fitted, left_out, seen
+from reports.field.pairs import Pair, both_ways
 from reports.field.scores import Judged
-from reports.field.tune import engine_of, price_of
+from reports.field.tune import engine_of
+
+CUTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 HEAD = (
     "A pair is two predicted rows of one machine, model, quantisation and depth: one with an expert cache "
@@ -21,11 +28,22 @@ HEAD = (
     "two is predicted to be faster. If it is not, the intervals of the two speeds must at least *overlap*; else the "
     "pair is **broken**.\n"
 )
+HOW = (
+    "`python -m reports.field FILE.csv --pairs` prints how likely each cache of a file is faster. Both runs of a pair "
+    "are on one machine, so that an error of its speed cancels. A measured gain counts as a sum of a level, both "
+    "predicted gains with a weight each, and errors of the machine (its CPU against its GPU, its hits), the engine and "
+    "the pair. Kinds of caches and engines have levels of their own, drawn towards the common one, so that an engine "
+    "with many pairs speaks for itself and an unknown one gets the level of its kind. A gain far above a factor of 1.6 "
+    "counts as 1.6, and a machine as the square root of its pairs. [gains.toml](gains.toml) has what is fitted. "
+    "Here each pair is judged by the pairs of other machines.\n"
+)
 
 
 def section(rows: Sequence[Judged]) -> str:
-    """What caches gain, measured and predicted."""
-    tuned, alone = of_rows(rows)
+    """What caches gain, measured and predicted, and how likely they are faster."""
+    tuned, alone = both_ways([one.without_machine for one in rows])
+    every = seen(tuned, alone)
+    likely = left_out(every)
     broken = sorted({one.name for one in (*tuned, *alone) if not one.holds})
     machines = len({one.cached.machine_id for one in tuned})
     said = (
@@ -33,7 +51,9 @@ def section(rows: Sequence[Judged]) -> str:
         f"{_said('From the parts', alone)} The intervals are wide, and most pairs claim no order.\n"
     )
     listed = "".join(f"- broken: {name}\n" for name in broken)
-    return "\n".join([HEAD, said, *([listed] if listed else []), _by_engine(tuned, alone), _table(tuned, alone)])
+    parts = [HEAD, said, *([listed] if listed else []), _by_engine(tuned, alone)]
+    parts += [HOW, _scores(tuned, alone, likely), _reliable(tuned, likely), _levels(fitted(every))]
+    return "\n".join([*parts, _table(tuned, alone, likely)])
 
 
 def _said(how: str, found: Sequence[Pair]) -> str:
@@ -44,23 +64,6 @@ def _said(how: str, found: Sequence[Pair]) -> str:
         f"{len(apart)}, and {sum(not one.ordered for one in apart)} of these are broken; in the median the predicted "
         f"gain is {off:.2f} times the measured one."
     )
-
-
-def of_rows(rows: Sequence[Judged]) -> tuple[list[Pair], list[Pair]]:
-    """The pairs as predicted without their machine, and from the parts alone."""
-    known = [one for one in rows if one.without_machine.tok_s is not None]
-    every = [one.row for one in known]
-    alone = {
-        one.row.id: Speed(*(getattr(price_of(one.in_sample.raw), name) for name in Speed._fields)) for one in known
-    }
-    return pairs(every, {one.row.id: _speed(one.without_machine) for one in known}), pairs(every, alone)
-
-
-def _speed(one: Outcome) -> Speed:
-    assert one.tok_s is not None
-    assert one.lo is not None
-    assert one.hi is not None
-    return Speed(one.tok_s, one.lo, one.hi)
 
 
 def _by_engine(tuned: Sequence[Pair], alone: Sequence[Pair]) -> str:
@@ -75,18 +78,97 @@ def _by_engine(tuned: Sequence[Pair], alone: Sequence[Pair]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(tuned: Sequence[Pair], alone: Sequence[Pair]) -> str:
+def _scores(tuned: Sequence[Pair], alone: Sequence[Pair], likely: Sequence[float]) -> str:
+    """How good the probabilities are, beside simpler ones."""
+    lines = [
+        "| probability | Brier score | each machine once | signs right | each machine once |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in (
+        ("how often caches on other machines are faster", base_rates(tuned)),
+        ("the predicted gain and its interval alone", [independent(one) for one in tuned]),
+        ("the gain from the parts and its interval alone", [independent(one) for one in alone]),
+        ("**fitted**", likely),
+    ):
+        brier, right = (each(tuned, found) for each in (brier_scores, signs))
+        lines.append(
+            f"| {name} | {statistics.fmean(brier):.3f} | {by_machine(tuned, brier):.3f} "
+            f"| {statistics.fmean(right):.0%} | {by_machine(tuned, right):.0%} |"
+        )
+    return "\n".join([*lines, "", "The goals are a Brier score of at most 0.15, and 85 % of signs right.\n"])
+
+
+def brier_scores(found: Sequence[Pair], likely: Sequence[float]) -> list[float]:
+    """The square of how far each probability is from what happened."""
+    return [(p - (one.measured > 1)) ** 2 for one, p in zip(found, likely, strict=True)]
+
+
+def signs(found: Sequence[Pair], likely: Sequence[float]) -> list[float]:
+    """1 for each pair whose faster row is the likelier one, else 0."""
+    return [float((p > 0.5) == (one.measured > 1)) for one, p in zip(found, likely, strict=True)]
+
+
+def by_machine(found: Sequence[Pair], scores: Sequence[float]) -> float:
+    """The mean of scores in which each machine counts once."""
+    counts = Counter(one.cached.machine_id for one in found)
+    each = [score / counts[one.cached.machine_id] for one, score in zip(found, scores, strict=True)]
+    return math.fsum(each) / len(counts)
+
+
+def base_rates(found: Sequence[Pair]) -> list[float]:
+    """For each pair the share of faster caches on other machines, each of which counts once."""
+    rates = dict[str, float]()
+    for machine in {one.cached.machine_id for one in found}:
+        others = [one for one in found if one.cached.machine_id != machine]
+        rates[machine] = by_machine(others, [float(one.measured > 1) for one in others])
+    return [rates[one.cached.machine_id] for one in found]
+
+
+def independent(one: Pair) -> float:
+    """The probability by the predicted gain and its interval."""
+    lo, hi = one.interval
+    end = hi if one.predicted < 1 else lo
+    return float(ndtr(math.log(one.predicted) * SD_90 / abs(math.log(end / one.predicted))))
+
+
+def _reliable(found: Sequence[Pair], likely: Sequence[float]) -> str:
+    """What happened beside what was likely."""
+    lines = ["| probability | pairs | machines | mean | was faster |", "|---|---|---|---|---|"]
+    for lo, hi in itertools.pairwise(CUTS):
+        some = [(one, p) for one, p in zip(found, likely, strict=True) if lo <= p < hi]
+        if some:
+            machines = len({one.cached.machine_id for one, _ in some})
+            mean, faster = (
+                statistics.fmean(of) for of in ([p for _, p in some], [one.measured > 1 for one, _ in some])
+            )
+            lines.append(f"| {lo:.0%} to {hi:.0%} | {len(some)} | {machines} | {mean:.0%} | {faster:.0%} |")
+    return "\n".join(lines) + "\n"
+
+
+def _levels(gains: Gains) -> str:
+    """How fast caches are if they are predicted to gain nothing."""
+    every = {"any other kind" if name == ANY else name: level for name, (level, _) in gains.kinds.items()}
+    listed = ", ".join(f"{name} {math.exp(level):.2f}" for name, level in every.items())
+    own = ", ".join(f"{name} {math.exp(more):.2f}" for name, (more, _) in gains.engines.items())
+    return (
+        f"The weights are {gains.parts:.2f} of the gain from the parts and {gains.costs:.2f} of the one with the costs "
+        f"of engines. If both are 1, the expected gain is by kind: {listed}. An engine's factor beside its kind: "
+        f"{own}.\n"
+    )
+
+
+def _table(tuned: Sequence[Pair], alone: Sequence[Pair], likely: Sequence[float]) -> str:
     lines = [
         "| machine | model | cache | with | without | measured | predicted | interval | order | from the parts "
-        "| order |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| order | likely faster |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for one, other in zip(tuned, alone, strict=True):
+    for one, other, p in zip(tuned, alone, likely, strict=True):
         lo, hi = one.interval
         lines.append(
             f"| {one.cached.machine_id} | {one.cached.model} {one.cached.quant} | {engine_of(one.cached)} "
             f"| {one.cached.id} | {one.plain.id} | {one.measured:.2f} | {one.predicted:.2f} | {lo:.2f} to {hi:.2f} "
-            f"| {_order(one)} | {other.predicted:.2f} | {_order(other)} |"
+            f"| {_order(one)} | {other.predicted:.2f} | {_order(other)} | {p:.0%} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,8 @@ import polars as pl
 
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
-from reports.field import given, given_page, prior, prompt_fit, prompt_page, prompt_printed, tune
+from reports.field import gains, given, given_page, prior, prompt_fit, prompt_page, prompt_printed, tune
+from reports.field.pairs import both_ways
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
@@ -66,6 +67,7 @@ def write(*, tune_again: bool) -> None:
     sd, of_hits = prompt_printed.sd_of(prompts), errors.hits(found.curves["lru"])
     errors.FILE.write_text(errors.text(off, of_hits, prompt_sd=sd, rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
+    gains.save(gains.fitted(gains.seen(*both_ways([one.without_machine for one in rows]))))
     (FOLDER / "README.md").write_text(page.markdown(rows, found, sections(rows)), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 

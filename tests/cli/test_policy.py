@@ -12,6 +12,8 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 
+FORESEEING = {"static", "min", "lookahead", "hot-profile", "bounded-swaps"}
+
 
 @pytest.fixture(autouse=True)
 def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +43,7 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
         policy = POLICIES[entry["name"]]
         assert entry["parameters"] == {item.name: item.default for item in fields(policy)}
         assert set(entry["contracts"]) <= set(ALL_CONTRACTS)
-        assert entry["hindsight"] == (entry["name"].split(":")[0] in {"static", "min", "lookahead", "hot-profile"})
+        assert entry["hindsight"] == (entry["name"].split(":")[0] in FORESEEING)
         for key, value in entry["parameters"].items():
             assert parse_policy(f"{entry['name']}:{key}={value}") == policy()
 

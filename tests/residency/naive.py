@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import inf
 
 from tests.policies.naive import Expert, Next, Told
-from tests.policies.naive.hot import Hot, HotProfile, HotWindow, StepKinds
+from tests.policies.naive.hot import BoundedSwaps, Hot, HotProfile, HotWindow, StepKinds
 from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
 
@@ -552,6 +552,11 @@ def replay(
         pins = pins_of(calls, name, slots=each, size=weights, budget=budget, n_experts=n_experts)
         together: set[Expert] = set().union(*pins.values())
         return pinned(calls, pins if scope == "layer" else {-1: together}, repeats=contract == "sequential")
+
+    if policy.startswith("bounded-swaps"):
+        steps = [[calls[number] for number in step] for step in Run(calls, {}).steps()]
+        parameters = dict(piece.split("=") for piece in policy.split(":")[1:])
+        return scheduled(calls, BoundedSwaps(steps, weights, budget, n_experts, **parameters), (), scope=scope)
 
     if policy.startswith("hot-"):
         name, *pieces = policy.split(":")

@@ -238,7 +238,7 @@ def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]
         assert printed.err.count("\n") == 1
     assert main([*command, "--policy", "lru,all", "--prefetch", "none", "--dry-run", "--json"]) == 0
     left_out = {one["policy"]: one["reason"] for one in json.loads(capsys.readouterr().out)["left_out"]}
-    assert {"lookahead", "static", "static:global", "hot-window", "hot-profile"} == left_out.keys()
+    assert {"lookahead", "static", "static:global", "hot-window", "hot-profile", "bounded-swaps"} == left_out.keys()
     assert all("replay the whole trace, or a part (`sim trace cut`)" in reason for reason in left_out.values())
 
 

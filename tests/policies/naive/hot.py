@@ -324,3 +324,59 @@ class HotProfile(Hot):
             self.held[layer].remove(old)
             self.held[layer].append(new)
         self.seen.clear()
+
+
+class BoundedSwaps(Hot):
+    """Uses are a dict; a layer's residents are a set that only grows and shrinks by swaps."""
+
+    def __init__(
+        self,
+        steps: Sequence[Sequence[Call]],
+        size: Mapping[int, int],
+        budget: int,
+        n_experts: Mapping[int, int],
+        profile_steps: str = "0",
+        every: str = "4",
+        swaps: str = "96",
+        gain: str = "1.5",
+        least: str = "2.0",
+        decay: str = "0.7",
+    ) -> None:
+        self.every, self.most = int(every), int(swaps)
+        self.gain, self.least, self.decay = float(gain), float(least), float(decay)
+        everyone = [(layer, expert) for layer in sorted(n_experts) for expert in range(n_experts[layer])]
+        uses = Counter(one for step in steps[: int(profile_steps) or None] for one in self.references(step))
+        self.held = {layer: [] for layer in n_experts}
+        for layer, expert in sorted(everyone, key=lambda one: (-uses[one], one)):
+            if (budget := budget - size[layer]) < 0:
+                break
+            self.held[layer].append(expert)
+        self.use = dict.fromkeys(everyone, 0.0)
+        self.windows = 0
+
+    @staticmethod
+    def references(calls: Sequence[Call]) -> list[Expert]:
+        return [(layer, expert) for layer, experts, _ in calls for expert in experts]
+
+    def after_step(self, calls: Sequence[Call], *, request_ends: bool) -> None:
+        if any(tokens > 64 for _, _, tokens in calls):
+            return
+        for one in self.references(calls):
+            self.use[one] += 1
+        self.windows += 1
+        if self.windows % self.every:
+            return
+        pairs = []
+        for layer, held in self.held.items():
+            of_layer = sorted(one for one in self.use if one[0] == layer)
+            outside = [one for one in of_layer if one[1] not in held and self.use[one] >= self.least]
+            outside.sort(key=lambda one: -self.use[one])
+            inside = sorted((one for one in of_layer if one[1] in held), key=lambda one: self.use[one])
+            for new, old in zip(outside, inside, strict=False):
+                if not self.use[new] >= self.use[old] + self.gain:
+                    break
+                pairs.append((self.use[old] - self.use[new], new, old))
+        for _, (layer, new), (_, old) in sorted(pairs)[: self.most]:
+            self.held[layer].remove(old)
+            self.held[layer].append(new)
+        self.use = {one: use * self.decay for one, use in self.use.items()}

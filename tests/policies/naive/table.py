@@ -59,7 +59,7 @@ EVICTING: dict[str, Callable[[int], Told]] = {
     "cacheus:seed=7": partial(ghosts.Cacheus, seed=7),
 }
 
-SCHEDULED = ("hot-window", "hot-profile")
+SCHEDULED = ("hot-window", "hot-profile", "bounded-swaps")
 SCHEDULED_VARIANTS = (
     "hot-window:interval=1",
     "hot-window:interval=4",
@@ -72,4 +72,8 @@ SCHEDULED_VARIANTS = (
     "hot-profile:update_rate=0.1",
     "hot-profile:fill=random:update_rate=0.5",
     "hot-profile:weighting=balanced:update_rate=1.0",
+    "bounded-swaps:every=1",
+    "bounded-swaps:every=1:gain=0.0:least=0.0",
+    "bounded-swaps:profile_steps=2:every=2:swaps=1:gain=0.5:least=1.0",
+    "bounded-swaps:profile_steps=1:every=1:gain=0.5:least=1.0:decay=0.0",
 )
