@@ -29,6 +29,7 @@ _AFTER_KERNELS = (
     "ceilings",
     "options.py",
     "systems",
+    "measured",
     "question.py",
     "sweep",
     "tune",

@@ -85,7 +85,8 @@ def fit(
     runs with two values of --moe-cache-io-split) or weights_gb_s (two values of --moe-topk).
 
     \b
-    Example: sim machine fit bench.json --machine "rtx-3060 + 64GiB" --model gpt-oss-120b --out mine.toml
+    Example: sim machine fit bench.json --model gpt-oss-120b \\
+                 --machine "rtx-3060 + 64GiB" --out mine.toml
              sim machine fit runs/bank12 runs/allhit --out mine.toml
              sim machine fit table.csv --row bank=16 --row bank=128 \\
                  --model qwen3.5-35b-a3b:ud-iq2_m --out published.toml

@@ -19,6 +19,7 @@ HELPERS = {
     "of_trace",
     "common",
     "complete",
+    "machine_next",
     "machine_parts",
     "options",
     "progress",
