@@ -74,7 +74,7 @@ def write(*, tune_again: bool) -> None:
 
 def sections(rows: Sequence[Judged]) -> dict[str, str]:
     """The parts of the page that are made from tables in this folder, by title."""
-    from reports.field import borrowed, drafts, printed_page
+    from reports.field import borrowed, drafts, printed_page, simulated
 
     printed, wins, lent = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS, borrowed.TABLE))
     asked, timed = (pl.read_csv(table) for table in (prompt_page.TABLE, prompt_printed.TABLE))
@@ -82,7 +82,7 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
-        "One measurement of your own": given_page.section(rows, given.load()),
+        "One measurement of your own": f"{given_page.section(rows, given.load())}\n{simulated.section(pl.read_csv(simulated.TABLE))}",
         "Borrowed traces": borrowed.section(lent),
     }
 
