@@ -110,6 +110,8 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.tune.many import over_machines, over_models
         from flashmoe_sim.verbs.given import workload_of
 
+        if self.measured:
+            raise BadInput("--measured: speeds are of one machine and one model; give one of each")
         if len(models) > 1 and len(machines) > 1:
             raise BadInput("several models on several machines; give one model, or one machine")
         workload = None if self.trace is None else workload_of(self.trace)

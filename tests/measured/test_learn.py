@@ -241,6 +241,11 @@ def test_speeds_of_several_machines_are_one_line(capsys: pytest.CaptureFixture[s
     assert "--measured: speeds are of one machine" in capsys.readouterr().err
 
 
+def test_speeds_are_of_one_machine_of_a_recommendation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "prose-256", "--machine", "rtx-3090,rtx-4090", "--measured", "cpu=9"]) == 2
+    assert "--measured: speeds are of one machine and one model" in capsys.readouterr().err
+
+
 def test_fit_writes_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.toml"
     fit = ["machine", "fit", f"{PLACED}=15", "--machine", PARTS, "--model", "gpt-oss-120b", "--out", str(out)]
