@@ -179,7 +179,8 @@ class Reported:
 class CanDraft:
     """How the engine verifies drafted tokens.
 
-    mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens; empty if it has none.
+    mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens, or {window} for one more;
+    empty if it has none.
     archs: the architectures whose own layer it can use; empty for all. most: of tokens; 0: no limit. call_us: what a
     routed call of several tokens takes longer, beside its experts. no: why it cannot draft at all.
     """
@@ -209,7 +210,7 @@ class CanDraft:
     def words(self, drafts: Drafts) -> tuple[str, ...]:
         """The flags for drafts that it can make."""
         flags: str = getattr(self, drafts.kind)
-        return tuple(flags.format(n=drafts.count).split())
+        return tuple(flags.format(n=drafts.count, window=drafts.count + 1).split())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,8 @@ PLACEHOLDERS = {
     "MODEL.nvmoe/resident.gguf": "what tools/repack_gguf.py of the same repository makes of MODEL.gguf",
     "PACKED_MODEL": "the folder with packed_experts/ that repack_experts.py of the same repository writes; the dense "
     "weights are made by metal_infer/extract_weights.py",
+    "PACK": "the folder that tools/iq_pack.py of the same repository makes of the model",
+    "MTP": "the folder of the model's drafting layer that the program's setup writes",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
     "CORES": "the number of the CPU's physical cores, of unequal ones the fast ones; llama.cpp counts them itself",
     "PROMPT": "your question, in quotes",

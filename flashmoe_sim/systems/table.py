@@ -29,6 +29,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "crow": "crow:Crow",
         "big-moe-on-edge": "big_moe_on_edge:BigMoeOnEdge",
         "turbofieldfare": "turbo_fieldfare:TurboFieldfare",
+        "strata": "strata:Strata",
     },
 )
 

@@ -5,18 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.timeline.background import use_link
-from flashmoe_sim.timeline.calls import compute_all, install
+from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now, use_link
+from flashmoe_sim.timeline.calls import compute, compute_all, install
+from flashmoe_sim.timeline.models._in_ram import wait_for_items
 from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from flashmoe_sim.timeline.models.split_install import SplitInstall
-from flashmoe_sim.timeline.names import IS_READ, IS_UPLOAD, IS_WARM_READ, READ, UPLOAD
-from flashmoe_sim.timeline.storage import read_family
+from flashmoe_sim.timeline.names import (
+    COLD_LANE,
+    IS_COLD_EXPERTS,
+    IS_MERGE,
+    IS_READ,
+    IS_UPLOAD,
+    IS_WARM_READ,
+    MERGE,
+    ON_COLD_LANE,
+    ON_COMPUTE,
+    READ,
+    UPLOAD,
+)
+from flashmoe_sim.timeline.state import work_on
+from flashmoe_sim.timeline.storage import read_batch, read_family
+from flashmoe_sim.timeline.work import Work
+
+WHOLE = 256  # parts of the misses, as Strata counts the share of them that it uploads
 
 
 @dataclass(frozen=True)
@@ -110,3 +131,56 @@ class ReadIntoSlots(OverlapPrefetch):
 
     def copies(self, machine: Machine) -> bool:
         return False
+
+
+@inlined
+def serve_sharing(sim: Any, call: Call, parts: Any) -> float:
+    late = claim(sim, call.number, call.ready, False)
+    uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
+    begin = wait_for_items(sim, call, parts, late, call.ready, uploaded)
+    there, stored = begin, call.misses - call.warm
+    if stored > 0:
+        read_before(sim, begin, True)
+        there = read_batch(sim, late, stored, 0, call.fills, sim.rows[call.row].chunks, call.row, begin, call.number)
+        sim.state[0].storage_free = there
+    hot_end: float = compute(sim, call, parts, begin, call.requests - call.misses)
+    if call.misses == 0:
+        return hot_end
+    fetched = call.misses * call.threshold // WHOLE
+    cold_s = (call.misses - fetched) * call.cold_expert_s
+    cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call.number, there, cold_s)
+    read_end = max(hot_end, there)
+    parts[READ] += read_end - hot_end
+    arrived = read_end
+    upload_s = sim.rows[call.row].upload_s
+    if upload_s > 0.0:
+        for _ in range(fetched):
+            arrived = max(arrived, upload_now(sim, there, upload_s, call.number))
+    parts[UPLOAD] += arrived - read_end
+    gpu_end = compute(sim, call, parts, arrived, fetched)
+    both_end: float = max(gpu_end, cold_end)
+    parts[COLD_LANE] += both_end - gpu_end
+    if fetched == call.misses or call.requests - call.misses + fetched == 0:
+        return both_end
+    merged: float = work_on(sim, ON_COMPUTE, IS_MERGE, call.number, both_end, sim.state[0].merge_s)
+    parts[MERGE] += merged - both_end
+    return merged
+
+
+@dataclass(frozen=True)
+class SharedMisses(HotCold):
+    """Like hot-cold, but a share of a call's misses is uploaded and computed on the GPU after the hits; none is kept.
+
+    share: of the misses, in 256ths, rounded down to whole experts.
+    """
+
+    serve: ClassVar[Any] = serve_sharing
+
+    share: int = 0
+
+    @property
+    def threshold(self) -> int:
+        return self.share
+
+    def brought_in(self, work: Work) -> NDArray[np.int32]:
+        return np.maximum(super().brought_in(work), work.misses * self.share // WHOLE).astype(np.int32)

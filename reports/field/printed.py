@@ -32,6 +32,7 @@ from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.static_profile import StaticProfile
+from flashmoe_sim.systems.strata import AUTO, Strata
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.field.depth import attended, kv_type_of
@@ -42,6 +43,7 @@ from reports.field.settings import Settings, settings_of
 from reports.field.tune import engine_of
 
 _MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache )(\d+)")
+_PCIE_SHARE = re.compile(r"--pcie-frac (\d[\d.]*)")
 
 
 LEAST_RAM = 0.75  # of the RAM that a row says: a preset with less is another machine
@@ -177,6 +179,12 @@ def _mib(kind: Callable[..., System]) -> Callable[[FieldRow, Settings], System]:
     return made
 
 
+def _strata(row: FieldRow, settings: Settings) -> System:
+    told = _PCIE_SHARE.search(row.flags)
+    share = float(told[1]) if told else AUTO
+    return Strata(experts=settings.residents or 0, pcie_share=share)
+
+
 CPU = ("cpu_only", "page_cache_mmap")
 SYSTEMS = (
     ("llama.cpp", ("all_gpu",), _all_gpu),
@@ -192,6 +200,7 @@ SYSTEMS = (
     ("kekzl/imp", ("vram_lru",), _slots(Imp)),
     ("llama.cpp PR #27861", ("vram_lru",), _slots(BoundedInsert)),
     ("thecodacus/llama.cpp moe-cache", ("vram_static_profile",), _slots(StaticProfile)),
+    ("Strata", ("vram_lru",), _strata),
     ("BigMoeOnEdge", ("ssd_stream",), _mib(BigMoeOnEdge)),
     ("flash-moe", ("page_cache_mmap", "ssd_stream"), lambda row, settings: FlashMoe()),
 )

@@ -1,0 +1,135 @@
+"""Strata: a profile's experts on the GPU, exchanged a few at a time, and misses shared by CPU and GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import (
+    HALF,
+    Case,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_left,
+    gpu_weights,
+    no_room,
+)
+from flashmoe_sim.systems.static_profile import ALL
+from flashmoe_sim.systems.ways import WHOLE, SharedMisses
+
+AUTO = -1.0
+RESERVE_BYTES = 700 * MIB
+FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0, 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strata(System):
+    """A profile's most used experts are on the GPU, and every four windows a few are exchanged for experts used more.
+    The CPU computes misses, of which the GPU takes a share over the link.
+
+    Every layer keeps as many experts as the profile gave it. For prompts the program streams experts to the GPU; here
+    both share their misses as well. It swaps in copies of which RAM has another; its modes with less RAM are left out.
+
+    experts: in GPU memory, in all layers together; 0: as many as fit beside 700 MiB, the program's automatic rule.
+    every: windows between exchanges; 0: none, so that the residents stay those of the profile.
+    swaps: the most experts exchanged at once.
+    pcie_share: of the misses, for the GPU; -1: the program's rule from the speed of the link.
+    profile: what the experts are chosen by: `half` (the first half of the trace; the second is timed) or `all` (the
+        whole trace, in hindsight). The program comes with a profile of its own.
+    """
+
+    name: ClassVar[str] = "strata"
+    title: ClassVar[str] = "Strata, a profile's experts with bounded swaps"
+    engine: ClassVar[str] = "Strata"
+    program: ClassVar[str] = "strata"
+    source: ClassVar[str] = "Niko1221/Strata 0083bb7a: src/program/generate.cpp, src/core/adaptive_tier.cpp"
+    keeps: ClassVar[str] = "copies of a profile's most used experts in GPU memory, exchanged by use"
+    misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
+    size: ClassVar[str] = "experts"
+    own_gpu: ClassVar[bool | None] = True
+
+    experts: int = 0
+    every: int = 4
+    swaps: int = 96
+    pcie_share: float = AUTO
+    profile: str = HALF
+
+    def __post_init__(self) -> None:
+        if self.experts < 0 or self.every < 0 or self.swaps < 0:
+            raise BadInput(
+                f"system strata: experts {self.experts}, every {self.every}, swaps {self.swaps}; expected 0 or more"
+            )
+        if self.pcie_share != AUTO and not 0 <= self.pcie_share <= 1:
+            raise BadInput(f"system strata: pcie_share {self.pcie_share:g}; expected 0 to 1, or -1")
+        if self.profile not in (HALF, ALL):
+            raise BadInput(f"system strata: profile {self.profile}; expected {HALF} or {ALL}")
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        most = self._most(case)
+        return sorted({size for size in (most // 8, most // 4, most // 2, most) if size > 0})
+
+    def sized(self, case: Case) -> Self:
+        if self.experts:
+            return self
+        if not (most := self._most(case)):
+            raise no_room("experts on the GPU", gpu_left(case) - RESERVE_BYTES)
+        return replace(self, experts=most)
+
+    def _most(self, case: Case) -> int:
+        every = sum(layer.n_experts for layer in case.model.layers.values())
+        return min(max(gpu_left(case) - RESERVE_BYTES, 0) // _largest_bytes(case), every)
+
+    def plan(self, case: Case) -> Plan:
+        machine = self.adapted(case.machine)
+        policy = BoundedSwaps(every=self.every or 1, swaps=self.swaps if self.every else 0)
+        setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic")
+        return Plan(setup, SharedMisses(share=round(WHOLE * self._share(case))), machine)
+
+    def _share(self, case: Case) -> float:
+        if self.pcie_share != AUTO:
+            return self.pcie_share
+        link = case.machine.link
+        gb_s = 0.0 if link is None else link.pinned_gb_s.value
+        if gb_s >= FAST_GB_S:
+            return FULL_SHARE
+        return 0.0 if gb_s < SLOW_GB_S else min(max(FULL_SHARE * gb_s / FULL_GB_S, LEAST_SHARE), FULL_SHARE)
+
+    def _cache_bytes(self, case: Case) -> int:
+        return min(self.experts * _largest_bytes(case), case.model.routed_bytes)
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        if self.profile == HALF and isinstance(setup.policy, BoundedSwaps):
+            steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
+            setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))
+        return super().replay(workload, setup)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (
+            Share("experts on the GPU", "gpu", self._cache_bytes(case)),
+            *gpu_weights(case, copies=False),
+            Share("experts", "ram", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ["strata", "--serve", "--pack", "PACK", "--native", case.gguf, "--ple-gguf", case.gguf]
+        words += ["--max-context", str(case.context)] if case.context else []
+        words += ["--expert-profile", "data/expert-profile.bin", "--expert-cache", str(self.experts)]
+        words += ["--adapt-every", str(self.every), "--adapt-swaps", str(self.swaps)]
+        words += [] if self.pcie_share == AUTO else ["--pcie-frac", f"{self.pcie_share:g}"]
+        return Launch((*words, "--prefill", "auto"))
+
+
+def _largest_bytes(case: Case) -> int:
+    return max(layer.expert_bytes for layer in case.model.layers.values())
