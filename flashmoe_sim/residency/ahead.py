@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,17 @@ from flashmoe_sim.residency.pool_state import NO_PAST, Past
 from flashmoe_sim.trace.routing import frozen
 
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
+
+
+class Predicted(NamedTuple):
+    """What the replay loops read of an `Ahead`."""
+
+    turn: NDArray[np.int64]
+    row: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    after: NDArray[np.int64]
+    key: NDArray[np.uint32]
+    upcoming: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +57,9 @@ class Ahead:
         for item in fields(self):
             frozen(getattr(self, item.name))
 
-    def arrays(self) -> tuple[NDArray[Any], ...]:
+    def arrays(self) -> Predicted:
         """The arrays that the replay loops read."""
-        return self.turn, self.row, self.offset, self.after, self.key, self.upcoming
+        return Predicted(self.turn, self.row, self.offset, self.after, self.key, self.upcoming)
 
 
 def nothing_ahead(pool: Pool) -> Ahead:

@@ -16,43 +16,23 @@ from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call,
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
+from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
 def replay(
-    key: Any,
-    offset: Any,
-    row: Any,
-    step: Any,
-    number: Any,
-    key_row: Any,
-    upcoming: Any,
-    ahead: Any,
-    bypass: bool,
-    stamp: int,
-    capacity: int,
-    size: Any,
-    slot_key: Any,
-    key_slot: Any,
-    fresh: Any,
-    free: Any,
-    carry: Any,
-    state: Any,
-    counts: Any,
-    stream: Any,
-    out_used: Any,
-    out_hit: Any,
+    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
-    """Replay one pool whose contents may weigh `capacity` in total, in the unit of `size`.
+    """Replay one pool whose contents may weigh `rules.room` in total.
 
-    size: i64 [keys], what a key weighs: 1 for a bank of slots, bytes for a bank of bytes.
-    slot_key: i32 [capacity in slots + the largest call], key_slot: i32 [keys]: the bank, all -1 for an empty one.
-    free: i32 [as slot_key], the freed slots; `carry` has their number.
-    The other arguments are as for the deferred loop. Free slots are used last freed first, then in ascending order. A
-    prediction makes room for each expert before it reads it, and stops if nothing is left to evict.
-    Returns what the deferred loop does.
+    Arguments and result are as for the deferred loop. The bank has as many slots as fit, and more for the largest call.
+    Free slots are used last freed first, then in ascending order. A prediction makes room for each expert before it
+    reads it, and stops if nothing is left to evict.
     """
+    key, offset, row, step, number, key_row, upcoming = calls
+    slot_key, key_slot, fresh, free, carry = held
+    bypass, stamp, capacity, size, out_used = rules.bypass, rules.stamp, rules.room, rules.size, recording.used
     blocked = np.zeros(len(slot_key), np.int64)
     seen = np.zeros(len(key_slot), np.int64)
     sorted_seen = np.zeros(len(key_slot), np.int64)
@@ -63,8 +43,8 @@ def replay(
     used = carry[USED]
     mark = 0
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
-    calls = len(offset) - 1
-    for call in range(calls + 1):
+    n_calls = len(offset) - 1
+    for call in range(n_calls + 1):
         for serving in range(ahead_turn[call], ahead_turn[call + 1]):
             mark += 1
             requests, issued = 0, 0
@@ -124,7 +104,7 @@ def replay(
             into[tally.PREFETCH_CALLS] += 1
             into[tally.PREFETCH_REQUESTS] += requests
             into[tally.PREFETCH_ISSUED] += issued
-        if call == calls:
+        if call == n_calls:
             break
         mark += 1
         on_call(state, step[call])
@@ -169,9 +149,9 @@ def replay(
             used += size[k]
             blocked[slot] = 0 if bypass else mark
             on_install(state, slot, k, now, upcoming[r])
-        if len(out_hit):
+        if len(recording.hit):
             for r in range(begin, end):
-                out_hit[r] = missed[key[r]] != mark
+                recording.hit[r] = missed[key[r]] != mark
         evictions = 0
         while used > capacity:
             slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), mark)
@@ -196,24 +176,10 @@ def replay(
             n_free += 1
         misses = requests - hits
         cold = max(misses - bypassed - evictions, 0)
+        served = Served(requests, hits, misses, cold, evictions, 0, bypassed)
+        add_call(counts, recording.calls, row[call], call, end - begin, served)
         into = counts[row[call]]
-        into[tally.CALLS] += 1
-        into[tally.REFS] += end - begin
-        into[tally.REQUESTS] += requests
-        into[tally.HITS] += hits
-        into[tally.MISSES] += misses
-        into[tally.COLD] += cold
-        into[tally.EVICTIONS] += evictions
-        into[tally.BYPASSED] += bypassed
-        into[tally.FULL_HIT_CALLS] += misses == 0
         into[tally.PREFETCH_USEFUL] += useful
         into[tally.PREFETCH_LATE] += late
-        if len(stream):
-            stream[call, 0] = requests
-            stream[call, 1] = hits
-            stream[call, 2] = misses
-            stream[call, 3] = cold
-            stream[call, 4] = evictions
-            stream[call, 6] = bypassed
     carry[NOW], carry[OPENED], carry[N_FREE], carry[USED] = now, opened, n_free, used
-    return calls, FINE, -1
+    return n_calls, FINE, -1

@@ -19,49 +19,26 @@ from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit,
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import NOW, OPENED
+from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_SLOT, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
 def replay(
-    key: Any,
-    offset: Any,
-    row: Any,
-    step: Any,
-    number: Any,
-    key_row: Any,
-    upcoming: Any,
-    ahead: Any,
-    protect: bool,
-    stamp: int,
-    slot_key: Any,
-    key_slot: Any,
-    fresh: Any,
-    carry: Any,
-    state: Any,
-    counts: Any,
-    stream: Any,
-    out_used: Any,
-    out_slot: Any,
-    out_hit: Any,
+    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
     """Replay one pool; return the call it ended at, the reason (a constant of residency/victim.py), and the slot
     chosen.
 
-    key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
-    step: i32 [calls + 1], the step of each call. number: i64 [calls], the place of each call in the trace.
-    key_row: i32 [keys], the row of `counts` of each key.
-    upcoming: i32 [references], where the next call that requests the key does so.
-    ahead: the arrays of an `Ahead`. A prediction is served like a call, except that it is counted differently and stops
-        if no slot is left.
-    slot_key: i32 [slots], key_slot: i32 [keys]: the bank, all -1 for an empty one.
-    fresh: i64 [slots], for an expert read ahead and not used yet its place among the predictions plus 1, else 0.
-    carry: i64 [len(pool_state.CARRIED)], values for the next chunk of calls; updated, unless the loop ends early.
-    counts: i64 [rows, N_COLUMNS], added to.
-    stream: i32 [calls, len(STREAM)]; out_used: i64 [predicted], the routed call that first uses each expert read, or
-        UNUSED; unchanged if it was not read; out_slot: i32 [references];
-        out_hit: u8 [references]; all empty if not wanted.
+    calls: the pool's `Calls`. ahead: its `Predicted`. A prediction is served like a call, except that it is counted
+        differently and stops if no slot is left.
+    held, state: the bank and the policy's arrays, updated; `held.carry` keeps its values if the loop ends early.
+    counts: i64 [rows, N_COLUMNS], added to. recording: a `Recording`, of which `used` is unchanged for an expert that
+        was not read.
     """
+    key, offset, row, step, number, key_row, upcoming = calls
+    slot_key, key_slot, fresh, carry = held.slot_key, held.key_slot, held.fresh, held.carry
+    protect, stamp, out_used = rules.protect, rules.stamp, recording.used
     blocked = np.zeros(len(slot_key), np.int64)
     evicted = np.zeros(len(slot_key), np.int32)
     seen = np.zeros(len(key_slot), np.int64)
@@ -70,11 +47,11 @@ def replay(
     visit = np.zeros(len(key_slot), np.int64)
     # None of these is negative; telling the compiler so avoids its check for negative indices.
     epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
-    calls = len(offset) - 1
+    n_calls = len(offset) - 1
     ahead_turn, ahead_row, ahead_offset, ahead_after, ahead_key, ahead_upcoming = ahead
-    for call in range(calls + 1):
+    for call in range(n_calls + 1):
         # The predictions made since the pool's last call, then the call itself; after the last call only predictions.
-        for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < calls)):
+        for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < n_calls)):
             prefetching = serving < ahead_turn[call + 1]
             asked, coming = (ahead_key, ahead_upcoming) if prefetching else (key, upcoming)
             if prefetching:
@@ -150,36 +127,23 @@ def replay(
                     out_used[r] = UNUSED
                 missed[k] = epoch
                 on_install(state, slot, k, now, coming[r])
-            if len(out_slot) and not prefetching:
+            if len(recording.slot) and not prefetching:
                 for r in range(begin, end):
-                    out_slot[r] = key_slot[key[r]]
-                    out_hit[r] = missed[key[r]] != epoch
+                    recording.slot[r] = key_slot[key[r]]
+                    recording.hit[r] = missed[key[r]] != epoch
             for i in range(evictions):
                 key_slot[evicted[i]] = -1
-            into = counts[ahead_row[serving] if prefetching else row[call]]
             misses = requests - hits
             if prefetching:
+                into = counts[ahead_row[serving]]
                 into[tally.PREFETCH_CALLS] += 1
                 into[tally.PREFETCH_REQUESTS] += requests
                 into[tally.PREFETCH_ISSUED] += misses
                 continue
-            into[tally.CALLS] += 1
-            into[tally.REFS] += end - begin
-            into[tally.REQUESTS] += requests
-            into[tally.HITS] += hits
-            into[tally.MISSES] += misses
-            into[tally.COLD] += misses - evictions
-            into[tally.EVICTIONS] += evictions
-            into[tally.ALIASED] += aliased
-            into[tally.FULL_HIT_CALLS] += misses == 0
+            served = Served(requests, hits, misses, misses - evictions, evictions, aliased, 0)
+            add_call(counts, recording.calls, row[call], call, end - begin, served)
+            into = counts[row[call]]
             into[tally.PREFETCH_USEFUL] += useful
             into[tally.PREFETCH_LATE] += late
-            if len(stream):
-                stream[call, 0] = requests
-                stream[call, 1] = hits
-                stream[call, 2] = misses
-                stream[call, 3] = misses - evictions
-                stream[call, 4] = evictions
-                stream[call, 5] = aliased
     carry[NOW], carry[OPENED] = now, opened
-    return calls, FINE, -1
+    return n_calls, FINE, -1

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.served import Served, add_call
 
 
 @jit
@@ -28,16 +28,5 @@ def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: 
                 seen[k] = call
                 n += 1
                 hits += pinned[k]
-        into = counts[row[call]]
-        into[tally.CALLS] += 1
-        into[tally.REFS] += offset[call + 1] - offset[call]
-        into[tally.REQUESTS] += n
-        into[tally.HITS] += hits
-        into[tally.MISSES] += n - hits
-        into[tally.BYPASSED] += n - hits
-        into[tally.FULL_HIT_CALLS] += hits == n
-        if len(stream):
-            stream[call, 0] = n
-            stream[call, 1] = hits
-            stream[call, 2] = n - hits
-            stream[call, 6] = n - hits
+        served = Served(n, hits, n - hits, 0, 0, 0, n - hits)
+        add_call(counts, stream, row[call], call, offset[call + 1] - offset[call], served)

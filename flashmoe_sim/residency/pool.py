@@ -40,6 +40,22 @@ class Gathered(NamedTuple):
     first_reference: NDArray[np.int64]
 
 
+class Calls(NamedTuple):
+    """The calls of a pool, as the replay loops read them; the pool's properties describe the arrays.
+
+    number: i64 [calls], the place of each call in the trace. upcoming: i32 [references], the next use of each key:
+    `next_call`, or `next_reference` if every reference is a request.
+    """
+
+    key: NDArray[np.uint32]
+    offset: NDArray[np.int64]
+    row: NDArray[np.int32]
+    step: NDArray[np.int32]
+    number: NDArray[np.int64]
+    key_row: NDArray[np.int32]
+    upcoming: NDArray[np.int32]
+
+
 class After(NamedTuple):
     """What comes after the calls of a pool if they are part of a longer trace.
 
@@ -147,6 +163,11 @@ class Pool:
     def next_reference(self) -> NDArray[np.int32]:
         """For each reference, the next one to its key, or NEVER; i32 [references]."""
         return self._next(np.arange(self.refs + 1, dtype=np.int64))
+
+    def calls(self, *, by_reference: bool) -> Calls:
+        """For the replay loops. by_reference: whether every reference is a request."""
+        upcoming = self.next_reference if by_reference else self.next_call
+        return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming)
 
     def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:
         out = np.empty(self.refs, np.int32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -23,13 +22,12 @@ from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.pool_state import PoolState
+from flashmoe_sim.residency.pool_state import PoolState, Rules
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload
 
 
-@dataclass(frozen=True, eq=False)
-class Recording:
+class Recording(NamedTuple):
     """What a replay loop records for each call of a pool, beside the counts; all empty if not wanted.
 
     calls: i32 [calls, len(tally.STREAM)].
@@ -105,8 +103,14 @@ def go_on(
     raises, except SimError.
     """
     pool = workload.pools(setup.scope)[number]
-    run = _replay_deferred if setup.fixed_slots else _replay_undeferred
-    call, fault, slot = run(pool, setup, bank, ahead, state, table, recording)
+    assert isinstance(setup.policy, EvictingPolicy)
+    rules = Rules(
+        setup.contract == "protected", setup.policy.bypass, STAMPS.index(setup.policy.stamp), bank.room, bank.size
+    )
+    calls = pool.calls(by_reference=setup.contract == "sequential")
+    loop = _loop(setup.policy, setup.contract)
+    with checked(setup.policy, loop.kernels, state.policy):
+        call, fault, slot = loop.run(calls, ahead.arrays(), rules, state.arrays(), state.policy, table, recording)
     if fault == victim.NO_SLOT:
         raise slot_overflow(workload, setup, number, call, bank)
     if fault != victim.FINE:
@@ -180,78 +184,4 @@ def check_books(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: 
         raise SimError(
             f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "
             f"expected {expected}; its functions may write only to its state"
-        )
-
-
-def _replay_deferred(
-    pool: Pool,
-    setup: Setup,
-    bank: Capacity,
-    ahead: Ahead,
-    state: PoolState,
-    table: NDArray[np.int64],
-    recording: Recording,
-) -> tuple[int, int, int]:
-    """Run the deferred loop; return how it ended."""
-    assert isinstance(setup.policy, EvictingPolicy)
-    loop = _loop(setup.policy, setup.contract)
-    with checked(setup.policy, loop.kernels, state.policy):
-        return loop.run(
-            pool.key,
-            pool.offset,
-            pool.row,
-            pool.step,
-            pool.call,
-            pool.key_row,
-            pool.next_call,
-            ahead.arrays(),
-            setup.contract == "protected",
-            STAMPS.index(setup.policy.stamp),
-            state.slot_key,
-            state.key_slot,
-            state.fresh,
-            state.carry,
-            state.policy,
-            table,
-            recording.calls,
-            recording.used,
-            recording.slot,
-            recording.hit,
-        )
-
-
-def _replay_undeferred(
-    pool: Pool,
-    setup: Setup,
-    bank: Capacity,
-    ahead: Ahead,
-    state: PoolState,
-    table: NDArray[np.int64],
-    recording: Recording,
-) -> tuple[int, int, int]:
-    """Run one of the other loops; return how it ended."""
-    assert isinstance(setup.policy, EvictingPolicy)
-    atomically = setup.contract == "atomic"
-    loop = _loop(setup.policy, setup.contract)
-    with checked(setup.policy, loop.kernels, state.policy):
-        return loop.run(
-            pool.key,
-            pool.offset,
-            pool.row,
-            pool.step,
-            *((pool.call, pool.key_row, pool.next_call, ahead.arrays()) if atomically else (pool.next_reference,)),
-            setup.policy.bypass,
-            *([STAMPS.index(setup.policy.stamp)] if atomically else []),
-            bank.room,
-            bank.size,
-            state.slot_key,
-            state.key_slot,
-            *([state.fresh] if atomically else []),
-            state.free,
-            state.carry,
-            state.policy,
-            table,
-            recording.calls,
-            *([recording.used] if atomically else []),
-            recording.hit,
         )

@@ -16,6 +16,32 @@ CARRIED = NOW, OPENED, N_FREE, USED = 0, 1, 2, 3
 BEFORE_ALL = -2  # calls in a state's `fresh` are counted from here, which leaves 0 to mean nothing
 
 
+class Held(NamedTuple):
+    """The arrays of a `PoolState`, as the replay loops read and write them."""
+
+    slot_key: NDArray[np.int32]
+    key_slot: NDArray[np.int32]
+    fresh: NDArray[np.int64]
+    free: NDArray[np.int32]
+    carry: NDArray[np.int64]
+
+
+class Rules(NamedTuple):
+    """What a contract and a policy tell a replay loop, each read by the loops that it concerns.
+
+    protect: whether residents that a call requests are reserved. bypass: whether a miss may be declined. stamp: the
+        order of the visits, a place in policies.base.STAMPS.
+    room: what the contents may weigh in total, in the unit of `size`. size: i64 [keys], what a key weighs: 1 for a bank
+        of slots, bytes for a bank of bytes.
+    """
+
+    protect: bool
+    bypass: bool
+    stamp: int
+    room: int
+    size: NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class PoolState:
     """The bank of one pool and its policy's state; the loops change all arrays in place.
@@ -60,6 +86,10 @@ class PoolState:
     def __reduce__(self) -> tuple[Any, ...]:
         own = self.slot_key, self.key_slot, self.fresh, self.free, self.carry
         return _restored, (*own, *_packed(self.policy))
+
+    def arrays(self) -> Held:
+        """What the replay loops change, beside the policy's own arrays."""
+        return Held(self.slot_key, self.key_slot, self.fresh, self.free, self.carry)
 
     @property
     def held(self) -> NDArray[np.int32]:

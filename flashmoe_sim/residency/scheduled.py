@@ -12,6 +12,7 @@ from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.own_results import Stretches
+from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
 
@@ -82,7 +83,6 @@ def count(
     seen: i64 [keys], scratch, -1 before the first call. used: i64 [came], set to the call of the first hit.
     """
     for call in range(begin, end):
-        into = counts[row[call]]
         n, hits = 0, 0
         for r in range(offset[call], offset[call + 1]):
             k = key[r]
@@ -96,19 +96,9 @@ def count(
                 if there and fresh[k]:
                     used[fresh[k] - 1] = call
                     fresh[k] = 0
-                    into[tally.PREFETCH_USEFUL] += 1
-        into[tally.CALLS] += 1
-        into[tally.REFS] += offset[call + 1] - offset[call]
-        into[tally.REQUESTS] += n
-        into[tally.HITS] += hits
-        into[tally.MISSES] += n - hits
-        into[tally.BYPASSED] += n - hits
-        into[tally.FULL_HIT_CALLS] += hits == n
-        if len(stream):
-            stream[call, 0] = n
-            stream[call, 1] = hits
-            stream[call, 2] = n - hits
-            stream[call, 6] = n - hits
+                    counts[row[call], tally.PREFETCH_USEFUL] += 1
+        served = Served(n, hits, n - hits, 0, 0, 0, n - hits)
+        add_call(counts, stream, row[call], call, offset[call + 1] - offset[call], served)
 
 
 @jit

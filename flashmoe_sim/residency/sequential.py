@@ -8,33 +8,21 @@ import numpy as np
 
 from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
-from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
+from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
 def replay(
-    key: Any,
-    offset: Any,
-    row: Any,
-    step: Any,
-    upcoming: Any,
-    bypass: bool,
-    capacity: int,
-    size: Any,
-    slot_key: Any,
-    key_slot: Any,
-    free: Any,
-    carry: Any,
-    state: Any,
-    counts: Any,
-    stream: Any,
-    out_hit: Any,
+    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
-    """Replay one pool; each reference is a request. Arguments and result are as for the atomic loop.
+    """Replay one pool; each reference is a request.
 
-    upcoming: i32 [references], the next *reference* that requests the key.
+    Arguments and result are as for the atomic loop, except that nothing is predicted.
     """
+    key, offset, row, step, upcoming = calls.key, calls.offset, calls.row, calls.step, calls.upcoming
+    slot_key, key_slot, free, carry = held.slot_key, held.key_slot, held.free, held.carry
+    bypass, capacity, size = rules.bypass, rules.room, rules.size
     blocked = np.zeros(len(slot_key), np.int64)
     # None of these is negative; telling the compiler so avoids its check for negative indices.
     n_free, opened, earlier = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
@@ -48,8 +36,8 @@ def replay(
             k = key[r]
             now += 1
             slot = key_slot[k]
-            if len(out_hit):
-                out_hit[r] = slot >= 0
+            if len(recording.hit):
+                recording.hit[r] = slot >= 0
             if slot >= 0:
                 on_hit(state, slot, k, now, upcoming[r])
                 continue
@@ -91,22 +79,7 @@ def replay(
             key_slot[k] = place
             used += size[k]
             on_install(state, place, k, now, upcoming[r])
-        into = counts[row[call]]
-        into[tally.CALLS] += 1
-        into[tally.REFS] += end - begin
-        into[tally.REQUESTS] += end - begin
-        into[tally.HITS] += end - begin - misses
-        into[tally.MISSES] += misses
-        into[tally.COLD] += cold
-        into[tally.EVICTIONS] += evictions
-        into[tally.FULL_HIT_CALLS] += misses == 0
-        into[tally.BYPASSED] += bypassed
-        if len(stream):
-            stream[call, 0] = end - begin
-            stream[call, 1] = end - begin - misses
-            stream[call, 2] = misses
-            stream[call, 3] = cold
-            stream[call, 4] = evictions
-            stream[call, 6] = bypassed
+        served = Served(end - begin, end - begin - misses, misses, cold, evictions, 0, bypassed)
+        add_call(counts, recording.calls, row[call], call, end - begin, served)
     carry[NOW], carry[OPENED], carry[N_FREE], carry[USED] = earlier + offset[-1], opened, n_free, used
     return len(offset) - 1, FINE, -1
