@@ -18,6 +18,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
     Case,
+    Cost,
     Launch,
     Plan,
     Share,
@@ -59,6 +60,16 @@ class Strata(System):
     misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "gpu.layer_us",
+            250,
+            330,
+            500,
+            "its own cost model (generate.cpp): 0.33 ms for a layer of a window on an RTX 5080, 0.5 on a 3090",
+            scales=False,
+        ),
+    )
 
     experts: int = 0
     every: int = 4

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flashmoe_sim.drafts import MTP, asked_drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput
@@ -43,6 +44,8 @@ from reports.field.settings import Settings, settings_of
 from reports.field.tune import engine_of
 
 _MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache )(\d+)")
+_SPEC = re.compile(r"--spec (\d+)")  # tokens of a window, of which all but one are drafted
+STRATA_ACCEPT = 0.77  # 2.8 tokens of text a window of four: its documentation has 2.4 to 3.2
 _PCIE_SHARE = re.compile(r"--pcie-frac (\d[\d.]*)")
 
 
@@ -90,6 +93,8 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     case = case_of(workload.geometry, machine, workload=workload)
     if case.model.attention is not None:
         case = replace(case, depth=attended(row), kv_type=kv_type_of(row))
+    if isinstance(system, Strata) and (told := _SPEC.search(row.flags)):
+        case = replace(case, drafts=asked_drafts(int(told[1]) - 1, STRATA_ACCEPT, MTP, workload.geometry))
     asked = system if system.size_given else system.sized(case)
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:

@@ -77,12 +77,12 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
     from reports.field import borrowed, drafts, printed_page, simulated
 
     printed, wins, lent = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS, borrowed.TABLE))
-    asked, timed = (pl.read_csv(table) for table in (prompt_page.TABLE, prompt_printed.TABLE))
+    asked, timed, made = (pl.read_csv(table) for table in (prompt_page.TABLE, prompt_printed.TABLE, simulated.TABLE))
     return {
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
-        "One measurement of your own": f"{given_page.section(rows, given.load())}\n{simulated.section(pl.read_csv(simulated.TABLE))}",
+        "One measurement of your own": f"{given_page.section(rows, given.load())}\n{simulated.section(made)}",
         "Borrowed traces": borrowed.section(lent),
     }
 
