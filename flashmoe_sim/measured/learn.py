@@ -13,7 +13,7 @@ import numpy as np
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import name_in, named_model, named_models
 from flashmoe_sim.io.cells import speed
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
@@ -191,22 +191,30 @@ def _model(one: Measured, asked: ModelGeometry | None) -> ModelGeometry:
         if asked is None:
             raise BadInput(f"{one.where}: does not say which model ran; give it with --model")
         return asked
-    if asked is not None and one.model_bytes is not None and _alike(one.model_bytes, _bytes(asked)):
+    name, own = _name(one.model), "" if asked is None else _name(asked.name)
+    if asked is not None and name == own and (one.model_bytes is None or _alike(one.model_bytes, _bytes(asked))):
         return asked
-    try:
-        name = name_in(one.model.replace(":", "-"))
-    except BadInput as error:
-        raise BadInput(f"{one.where}: {error}; give the speed by hand: --measured SYSTEM={one.tok_s:.4g}") from None
-    quant, known = one.quant.lower().replace("-", "_"), named_models()[name].quants
-    found = named_model(f"{name}:{quant}" if quant in known else name)
-    if asked is not None and name == asked.base_name and (not quant or quant == asked.quant or quant not in known):
-        found = asked
+    if not name:
+        raise BadInput(
+            f"{one.where}: unknown model {shown(one.model)}; `sim model list` lists all; if it is the one in question, "
+            f"give the speed by hand: --measured SYSTEM={one.tok_s:.4g}"
+        )
+    quant = one.quant.lower().replace("-", "_")
+    found = named_model(f"{name}:{quant}" if quant in named_models()[name].quants else name)
     if one.model_bytes is None or _alike(one.model_bytes, _bytes(found)):
         return found
     raise BadInput(
         f"{one.where}: a file of {size(one.model_bytes or 0)} of {name}, which has {size(_bytes(found))} at "
         f"{found.quant}; give that file as --model, or a measurement of the quantisation in question"
     )
+
+
+def _name(text: str) -> str:
+    """The name of the known model that a text means, or empty."""
+    try:
+        return name_in(text.replace(":", "-"))
+    except BadInput:
+        return ""
 
 
 def _bytes(model: ModelGeometry) -> int:

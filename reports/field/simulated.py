@@ -26,7 +26,7 @@ from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.measured.learn import DOUBTED, Expected
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import at_setting, case_of, speed_of
+from flashmoe_sim.systems.compare import Replays, at_setting, case_of, speed_of
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.trace.load import load_trace
 
@@ -56,6 +56,13 @@ class Ran(NamedTuple):
     workload: Workload
     case: Case
     observation: Observation
+    replays: Replays
+
+    def on(self, machine: Machine) -> Expected:
+        """What is printed of it on a machine."""
+        case = replace(self.case, machine=machine)
+        found = at_setting(self.workload, case, self.system, replays=self.replays)
+        return Expected(found.tok_s_lo or math.nan, found.tok_s or math.nan, found.tok_s_hi or math.nan)
 
 
 def cases(count: int = CASES, seed: int = 1) -> pl.DataFrame:
@@ -83,7 +90,8 @@ def _places() -> Iterator[list[Ran]]:
             case = case_of(workload.geometry, machine, workload=workload)
             systems = [parse_system(setting) for setting in SETTINGS]
             runs = [one for one in systems if at_setting(workload, case, one, interval=False).tok_s]
-            yield [Ran(one, workload, case, _observation(workload, case, one)) for one in runs]
+            replays: Replays = {}
+            yield [Ran(one, workload, case, _observation(workload, case, one), replays) for one in runs]
 
 
 def _observation(workload: Workload, case: Case, system: System) -> Observation:
@@ -97,17 +105,15 @@ def _case(number: int, chosen: list[Ran], random: np.random.Generator) -> list[d
     speeds = _drawn(machine, [one.observation for one in chosen], random)
     rows, known, now = [], list[Observation](), machine
     for measured in range(len(others) + 1):
-        found = at_setting(target.workload, replace(target.case, machine=now), target.system)
-        assert found.tok_s is not None
-        off = (math.log((value or math.nan) / found.tok_s) for value in (speeds[0], found.tok_s_lo, found.tok_s_hi))
+        found = target.on(now)
+        off = (math.log(value / found.tok_s) for value in (speeds[0], found.lo, found.hi))
         row: dict[str, Any] = {"case": number, "machine": machine.name, "model": target.case.model.name}
         row |= {"measured": measured, **dict(zip(("off", "lo", "hi"), off, strict=True))}
         rows.append(row | {"doubted": None, "wrong_doubted": None})
         if measured == len(others):
             break
         seen = replace(others[measured].observation, tok_s=speeds[measured + 1])
-        ran = at_setting(others[measured].workload, replace(target.case, machine=now), others[measured].system)
-        expects = Expected(ran.tok_s_lo or math.nan, ran.tok_s or math.nan, ran.tok_s_hi or math.nan)
+        expects = others[measured].on(now)
         z, of_wrong = (expects.off(times * seen.tok_s) for times in (1.0, WRONG[number % 2]))
         rows[-1] |= {"doubted": abs(z) > DOUBTED, "wrong_doubted": abs(of_wrong) > DOUBTED}
         known.append(seen)
