@@ -237,7 +237,7 @@ class System(ABC):
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
-    prompt_choices: choices that affect only prompts.
+    prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
     """
 
     name: ClassVar[str]
@@ -254,6 +254,7 @@ class System(ABC):
     costs: ClassVar[tuple[Cost, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    times_prompts: ClassVar[bool] = True
 
     @property
     def spec(self) -> str:

@@ -328,7 +328,7 @@ def at_setting(
     own = engine if timed.draws is None else timed.draws
     if not resident:
         own = own + text.draws(_grouped(timed.timing.part_ms_per_token))
-    prompt, of_prompt = timed.timing.prompt_tok_s, None
+    prompt, of_prompt = timed.timing.prompt_tok_s if system.times_prompts else None, None
     if prompt_tokens and prompt is not None:
         batch = prompt_batch(timed)
 

@@ -40,8 +40,8 @@ class Strata(System):
     """A profile's most used experts are on the GPU, and every four windows a few are exchanged for experts used more.
     The CPU computes misses, of which the GPU takes a share over the link.
 
-    Every layer keeps as many experts as the profile gave it. For prompts the program streams experts to the GPU; here
-    both share their misses as well. It swaps in copies of which RAM has another; its modes with less RAM are left out.
+    Every layer keeps as many experts as the profile gave it. For prompts the program streams experts to the GPU in
+    chunks, which is not timed. It swaps in copies of which RAM has another; its modes with less RAM are left out.
 
     experts: in GPU memory, in all layers together; 0: as many as fit beside 700 MiB, the program's automatic rule.
     every: windows between exchanges; 0: none, so that the residents stay those of the profile.
@@ -60,6 +60,7 @@ class Strata(System):
     misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
+    times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "gpu.layer_us",
