@@ -187,5 +187,5 @@ def test_pairs_of_no_file_or_with_other_options_say_how(
 ) -> None:
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("usage: python -m reports.field ")
+    assert "usage: python -m reports.field " in error
     assert error.count("\n") == 1
