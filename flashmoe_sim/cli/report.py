@@ -130,7 +130,8 @@ def _again() -> str:
         elif value is True:
             words.append(parameter.opts[0])
         else:
-            words += [parameter.opts[0], str(value)]
+            each = value if isinstance(value, tuple) else (value,)
+            words += [word for one in each for word in (parameter.opts[0], str(one))]
     return shlex.join(words)
 
 

@@ -178,7 +178,6 @@ def test_measured_speeds_are_never_used(tmp_path: Path, capsys: pytest.CaptureFi
         ["--pairs", "--json"],
         ["--pairs", "--tune"],
         ["a.csv", "--pairs", "--tune"],
-        ["a.csv", "--pairs", "--pairs"],
         ["a.csv", "b.csv", "--pairs"],
     ],
 )
