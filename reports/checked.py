@@ -28,6 +28,7 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bounded-insert": (("llama.cpp PR #27861",), ()),
     "static-profile": (("thecodacus/llama.cpp moe-cache",), ()),
     "big-moe-on-edge": (("BigMoeOnEdge",), ()),
+    "strata": (("Strata",), ("vram_lru",)),
     "cpu": (("llama.cpp",), ("cpu_only", "page_cache_mmap")),
 }
 FITTED = {"slot-bank": "runtime"}  # groups of the fidelity report
