@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.policies.base import Policy, ScheduledPolicy
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.setup import Setup
@@ -39,7 +39,9 @@ def optimum_known(workload: Workload, setup: Setup) -> bool:
     """Whether `min` in these banks bounds the hits of `setup`'s policy.
 
     It does not if experts of different sizes share a bank in bytes, nor for a pooled policy, which measures even a bank
-    of slots in bytes.
+    of slots in bytes, nor for one that shares the banks of all layers out by use.
     """
+    if setup.scope == "layer" and setup.policy.by_budget and isinstance(setup.policy, ScheduledPolicy):
+        return False
     in_bytes = not setup.bank.in_slots or setup.policy.pooled
     return not (in_bytes and shared_by_unequal_experts(workload, setup))

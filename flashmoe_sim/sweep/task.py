@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
 from flashmoe_sim.io.version import version
+from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy
@@ -33,6 +34,7 @@ WORDS: dict[type, tuple[str, ...]] = {
     Machine: ("name", "title", "anchors", "api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores"),
     Quantity: ("source", "condition", "estimated", "guessed"),
     MeasuredRead: ("source",),
+    Learnt: ("told",),
 }
 
 

@@ -20,6 +20,7 @@ from flashmoe_sim.geometry.compute_buffers import GraphWidths
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
@@ -108,7 +109,10 @@ def full_trace() -> RoutingTrace:
 def machine(tmp_path: Path) -> Machine:
     cpu = '[cpu]\nweights_gb_s = { value = 40, source = "bench", condition = "Q4_0" }\n'
     (tmp_path / "full.toml").write_text(FULL.replace("[cpu]\n", cpu))
-    return load_machine(tmp_path / "full.toml")
+    learnt = Learnt(
+        ("engines", "cpu.weights_gb_s"), np.array([0.5, 0.0]), np.array([[0.6, 0.2], [0.2, 1.0]]), ("a speed",)
+    )
+    return replace(load_machine(tmp_path / "full.toml"), learnt=learnt)
 
 
 @pytest.fixture
@@ -218,6 +222,7 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "anchors.model",
         "anchors.date",
         "anchors.command",
+        "learnt.told",
     }
     assert not {path for path in free if path.endswith((".value", ".lo", ".hi", "_kib", "lanes", "_s"))}
 
