@@ -39,7 +39,7 @@ MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name
 
 MEASURED = option(
     "FILE|SPEED",
-    "What an engine printed of its speed on this machine, such as llama-bench's JSON, or the speed by hand: "
+    "Speeds that an engine printed on this machine, such as llama-bench's JSON, or a speed by hand: "
     '"placed:cpu_layers=24=28.1"; may be given several times.',
 )
 

@@ -51,7 +51,9 @@ def next_(asked: NextRun, *, as_json: bool) -> None:
     if rival is not None:
         columns.append(("decides", "right", lambda run: f"{run.decides:.0%}"))
     between = (
-        "" if rival is None else f"; decides: of what is open between {choice.system.name} and {rival.system.name}"
+        ""
+        if rival is None
+        else f"; decides: how much of the doubt between {choice.system.name} and {rival.system.name} goes"
     )
     caption = f"narrows: how much of the width of the first choice's interval goes{between}"
     print_table(table(columns, found.runs, caption=caption))

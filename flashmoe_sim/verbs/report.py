@@ -47,7 +47,7 @@ class Report(MemoryOptions):
         default=(),
         metadata=option(
             "FILE|SPEED",
-            "What an engine printed of its speed on this machine, as for `sim recommend`; or a table of hit rates with "
+            "Speeds that an engine printed on this machine, as for `sim recommend`; or a table of hit rates with "
             "measured speeds, as for `sim predict --table`, to compare with.",
         ),
     )
