@@ -101,8 +101,9 @@ def document(found: Comparison) -> dict[str, object]:
 def _caption(found: Comparison, legend: str) -> str:
     """The legend and the notes; each measurement has a line of its own."""
     learnt = found.case.machine.learnt
-    told = () if learnt is None else learnt.told
-    return "\n".join(("; ".join((legend, *(note for note in found.notes if note not in told))), *told))
+    measured = () if learnt is None else learnt.notes
+    others = [note for note in found.notes if note not in measured]
+    return "\n".join(["; ".join([legend, *others]), *measured])
 
 
 def _check_suffix(out: Path) -> None:

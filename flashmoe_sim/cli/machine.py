@@ -98,7 +98,7 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
             _print_reads(loaded)
     if loaded.learnt is not None:
         click.echo("\nlearnt")
-        for note in loaded.learnt.told:
+        for note in loaded.learnt.notes:
             click.echo(wrapped(f"  {note}", indent=4))
     if loaded.anchors is not None:
         click.echo("\nanchors")

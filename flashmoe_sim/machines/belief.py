@@ -56,7 +56,7 @@ def unknown(machine: Machine, name: str) -> Draws:
 
 @lru_cache(maxsize=8)
 def _drawn(learnt: Learnt) -> Draws:
-    """Draws of what was learnt, as near to those of before as its covariance allows: f64 [unknowns, 512]."""
+    """Draws of what was learnt, f64 [unknowns, 512]: the symmetric root keeps each close to its draws of before."""
     values, vectors = np.linalg.eigh(learnt.covariance)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return np.asarray(learnt.mean[:, None] + root @ np.array([normals(name) for name in learnt.names]))

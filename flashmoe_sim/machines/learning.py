@@ -32,12 +32,12 @@ class Observation:
     sd: float
 
 
-def after(machine: Machine, seen: Sequence[Observation], told: Sequence[str] = ()) -> Machine:
-    """The machine after these measurements, of which `told` tells users."""
+def after(machine: Machine, seen: Sequence[Observation], notes: Sequence[str] = ()) -> Machine:
+    """The machine after these measurements, with notes on them for users."""
     found = _absorbed(machine, _posterior(machine, seen))
-    before = () if machine.learnt is None else machine.learnt.told
+    before = () if machine.learnt is None else machine.learnt.notes
     assert found.learnt is not None
-    return replace(found, learnt=replace(found.learnt, told=(*before, *told)))
+    return replace(found, learnt=replace(found.learnt, notes=(*before, *notes)))
 
 
 def _posterior(machine: Machine, seen: Sequence[Observation]) -> Learnt:

@@ -17,13 +17,13 @@ class Learnt:
     """Unknowns after measurements; before, and if not named here, each has the mean 0, the variance 1 and no relation.
 
     names: of the unknowns. mean: f64 [unknowns]. covariance: f64 [unknowns, unknowns].
-    told: for users, what each measurement was, or why it was not used.
+    notes: for users, what each measurement was, or why it was not used.
     """
 
     names: tuple[str, ...]
     mean: NDArray[np.float64]
     covariance: NDArray[np.float64]
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def of(self, loads: Loads) -> tuple[float, float]:
         """The mean and the variance of a sum of unknowns."""

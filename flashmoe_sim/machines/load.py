@@ -383,10 +383,10 @@ def _anchors(where: str, table: object) -> Anchors:
 
 
 def _learnt(where: str, table: object) -> Learnt:
-    known = ("told", "names", "mean", "covariance")
+    known = ("notes", "names", "mean", "covariance")
     if not isinstance(table, Mapping) or set(table) != set(known):
         raise BadInput(f"{where}: learnt is {shown(table)}; expected a table with {', '.join(known)}")
-    for key in ("told", "names"):
+    for key in ("notes", "names"):
         if not isinstance(table[key], list) or not all(isinstance(text, str) for text in table[key]):
             raise BadInput(f"{where}: learnt.{key} is {shown(table[key])}; expected a list of texts")
     names = tuple(table["names"])
@@ -398,7 +398,7 @@ def _learnt(where: str, table: object) -> Learnt:
         raise BadInput(f"{where}: learnt.covariance: expected {len(names)} rows of as many numbers, alike both ways")
     if names and np.linalg.eigvalsh(square).min() < -LEAST_VARIANCE:
         raise BadInput(f"{where}: learnt.covariance is no covariance: some sum of unknowns has a variance below 0")
-    return Learnt(names, mean, square, tuple(table["told"]))
+    return Learnt(names, mean, square, tuple(table["notes"]))
 
 
 def _numbers(where: str, key: str, given: object) -> NDArray[np.float64]:

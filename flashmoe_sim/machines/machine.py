@@ -193,7 +193,7 @@ class Machine:
         section = "cpu" if self.gpu is None else "gpu"
         unit = self.gpu or self.cpu
         rate = unit.weights_gb_s if unit is not None else None
-        notes = [] if self.learnt is None else list(self.learnt.told)
+        notes = [] if self.learnt is None else list(self.learnt.notes)
         if rate is not None and rate.estimated and rate.hi > WIDE * rate.lo:
             notes.append(
                 f"{self.name}: {section}.weights_gb_s, the speed of computing, is only an estimate: {_range(rate)}"

@@ -72,7 +72,7 @@ def _lines(machine: Machine) -> Iterator[str]:
             yield f"routed_bytes = {machine.anchors.routed_bytes}"
     if (learnt := machine.learnt) is not None:
         yield from ("", "[learnt]  # what was measured on it, and what that taught of all unknowns together")
-        yield from _list("told", map(_text, learnt.told))
+        yield from _list("notes", map(_text, learnt.notes))
         yield from _list("names", map(_text, learnt.names))
         yield f"mean = {_row(learnt.mean)}"
         yield from _list("covariance", map(_row, learnt.covariance))

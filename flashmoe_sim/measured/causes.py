@@ -38,7 +38,6 @@ RAM_PATHS = (
 )
 CPU_PATHS = ("cpu.weights_gb_s", "cpu.attention_gb_s")
 GPU_PATHS = ("gpu.weights_gb_s", "gpu.attention_gb_s")
-ALL_PATHS = (*RAM_PATHS, *GPU_PATHS, "link.pinned_gb_s", "storage.read_gb_s")
 
 
 def explained(one: Observation, now: tuple[float, float], machine: Machine, *, prompt: bool) -> list[Cause]:
@@ -64,10 +63,6 @@ def _changed(machine: Machine, changes: dict[str, float]) -> Machine:
         if path in known:
             machine = machine.varied(path, times * known[path].value)
     return machine
-
-
-def _each(paths: tuple[str, ...], times: float) -> dict[str, float]:
-    return dict.fromkeys(paths, times)
 
 
 def _slower(machine: Machine) -> list[Cause]:
@@ -98,19 +93,19 @@ def _slower(machine: Machine) -> list[Cause]:
                 "the RAM runs in one channel or without its XMP or EXPO profile, at half its speed",
                 ram,
                 3,
-                _each(RAM_PATHS, 0.5),
+                dict.fromkeys(RAM_PATHS, 0.5),
             ),
             Cause(
                 "more or fewer threads ran than the CPU has cores",
                 "run it again with -t and the number of cores",
                 1.5,
-                _each(CPU_PATHS, 0.6),
+                dict.fromkeys(CPU_PATHS, 0.6),
             ),
             Cause(
                 "the engine was built without the CPU's AVX instructions",
                 "look at system_info in its log",
                 1,
-                _each(CPU_PATHS, 0.15),
+                dict.fromkeys(CPU_PATHS, 0.15),
                 spread=0.4,
             ),
         ]
@@ -135,7 +130,7 @@ def _slower(machine: Machine) -> list[Cause]:
                     "fewer layers were on the GPU than -ngl says",
                     "look at `offloaded N/N layers to GPU` in its log",
                     2,
-                    _each(GPU_PATHS, as_cpu),
+                    dict.fromkeys(GPU_PATHS, as_cpu),
                 )
             )
     return found

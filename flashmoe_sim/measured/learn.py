@@ -59,12 +59,17 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A measurement as the program sees it. on: what is expected of it on a machine."""
+    """A measurement as the program sees it. on: its expected speed on a machine. before: without any measurement."""
 
     measured: Measured
     system: System
     observation: Observation
     on: Callable[[Machine], Expected]
+    before: Expected
+
+    def off(self, expected: Expected) -> float:
+        """How many standard deviations it is from what is expected."""
+        return expected.off(self.measured.tok_s, self.measured.sd or 0.0)
 
 
 def learn_from(
@@ -85,17 +90,17 @@ def learn_from(
     of = model if workload is None else workload.geometry
     read = [read_with_notes(text) for text in texts]
     seen = [_seen(one, machine, workload, of) for one in distinct(one for each in read for one in each.measured)]
-    told = [f"not used: {note}" for each in read for note in each.left_out]
+    notes = [f"not used: {note}" for each in read for note in each.left_out]
     used, found = list[_Seen](), machine
-    for one in sorted(seen, key=lambda one: abs(_off(one, machine))):
-        expected = one.on(found)
-        if abs(_off(one, found)) > DOUBTED:
-            told.append(_doubt(one, expected, machine, others=bool(used)))
+    for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
+        expected = one.on(found) if used else one.before
+        if abs(one.off(expected)) > DOUBTED:
+            notes.append(_doubt(one, expected, machine, others=bool(used)))
             continue
-        told.append(_learnt(one, expected, machine))
+        notes.append(_learnt(one, expected, machine))
         used.append(one)
         found = after(machine, [other.observation for other in used])
-    return after(machine, [one.observation for one in used], told)
+    return after(machine, [one.observation for one in used], notes)
 
 
 def _seen(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> _Seen:
@@ -120,7 +125,7 @@ def _seen(one: Measured, machine: Machine, workload: Workload | None, model: Mod
     larger = case is not on.case
     system = system if system.size_given else system.sized(case)
     speed_on = speed_of(on.workload, case, system, prompt_tokens=tokens)
-    loads = error_loads(machine, system.whose._replace(model=geometry.base_name), prompt=one.prompt)
+    whose = system.whose(geometry.base_name)
     replays: Replays = {}
 
     def run(machine: Machine, *, interval: bool) -> tuple[Draws, Expected]:
@@ -141,11 +146,14 @@ def _seen(one: Measured, machine: Machine, workload: Workload | None, model: Mod
         return logs, Expected(lo, tok_s, hi)
 
     text, _ = run(case.machine, interval=False)
-    text_sd = float(
-        np.std(text - error_draws(machine, system.whose._replace(model=geometry.base_name), prompt=one.prompt))
-    )
+    text_sd = float(np.std(text - error_draws(machine, whose, prompt=one.prompt)))
+    loads = error_loads(machine, whose, prompt=one.prompt)
     seen = Observation(one.tok_s, speed_on, loads, math.hypot(SPEED_SD, one.sd or 0.0, text_sd))
-    return _Seen(one, system, seen, lambda machine: run(_larger(machine) if larger else machine, interval=True)[1])
+
+    def on_it(machine: Machine) -> Expected:
+        return run(_larger(machine) if larger else machine, interval=True)[1]
+
+    return _Seen(one, system, seen, on_it, on_it(machine))
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:
@@ -225,15 +233,10 @@ def _alike(one: int, other: int) -> bool:
     return min(one, other) >= SAME_FILE * max(one, other)
 
 
-def _off(one: _Seen, machine: Machine) -> float:
-    return one.on(machine).off(one.measured.tok_s, one.measured.sd or 0.0)
-
-
 def _learnt(one: _Seen, expected: Expected, machine: Machine) -> str:
     """What was learnt from, and a likely reason if it is slow."""
-    said = f"learnt from {_what(one)}; {one.on(machine).said} was expected"
-    far = expected.off(one.measured.tok_s, one.measured.sd or 0.0)
-    if far > -NOTABLE:
+    said = f"learnt from {_what(one)}; {one.before.said} was expected"
+    if one.off(expected) > -NOTABLE:
         return said
     cause = _causes(one, expected, machine)[0]
     return f"{said}; that is slow for these parts: perhaps {cause.said} ({cause.tell})"

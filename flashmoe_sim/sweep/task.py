@@ -34,7 +34,7 @@ WORDS: dict[type, tuple[str, ...]] = {
     Machine: ("name", "title", "anchors", "api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores"),
     Quantity: ("source", "condition", "estimated", "guessed"),
     MeasuredRead: ("source",),
-    Learnt: ("told",),
+    Learnt: ("notes",),
 }
 
 

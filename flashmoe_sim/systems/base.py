@@ -296,10 +296,9 @@ class System(ABC):
         """Whether anybody can install its engine."""
         return self.facts is not None and self.facts.common
 
-    @property
-    def whose(self) -> Whose:
-        """Whose error its predictions have."""
-        return Whose(self.name, self.program, self.spec)
+    def whose(self, model: str) -> Whose:
+        """Whose error its predictions have. model: its name without the quantisation."""
+        return Whose(self.name, self.program, self.spec, model)
 
     @property
     def uses_gpu(self) -> bool:

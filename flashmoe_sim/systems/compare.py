@@ -283,7 +283,7 @@ def at_setting(
             launch=system.started(case),
             drafted=None if case.drafts is None else case.drafts.count,
         )
-        conditions, whose = system.conditions(plan, case), system.whose._replace(model=case.model.base_name)
+        conditions, whose = system.conditions(plan, case), system.whose(case.model.base_name)
         if hit_rate is not None:
             banked = plan.execution.reads and plan.execution.has_bank
             rate = Rate("hit rate", hit_rate=hit_rate if banked else float(not plan.execution.reads))

@@ -138,7 +138,7 @@ def _learn(measured: tuple[str, ...], name: str, model: str | None, out: Path, *
     write_machine(replace(found, name=out.stem or "measured"), out, force=force)
     old = dict(before.quantities())
     changed = [(path, old[path], new) for path, new in found.quantities() if new != old[path]]
-    notes = () if found.learnt is None else found.learnt.told
+    notes = () if found.learnt is None else found.learnt.notes
     if as_json:
         rows = [{"path": path, "before": asdict(one), "after": asdict(new)} for path, one, new in changed]
         print_json({"machine": str(out), "learnt": list(notes), "quantities": rows})

@@ -139,10 +139,7 @@ def _shares(rows: Sequence[_Row], sd: dict[str, float]) -> dict[str, float]:
 
     def unlikely(logs: NDArray[np.float64]) -> float:
         *common, single = np.exp(logs)
-        first, second = (
-            known[:, 0] + own[:, 0] ** 2 * (sum(common) + single),
-            known[:, 1] + own[:, 1] ** 2 * (sum(common) + single),
-        )
+        first, second = (known[:, row] + own[:, row] ** 2 * (sum(common) + single) for row in (0, 1))
         both = known[:, 2] + own[:, 0] * own[:, 1] * (alike @ common)
         determinant = first * second - both * both
         squares = second * off[:, 0] ** 2 - 2 * both * off[:, 0] * off[:, 1] + first * off[:, 1] ** 2

@@ -171,9 +171,14 @@ def _widened(machines: Sequence[Sequence[Miss]], spread: Spread) -> float:
                     mean, sd = deviation(one, learnt, spread)
                     sizes.append(abs(one.off - mean) / sd)
                     weights.append(1 / (len(rows) - 1))
-    order = np.argsort(sizes)
-    share = np.cumsum(np.array(weights)[order])
-    return float(np.array(sizes)[order][np.searchsorted(share, 0.9 * share[-1])]) / SD_90 if sizes else 1.0
+    return quantile(np.array(sizes), np.array(weights), 0.9) / SD_90 if sizes else 1.0
+
+
+def quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
+    """The least value up to which values have this share of the weights."""
+    order = np.argsort(values)
+    upto = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(upto, share * upto[-1])])
 
 
 def save(spread: Spread, path: Path = FILE) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.machines.learnt import Learnt
-from reports.field.given import Miss, Spread, deviation, fitted, learnt_from, miss_of
+from reports.field.given import Miss, Spread, deviation, fitted, learnt_from, miss_of, quantile
 from reports.field.scores import Judged, machine_id
 
 FOLDS = 8
@@ -101,11 +100,5 @@ def _line(name: str, some: Sequence[Guess]) -> str:
     shares = [float(np.average(np.abs(off) <= most, weights=weight)) for most in (math.log(1.5), math.log(2))]
     shares.append(float(np.average(np.abs(off) <= SD_90 * sd, weights=weight)))
     told = " | ".join(f"{share:.0%}" for share in shares)
-    error, width = (_middle(values, weight) for values in (np.abs(np.expm1(-off)), 2 * SD_90 * sd))
+    error, width = (quantile(values, weight, 0.5) for values in (np.abs(np.expm1(-off)), 2 * SD_90 * sd))
     return f"| {name} | {weight.sum():.0f} | {error:.1%} | {told} | a factor of {math.exp(width):.1f} |"
-
-
-def _middle(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    order = np.argsort(values)
-    share = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(share, share[-1] / 2)])

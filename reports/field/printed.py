@@ -70,7 +70,7 @@ class Printed:
     def whose(self) -> Whose:
         """Whose error the prediction has."""
         assert self.found is not None
-        return self.found.system.whose._replace(model=name_of(self.row))
+        return self.found.system.whose(name_of(self.row))
 
 
 def printed(rows: Sequence[FieldRow]) -> list[Printed]:
@@ -99,7 +99,7 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:
         return Printed(row, name, None, None, found.why_not)
-    engine = error_draws(machine, asked.whose._replace(model=case.model.base_name))
+    engine = error_draws(machine, asked.whose(case.model.base_name))
     return Printed(row, name, found, np.log(found.draws / (found.tok_s or 1.0)) - engine)
 
 

@@ -66,7 +66,7 @@ def _asked(
     one = at_setting(workload, case, setting, borrowed=borrowed, prompt_tokens=prompt.tokens)
     if one.prompt_draws is None or one.prompt_tok_s is None:
         return {}
-    engine = error_draws(machine, setting.whose._replace(model=case.model.base_name), prompt=True)
+    engine = error_draws(machine, setting.whose(case.model.base_name), prompt=True)
     of_machine = np.log(one.prompt_draws / one.prompt_tok_s) - engine
     return {
         "id": row.id,

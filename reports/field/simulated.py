@@ -95,7 +95,7 @@ def _places() -> Iterator[list[Ran]]:
 
 
 def _observation(workload: Workload, case: Case, system: System) -> Observation:
-    whose = system.whose._replace(model=case.model.base_name)
+    whose = system.whose(case.model.base_name)
     return Observation(1.0, speed_of(workload, case, system), error_loads(case.machine, whose), SPEED_SD)
 
 

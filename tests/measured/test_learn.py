@@ -74,7 +74,7 @@ def learnt(*measured: str | Path, parts: str = PARTS) -> Machine:
 
 def told(on: Machine) -> tuple[str, ...]:
     assert on.learnt is not None
-    return on.learnt.told
+    return on.learnt.notes
 
 
 def test_a_measurement_as_predicted_changes_no_speed_and_narrows_all() -> None:
@@ -183,7 +183,7 @@ def test_the_posterior_is_that_of_weighted_draws() -> None:
 
 
 def _observation(of: Case, system: Any) -> Observation:
-    whose = system.whose._replace(model=of.model.base_name)
+    whose = system.whose(of.model.base_name)
     return Observation(1.0, speed_of(workload(), of, system), error_loads(of.machine, whose), 0.05)
 
 
@@ -261,7 +261,7 @@ def test_fit_writes_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         (("names = [", "names = [3,"), "expected a list of texts"),
         (("mean = [", "mean = [0.5, "), "with a number in mean for each"),
-        (("covariance = [", "covariances = ["), "expected a table with told, names, mean, covariance"),
+        (("covariance = [", "covariances = ["), "expected a table with notes, names, mean, covariance"),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path: Path, change: tuple[str, str], words: str) -> None:

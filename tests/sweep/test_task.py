@@ -222,7 +222,7 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "anchors.model",
         "anchors.date",
         "anchors.command",
-        "learnt.told",
+        "learnt.notes",
     }
     assert not {path for path in free if path.endswith((".value", ".lo", ".hi", "_kib", "lanes", "_s"))}
 
