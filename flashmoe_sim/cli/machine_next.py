@@ -43,6 +43,9 @@ def next_(asked: NextRun, *, as_json: bool) -> None:
     )
     if rival is not None:
         click.echo(wrapped(f"{rival.system.spec} is faster in {found.wins:.0%} of the draws: {_said(rival)}"))
+    learnt = found.case.machine.learnt
+    for note in () if learnt is None else learnt.notes:
+        click.echo(wrapped(note))
     columns: list[Column] = [
         ("run", "left", lambda run: run.setting.system.spec),
         ("minutes", "right", lambda run: f"{run.minutes:.0f}"),

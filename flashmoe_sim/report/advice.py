@@ -63,7 +63,9 @@ def _run(found: Recommendation) -> Section:
             f"{three(seconds)} s."
         )
     asked = filter(None, (ask(found.case.machine),))
-    parts: list[Part] = [Verdict(first), *asked, Command(best.launch.line), *_words(best.launch)]
+    learnt = found.case.machine.learnt
+    measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
+    parts: list[Part] = [Verdict(first), *measured, *asked, Command(best.launch.line), *_words(best.launch)]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_drafts(found),))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):

@@ -235,6 +235,16 @@ def test_every_verb_with_seconds_takes_a_measurement(words: list[str], capsys: p
     assert "learnt from placed:cpu_layers=32, 15.0 tok/s" in printed.out + printed.err
 
 
+@pytest.mark.parametrize("verb", [["recommend"], ["machine", "next"]], ids=" ".join)
+def test_answers_say_what_was_learnt_and_what_was_not_used(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    files = [word for file in sorted(FILES.glob("gpt-oss-120b-rtx-4070*")) for word in ("--measured", str(file))]
+    assert main([*verb, "gpt-oss-120b", "--system", "placed", "--machine", OWNER, *files]) == 0
+    printed = " ".join(capsys.readouterr().out.split()).lower()
+    assert "learnt from" in printed
+    assert "not used: " in printed
+    assert "most likely the ram runs in one channel" in printed
+
+
 def test_speeds_of_several_machines_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     machines = ["--machine", "rtx-3090,rtx-4090"]
     assert main(["sweep", "prose-256", "--bank", "64", *machines, "--measured", "cpu=9"]) == 2
