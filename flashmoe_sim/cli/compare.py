@@ -67,8 +67,10 @@ def command(asked: Compare, *, full: bool, out: Path | None, force: bool, lenien
 
 def document(found: Comparison) -> dict[str, object]:
     """`sim compare --json`."""
+    from flashmoe_sim.tune.pays import likely_faster
     from flashmoe_sim.tune.proof import proof
 
+    plain, likely = likely_faster(found.rows) or (None, {})
     rows = []
     for row in found.rows:
         launch = row.launch
@@ -78,6 +80,7 @@ def document(found: Comparison) -> dict[str, object]:
             row.as_row()
             | {
                 "published_speeds": proof(row.system, found.case).rows,
+                "p_faster_than_plain": likely.get(row.system.spec),
                 "get": None if get is None else get.as_row(),
                 "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                 "environment": dict(launch.environment) if launch else {},
@@ -94,6 +97,7 @@ def document(found: Comparison) -> dict[str, object]:
             for one in found.case.budget.terms()
         ],
         "notes": list(found.notes),
+        "plain": None if plain is None else plain.system.spec,
         "rows": rows,
     }
 
@@ -151,6 +155,8 @@ def _print(found: Comparison, *, full: bool) -> None:
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
     print_table(table(columns, ran, title=title, caption=_caption(found, caption)))
+    if said := _cache_pays(found):
+        echo(f"{wrapped(said)}\n")
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")
@@ -161,6 +167,18 @@ def _print(found: Comparison, *, full: bool) -> None:
         echo("\ncannot run here:")
         for row in cannot:
             echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
+
+
+def _cache_pays(found: Comparison) -> str:
+    """How likely each cache is faster than the best setting without one; empty if there is nothing to compare."""
+    from flashmoe_sim.tune.pays import likely_faster
+
+    plain, likely = likely_faster(found.rows) or (None, {})
+    if plain is None or not likely:
+        return ""
+    order = sorted(likely, key=lambda spec: -likely[spec])
+    each = ", ".join(f"{spec} {likely[spec]:.0%}" for spec in order)
+    return f"Probability that a cache is faster than {plain.system.spec}: {each}."
 
 
 def _pays(row: Compared) -> str:

@@ -18,6 +18,7 @@ from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.layers import LayerBanks
+from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import Proof, kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
@@ -29,13 +30,16 @@ WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 LEVERS = 5
 BOUGHT = 10
 SMALLEST_GAIN = 0.03
+LIKELY = 0.5
+SMALLEST_PART = 0.02  # of a token's time: less of a difference is not told
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
 
 
 def sections(found: Recommendation) -> list[Section]:
     """The whole advice."""
-    made = [_run(found), _get(found), _size(found), _settings(found), _waits(found), _bought(found), _others(found)]
+    made = [_run(found), _get(found), _size(found), _settings(found), _waits(found)]
+    made += [_cache_pays(found), _bought(found), _others(found)]
     made.append(Section("What to watch", tuple(cliffs(found))))
     made.append(_enough(found))
     made.append(Section("What this rests on", tuple(evidence(found))))
@@ -335,6 +339,47 @@ def _waits(found: Recommendation) -> Section:
             "the trace uses."
         )
     return Section("What holds it back", (said, Table(heads, rows)))
+
+
+def _cache_pays(found: Recommendation) -> Section:
+    """Whether an expert cache is faster here than none: how surely, from what size on, and why."""
+    one = found.cache_pays
+    if one is None:
+        return Section("", ())
+    cached, plain = one.cached.system.spec, one.plain.system.spec
+    speeds = f"{three(one.cached.tok_s or 0.0)} against {three(one.plain.tok_s or 0.0)} tok/s predicted"
+    said = f"{cached} is faster than {plain} with a probability of {one.p:.0%} ({speeds})."
+    if one.p < LIKELY:
+        said = f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {one.p:.0%} ({speeds})."
+    parts = [said, _why_pays(one), _breaks_even(one)]
+    known = gains()
+    parts.append(
+        f"The probability is fitted on {known.pairs} published pairs of speeds with and without a cache, on "
+        f"{known.machines} machines; with a pair's machine left out, it named the faster one in {known.right:.0%}."
+    )
+    return Section("Does a cache pay?", tuple(filter(None, parts)))
+
+
+def _why_pays(one: CachePays) -> str:
+    """What a token waits for less with the cache, and what more."""
+    least = SMALLEST_PART * sum((one.plain.ms_per_token or {}).values())
+    changes = [
+        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {WAITS[group][1]}"
+        for group, ms in sorted(one.more_ms.items(), key=lambda item: -abs(item[1]))
+        if abs(ms) > least
+    ]
+    return f"With the cache a token spends {listed(changes)}." if changes else ""
+
+
+def _breaks_even(one: CachePays) -> str:
+    """The size and the hit rate from which the cache is predicted to be faster."""
+    name, clauses = one.cached.system.name, []
+    if one.least_bytes is not None and one.least_share is not None:
+        clauses.append(f"from {one.least_bytes / GIB:.1f} GiB of experts on ({one.least_share:.0%} of all)")
+    if (rate := one.least_hit_rate) is not None and one.cached.hit_rate is not None:
+        from_rate = f"from a hit rate of {rate:.0%} on" if rate > 0 else "at any hit rate"
+        clauses.append(f"{from_rate}; this trace hits {one.cached.hit_rate:.0%}")
+    return f"{name} is predicted to be faster {', and '.join(clauses)}." if clauses else ""
 
 
 def _bought(found: Recommendation) -> Section:

@@ -66,6 +66,7 @@ def document(found: Recommendation) -> dict[str, Any]:
             "parts": [one.as_row() for one in found.enough.parts],
         },
         "transfers": [one.as_row() for one in found.transfers],
+        "cache_pays": None if found.cache_pays is None else found.cache_pays.as_row(),
         "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
         "bought": _bought_json(found.bought),
         "predicted_faster": [one.best.system.spec for one in found.faster],

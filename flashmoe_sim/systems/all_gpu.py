@@ -23,6 +23,7 @@ class AllGpu(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl, src/llama-model.cpp:1278"
     keeps: ClassVar[str] = "every expert in GPU memory"
     misses: ClassVar[str] = "none"
+    caches: ClassVar[bool] = False
     gpu: ClassVar[bool] = True
     several_gpus: ClassVar[bool] = True
 

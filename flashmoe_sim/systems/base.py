@@ -229,7 +229,8 @@ class System(ABC):
     The first paragraph of a system's docstring is its entry in docs/reference/systems.md; its other lines explain each
     setting.
     engine: the program. source: its repository and the commit of its flags, a colon, and where its rule was read.
-    keeps: what it keeps where. misses: where the other experts are computed or read from.
+    keeps: what it keeps where. misses: where the other experts are computed or read from. caches: whether it chooses
+    experts to keep; False if it places whole layers, or leaves all to the page cache.
     size: the setting that decides how much memory it uses, empty if it has none; its default is the system's own rule.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
@@ -246,6 +247,7 @@ class System(ABC):
     source: ClassVar[str]
     keeps: ClassVar[str]
     misses: ClassVar[str]
+    caches: ClassVar[bool] = True
     size: ClassVar[str] = ""
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None

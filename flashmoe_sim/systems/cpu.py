@@ -24,6 +24,7 @@ class Cpu(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl 0, mapped file"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"
+    caches: ClassVar[bool] = False
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 

@@ -31,6 +31,7 @@ class FlashMoe(System):
     source: ClassVar[str] = "danveloper/flash-moe 3601d41: infer.m:5268-5290, 6508-6590"
     keeps: ClassVar[str] = "nothing; the page cache holds what was read"
     misses: ClassVar[str] = "read through the page cache"
+    caches: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = False
 
     top_k: int = 4

@@ -75,6 +75,7 @@ class Placed(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: common/fit.cpp, common/arg.cpp:2464, ggml-cuda.cu:5464"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
+    caches: ClassVar[bool] = False
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True

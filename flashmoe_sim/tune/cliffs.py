@@ -8,9 +8,7 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case
-from flashmoe_sim.systems.compare import Compared, at_setting
-from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.recommend import Recommendation
 from flashmoe_sim.tune.search import Searched
@@ -20,7 +18,7 @@ def cliffs(found: Recommendation) -> list[str]:
     """What the user should know before choosing another size, one or two sentences each."""
     best = found.best
     plan = best.best.system.plan(found.case)
-    said = [_profile(found), _too_large(found), _aliasing(best), _break_even(found)]
+    said = [_profile(found), _too_large(found), _aliasing(best)]
     if plan.setup.scope == "global":
         said.append(_token_cycle(found.case, best.best))
     elif plan.setup.contract == "runtime":
@@ -107,29 +105,4 @@ def _aliasing(best: Searched) -> str:
     return (
         f"At this size {share:.2%} of the experts that tokens route to are computed with the weights of another one "
         f"(slot aliasing), so the text can differ from the model's own. {fix}."
-    )
-
-
-def _break_even(found: Recommendation) -> str:
-    """The hit rate from which a hot set on the GPU beats whole layers there."""
-    by_name = {type(one.best.system): one for one in found.found.systems if one.runs}
-    hot, placed = by_name.get(HotCache), by_name.get(Placed)
-    if hot is None or placed is None or hot.best.hit_rate is None:
-        return ""
-    speed = placed.best.tok_s or 0.0
-
-    def faster(rate: float) -> bool:
-        one = at_setting(None, found.case, hot.best.system, hit_rate=rate, interval=False)
-        return one.tok_s is not None and one.tok_s >= speed
-
-    if not faster(1.0):
-        return f"Here no hit rate makes a hot set on the GPU faster than whole layers there ({three(speed)} tok/s)."
-    low, high = 0.0, 1.0
-    while high - low > 0.005:
-        middle = (low + high) / 2
-        low, high = (low, middle) if faster(middle) else (middle, high)
-    least = f"from a hit rate of {high:.0%} on" if high > 0.01 else "at any hit rate"
-    return (
-        f"A hot set on the GPU beats whole layers there ({three(speed)} tok/s) {least}, "
-        f"and this trace hits {hot.best.hit_rate:.0%}."
     )

@@ -24,6 +24,7 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.pays import CachePays, cache_pays
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
 from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, search
@@ -69,6 +70,7 @@ class Recommendation(InNotebook):
     filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
         is unknown.
     undrafted: `best` without drafts; None if there are none.
+    cache_pays: whether an expert cache is faster here; None if that was not asked, or there is nothing to compare.
     bought: what to buy, if requested. borrowed: whether the trace is another model's.
     notes: what the user should know about the trace and the machine, if the caller knows it.
     """
@@ -87,6 +89,7 @@ class Recommendation(InNotebook):
     smaller: Smaller | None
     filled: Compared | None
     undrafted: Compared | None
+    cache_pays: CachePays | None
     bought: Advice | NextBetter | None
     borrowed: bool
     notes: tuple[str, ...] = ()
@@ -231,6 +234,7 @@ def recommend(
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
         with_filled(workload, case, best.best, borrowed=borrowed).filled,
         with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
+        None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
         None
         if purchase is None
         else purchase.found(workload, case, systems, best.best, borrowed=borrowed, progress=progress),

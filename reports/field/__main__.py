@@ -74,11 +74,12 @@ def _predict(path: Path, measured: Path | None, *, as_json: bool) -> None:
 
 
 def _print_pairs(path: Path, *, as_json: bool) -> None:
-    from reports.field import gains, tune
+    from flashmoe_sim.tune.pays import gains
+    from reports.field import tune
     from reports.field.chances import chances
     from reports.field.outcome import outcomes
 
-    found = chances(outcomes(read_rows(path), tune.load()), gains.load())
+    found = chances(outcomes(read_rows(path), tune.load()), gains())
     if as_json:
         print(json.dumps([one.as_json() for one in found], indent=1))
         return

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.field.gains import Gains, seen
+from flashmoe_sim.tune.pays import Gains
+from reports.field.gains import p_of, seen
 from reports.field.outcome import Outcome
 from reports.field.pairs import Pair, both_ways
 
@@ -34,5 +35,5 @@ class Chance:
 
 def chances(found: Sequence[Outcome], gains: Gains) -> list[Chance]:
     """Every pair of predicted rows with and without a cache; no measured speed is used."""
-    tuned, alone = both_ways(found)
-    return [Chance(pair, round(gains.p(one), DIGITS)) for pair, one in zip(alone, seen(tuned, alone), strict=True)]
+    _, alone = both_ways(found)
+    return [Chance(pair, round(p_of(gains, one), DIGITS)) for pair, one in zip(alone, seen(alone), strict=True)]

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from scipy.special import ndtr
 
 from flashmoe_sim.machines.belief import SD_90
-from reports.field.gains import ANY, Gains, fitted, left_out, seen
+from flashmoe_sim.tune.pays import ANY, Gains
+from reports.field.gains import fitted, left_out, seen
 from reports.field.pairs import Pair, both_ways
 from reports.field.scores import Judged
 from reports.field.tune import engine_of
@@ -30,11 +31,13 @@ HEAD = (
 )
 HOW = (
     "`python -m reports.field FILE.csv --pairs` prints how likely each cache of a file is faster. Both runs of a pair "
-    "are on one machine, so that an error of its speed cancels. A measured gain counts as a sum of a level, both "
-    "predicted gains with a weight each, and errors of the machine (its CPU against its GPU, its hits), the engine and "
-    "the pair. Kinds of caches and engines have levels of their own, drawn towards the common one, so that an engine "
+    "are on one machine, so that an error of its speed cancels. A measured gain counts as a sum of a level, the gain "
+    "from the parts with a weight, and errors of the machine (its CPU against its GPU, its hits), the engine and the "
+    "pair. Kinds of caches and engines have levels of their own, drawn towards the common one, so that an engine "
     "with many pairs speaks for itself and an unknown one gets the level of its kind. A gain far above a factor of 1.6 "
-    "counts as 1.6, and a machine as the square root of its pairs. [gains.toml](gains.toml) has what is fitted. "
+    "counts as 1.6, and a machine as the square root of its pairs. "
+    "[gains.toml](../../flashmoe_sim/tune/gains.toml) has what is fitted. `sim recommend` and `sim compare` print the "
+    "mean of such probabilities over draws of what is unknown of a machine. "
     "Here each pair is judged by the pairs of other machines.\n"
 )
 
@@ -42,7 +45,7 @@ HOW = (
 def section(rows: Sequence[Judged]) -> str:
     """What caches gain, measured and predicted, and how likely they are faster."""
     tuned, alone = both_ways([one.without_machine for one in rows])
-    every = seen(tuned, alone)
+    every = seen(alone)
     likely = left_out(every)
     broken = sorted({one.name for one in (*tuned, *alone) if not one.holds})
     machines = len({one.cached.machine_id for one in tuned})
@@ -151,9 +154,8 @@ def _levels(gains: Gains) -> str:
     listed = ", ".join(f"{name} {math.exp(level):.2f}" for name, level in every.items())
     own = ", ".join(f"{name} {math.exp(more):.2f}" for name, (more, _) in gains.engines.items())
     return (
-        f"The weights are {gains.parts:.2f} of the gain from the parts and {gains.costs:.2f} of the one with the costs "
-        f"of engines. If both are 1, the expected gain is by kind: {listed}. An engine's factor beside its kind: "
-        f"{own}.\n"
+        f"The gain from the parts has a weight of {gains.weight:.2f}. If it is 1, the expected gain is by kind: "
+        f"{listed}. An engine's factor beside its kind: {own}.\n"
     )
 
 

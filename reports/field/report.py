@@ -67,7 +67,7 @@ def write(*, tune_again: bool) -> None:
     sd, of_hits = prompt_printed.sd_of(prompts), errors.hits(found.curves["lru"])
     errors.FILE.write_text(errors.text(off, of_hits, prompt_sd=sd, rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
-    gains.save(gains.fitted(gains.seen(*both_ways([one.without_machine for one in rows]))))
+    gains.save(gains.with_score(gains.seen(both_ways([one.without_machine for one in rows])[1])))
     (FOLDER / "README.md").write_text(page.markdown(rows, found, sections(rows)), encoding="utf-8")
     print(f"field: wrote {FOLDER}", file=sys.stderr)
 

@@ -16,12 +16,9 @@ from flashmoe_sim.machines.machine import Anchors
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
-from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.nvmoe import Nvmoe
-from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
@@ -207,22 +204,6 @@ def test_aliasing_is_said_with_the_size_that_avoids_it() -> None:
     assert f"From {min(without)} on none is." in said
     exact = replace(on, best=replace(on.best, best=replace(on.best.best, aliased_share=0.0)))
     assert not any("aliasing" in one for one in cliffs(exact))
-
-
-def test_break_even_is_where_the_speeds_are_equal() -> None:
-    """Just above the hit rate that is said a hot set is faster than whole layers, and well below it is not."""
-    large = model(layers=range(2, 26), experts=64, top_k=4)
-    of = Case(large, machine(gpu_gib=4))
-    on = found(of, HotCache(), Placed())
-    (said,) = [one for one in cliffs(on) if "A hot set on the GPU beats" in one]
-    rate = int(said.partition("hit rate of ")[2].partition("%")[0]) / 100
-    by_name = {one.best.system.name: one.best for one in on.found.systems}
-
-    def speed(at: float) -> float:
-        return at_setting(None, of, by_name["hot-cache"].system, hit_rate=at, interval=False).tok_s or 0.0
-
-    assert speed(min(rate + 0.01, 1.0)) >= (by_name["placed"].tok_s or 0.0)
-    assert speed(max(rate - 0.03, 0.0)) <= (by_name["placed"].tok_s or 0.0) or rate < 0.03
 
 
 def test_a_profile_of_this_very_trace_is_said() -> None:
