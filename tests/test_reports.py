@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -17,7 +18,7 @@ from reports import checked
 from reports.performance import figures as performance_figures
 from reports.performance import measure as performance
 from reports.performance import page as performance_page
-from reports.policy_study import figures, page
+from reports.policy_study import figures, page, seconds, seconds_page
 from reports.policy_study.measure import FOLDER, load, measure
 from reports.sampling import measure as sampling
 from reports.sampling import page as sampling_page
@@ -26,7 +27,41 @@ PAGE = (FOLDER / "README.md").read_text()
 
 
 def test_page_is_made_of_the_committed_counts() -> None:
-    assert page.markdown(load()) == PAGE, "run ./dev report"
+    assert page.markdown(load(), seconds.load()) == PAGE, "run ./dev report"
+
+
+def test_seconds_are_those_of_today() -> None:
+    """Of the traces with switches, for each kind of machine."""
+    stored = seconds.load().filter(pl.col("question") == "switches")
+    fresh = pl.DataFrame([row for kind in seconds.KINDS for row in seconds.of_switches(kind)])
+    assert_frame_equal(stored, fresh, rel_tol=1e-4)
+
+
+def test_gains_are_over_lru_and_certain_if_nothing_differs() -> None:
+    rows = seconds.load().filter((pl.col("policy") == "lru") & (pl.col("prefetch") == "none"))
+    assert (rows["gain"] == 1).all()
+    assert (rows["gain_lo"] == 1).all()
+    same = np.linspace(1, 2, 100)
+    assert seconds.interval([(same, same)]) == (1, 1)
+    assert seconds.interval([(same, 2 * same)]) == pytest.approx((2, 2))
+
+
+def test_blocks_are_drawn_with_both_policies_seconds() -> None:
+    """A step that is slow under both widens the interval far less than one that is slow under one of them."""
+    steady, slow = np.ones(320), np.ones(320)
+    slow[5] = 50
+    both, one = seconds.interval([(slow, slow * 1.1)]), seconds.interval([(slow, steady)])
+    assert both[1] - both[0] < 0.01 < one[1] - one[0]
+
+
+def test_the_order_of_measured_policies_comes_out() -> None:
+    """Five rules of one engine with the same routing: by speed, here as there."""
+    results = seconds.load().filter((pl.col("question") == "policies") & (pl.col("kind") == "cpu"))
+    for share in seconds.SHARES:
+        of = results.filter(pl.col("share") == share).group_by("policy").agg(pl.col("gain").log().mean())
+        gains = dict(of.iter_rows())
+        order = [policy for _, _, policy in seconds_page.MEASURED]
+        assert sorted(order, key=lambda policy: gains[policy]) == order
 
 
 @pytest.mark.parametrize("trace", ["prose-256", "gemma-4-26b-phone"])

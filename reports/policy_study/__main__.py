@@ -7,7 +7,7 @@ import sys
 import polars as pl
 
 import flashmoe_sim.api as sim
-from reports.policy_study import figures, page
+from reports.policy_study import figures, page, seconds
 from reports.policy_study.measure import FOLDER, RESULTS, measure
 
 names = list(sim.catalog())
@@ -18,5 +18,8 @@ for number, name in enumerate(names, start=1):
 results = pl.concat(tables)
 results.write_csv(RESULTS)
 figures.draw(results, FOLDER)
-(FOLDER / "README.md").write_text(page.markdown(results))
+print("policy study: seconds", file=sys.stderr)
+timed = seconds.measure()
+timed.write_csv(seconds.RESULTS)
+(FOLDER / "README.md").write_text(page.markdown(results, timed))
 print(f"policy study: wrote {FOLDER}", file=sys.stderr)

@@ -12,6 +12,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from reports.filled import wrapped
+from reports.policy_study import seconds_page
 from reports.policy_study.figures import STRONGEST
 from reports.policy_study.measure import FIRST_HALF, MIDDLE, PREDICTORS, REVERSE, SHARES
 from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
@@ -22,8 +23,8 @@ SHARE = "an eighth of the experts"
 ORDINALS = {2: "a half", 4: "a quarter", 8: "an eighth", 16: "a sixteenth"}
 
 
-def markdown(results: pl.DataFrame) -> str:
-    """README.md; every number in it is of `results`, or of the bundled traces themselves."""
+def markdown(results: pl.DataFrame, seconds: pl.DataFrame) -> str:
+    """README.md; every number in it is of `results`, `seconds`, or of the bundled traces themselves."""
     against = against_lru(results)
     policies, traces = len(ONLINE) + len(HINDSIGHT) - 1, against["trace"].n_unique()  # one is there twice
     return wrapped(f"""# Which eviction policy?
@@ -36,8 +37,8 @@ All {policies} policies that keep anything, on all {traces} bundled traces, with
 
 {in_short(results, against)}
 
-Hit rate is not speed, and these are only the bundled traces: see
-[docs/background/why.md](../../docs/background/why.md).
+Hit rate is not speed: [in seconds](#in-seconds) the order is another one where the CPU computes misses. And these are
+only the bundled traces: see [docs/background/why.md](../../docs/background/why.md).
 
 To compare them on your own trace: `sim sweep YOUR-TRACE --bank 16..128 --policy all --contract atomic`
 
@@ -103,7 +104,8 @@ below 1, more is read in total. `*` knows the future. `sim prefetch judge` compa
 {ahead_table(results)}
 
 Naming a resident expert keeps it, so a predictor can change misses while it reads little or nothing.
-""")
+
+{seconds_page.section(seconds)}""")
 
 
 def in_short(results: pl.DataFrame, against: pl.DataFrame) -> str:
