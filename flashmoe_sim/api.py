@@ -37,6 +37,7 @@ from flashmoe_sim.report import figures
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.left_out import reasons
+from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.systems.resolve import OneSystem
 from flashmoe_sim.trace.bundled import bundled_folder, catalog
 from flashmoe_sim.trace.statistics import TraceStatistics
@@ -170,7 +171,7 @@ def _swept(asked: Sweep) -> polars.DataFrame:
     notes = () if opened.ledger is None else opened.ledger.notes
     for note in (*notes, *reasons(opened.left_out)):
         warnings.warn(note, stacklevel=4)
-    return frame(rows)
+    return frame(rows if asked.rank is None else ranked(rows, asked.rank))
 
 
 def _curve(asked: Curve) -> polars.DataFrame:

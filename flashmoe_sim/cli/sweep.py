@@ -66,6 +66,10 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
             return
         stack.enter_context(stoppable())
         rows = _rows(asked, opened)
+        if asked.rank is not None:
+            from flashmoe_sim.sweep.summary import ranked
+
+            rows = ranked(rows, asked.rank)
         warnings = _warnings(rows, opened)
         try:
             if as_json:
@@ -149,11 +153,13 @@ def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: lis
 
 
 def _print(rows: list[dict[str, Any]], asked: Sweep, opened: OpenSweep) -> None:
-    from flashmoe_sim.cli.sweep_tables import print_rows, print_summary, ranked
+    from flashmoe_sim.cli.sweep_tables import print_rows, print_summary
     from flashmoe_sim.sweep.plan import names_all
-    from flashmoe_sim.sweep.summary import over_traces
+    from flashmoe_sim.sweep.summary import over_traces, ranked
 
-    ranks = names_all(asked.policy)
+    by = asked.rank
+    if by is None and names_all(asked.policy):
+        by = "tok/s" if opened.machines else "hits"
     headed: dict[str, Any] = {
         "setups": opened.setups,
         "contract": asked.contract,
@@ -163,10 +169,10 @@ def _print(rows: list[dict[str, Any]], asked: Sweep, opened: OpenSweep) -> None:
     if len(traces) == 1 or len(rows) <= MOST_ROWS:
         for workload in opened.workloads:
             if own := [row for row in rows if row["trace"] == workload.trace.name]:
-                print_rows(workload, ranked(own) if ranks else own, **headed)
+                print_rows(workload, ranked(own, by) if by else own, **headed)
     if len(traces) > 1:
         summary = over_traces(rows)
-        print_summary(ranked(summary) if ranks else summary, traces, **headed)
+        print_summary(ranked(summary, by) if by else summary, traces, **headed)
         if len(rows) > MOST_ROWS:
             message(f"{len(rows)} rows: too many to print; --out DIR or --json has them")
 

@@ -103,12 +103,6 @@ def print_summary(
     _print(columns, rows, title=f"{len(traces)} traces: {names}{_machine(rows)}", caption=caption)
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The rows of each bank and machine, the fastest first, or the one with the most hits; ties keep their order."""
-    places = {(row["bank"], row["machine"]): number for number, row in reversed(list(enumerate(rows)))}
-    return sorted(rows, key=lambda row: (places[row["bank"], row["machine"]], -(row["tok_s"] or 0), -row["hit_rate"]))
-
-
 def _who(rows: Sequence[Row], contract: str) -> list[Column]:
     """The columns that name a row; * marks a contract other than the requested one."""
     columns: list[Column] = [

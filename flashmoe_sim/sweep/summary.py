@@ -10,6 +10,7 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import OF_SEVERAL_TRACES
 
+RANKS = ("tok/s", "hits")
 SHARED = ("bank", "bank_slots", "bank_bytes", "policy", "contract", "prefetch", "scope", "machine", "execution")
 
 Row = Mapping[str, Any]
@@ -43,6 +44,20 @@ def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
+def ranked(rows: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+    """The rows of each trace, bank and machine, the fastest first, or the one with the most hits.
+
+    by: of RANKS. Ties keep their order.
+    """
+    places = {_rivals(row): number for number, row in reversed(list(enumerate(rows)))}
+
+    def order(row: Row) -> tuple[float, ...]:
+        speed = (-(row["tok_s"] or 0.0),) if by == "tok/s" else ()
+        return places[_rivals(row)], *speed, -row["hit_rate"]
+
+    return sorted(rows, key=order)
+
+
 def foresees(row: Row) -> bool:
     """Whether the policy or the predictor knows the future; a policy with a separate profile does not."""
     policy, predictor = (row[name].split(":")[0] for name in ("policy", "prefetch"))
@@ -63,7 +78,7 @@ def _best(rows: Sequence[Row]) -> dict[tuple[Any, ...], float]:
 
 
 def _rivals(row: Row) -> tuple[Any, ...]:
-    return row["trace"], row["bank"], row["machine"]
+    return row.get("trace"), row["bank"], row["machine"]
 
 
 def _worth(row: Row) -> float:

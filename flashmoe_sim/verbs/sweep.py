@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.options import MODEL, option
 from flashmoe_sim.question import SweepOptions
 
@@ -115,6 +115,14 @@ class Sweep(SweepOptions):
             "rows; known rows are not computed again.",
         ),
     )
+    rank: str | None = field(
+        default=None,
+        metadata=option(
+            "BY",
+            "Sort the rows of each bank and machine by `tok/s` or by `hits`; default: as given, and with --policy all "
+            "by tok/s on a machine, else by hits.",
+        ),
+    )
     threads: int | None = field(
         default=None, metadata=option("N", "Passes at once; default: one per core.", least=1, most=1024)
     )
@@ -151,6 +159,7 @@ class Sweep(SweepOptions):
         from flashmoe_sim.sweep.workloads import plan_workloads
         from flashmoe_sim.verbs.given import learnt_machine, machines_of, read_head_of, workload_of
 
+        self.check_rank()
         if self.in_chunks:
             check_in_chunks(machine=self.machine, cluster=self.cluster, top_k=self.top_k)
         workers = run_on(threads=self.threads, cluster=self.cluster)
@@ -178,6 +187,15 @@ class Sweep(SweepOptions):
             ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))
             cores = self.threads or os.cpu_count() or 1
             yield OpenSweep(setups, conditions, workloads, longs, machines, workers, cores, ledger, left_out)
+
+    def check_rank(self) -> None:
+        """Raise BadInput for an unknown way to rank, and for speeds without a machine."""
+        from flashmoe_sim.sweep.summary import RANKS
+
+        if self.rank is not None and self.rank not in RANKS:
+            raise unknown_name("--rank", self.rank, RANKS)
+        if self.rank == "tok/s" and self.machine is None:
+            raise BadInput("--rank tok/s: only a machine has seconds; add --machine X, or --rank hits")
 
     def named(self) -> list[Trace]:
         """The traces, the first of the catalogue if none is given."""

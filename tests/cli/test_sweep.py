@@ -18,11 +18,11 @@ import pytest
 from flashmoe_sim import api
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.cli.sweep_tables import ranked
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
+from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.trace.bundled import catalog
 
 COMMAND = "from flashmoe_sim.cli.main import entry; entry()"
@@ -363,7 +363,7 @@ def test_all_is_ranked_by_speed_on_machines() -> None:
     same = {"bank": "16", "hit_rate": 0.5}
     asked = [("a", "m1", 3.0), ("a", "m2", None), ("b", "m1", 5.0), ("b", "m2", 1.0)]
     rows = [same | {"policy": policy, "machine": machine, "tok_s": speed} for policy, machine, speed in asked]
-    found = [(row["policy"], row["machine"]) for row in ranked(rows)]
+    found = [(row["policy"], row["machine"]) for row in ranked(rows, "tok/s")]
     assert found == [("b", "m1"), ("a", "m1"), ("b", "m2"), ("a", "m2")]
     unknown = {"machine": None, "tok_s": None}
     hits = [
@@ -371,7 +371,18 @@ def test_all_is_ranked_by_speed_on_machines() -> None:
         for bank in ("8", "16")
         for policy, rate in (("a", 0.25), ("b", 0.75), ("c", 0.25))
     ]
-    assert [row["policy"] for row in ranked(hits)] == ["b", "a", "c"] * 2
+    assert [row["policy"] for row in ranked(hits, "hits")] == ["b", "a", "c"] * 2
+
+
+def test_rows_are_ranked_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the CPU computes misses, fewer installs are faster than more hits."""
+    asked = ["sweep", "gpt-oss-120b", "--bank", "22", "--contract", "atomic", "--policy", "lru,second-miss"]
+    timed = [*asked, "--machine", "rtx-3090", "--execution", "hot-cold"]
+    order = {by: [row["policy"] for row in document(capsys, *timed, "--rank", by)["rows"]] for by in ("tok/s", "hits")}
+    assert order == {"tok/s": ["second-miss", "lru"], "hits": ["lru", "second-miss"]}
+    for wrong in ("tok/s", "speed"):
+        assert main([*asked, "--rank", wrong]) == 2
+        assert "--rank" in capsys.readouterr().err
 
 
 def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
