@@ -50,6 +50,7 @@ from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.curve import Curve, ExactCurve
 from flashmoe_sim.verbs.diagnose import Diagnose
 from flashmoe_sim.verbs.given import Model, Trace, workload_of
+from flashmoe_sim.verbs.judge_policies import JudgePolicies
 from flashmoe_sim.verbs.next_run import NextRun
 from flashmoe_sim.verbs.predict import Predict
 from flashmoe_sim.verbs.recommend import Recommend
@@ -174,6 +175,13 @@ def _swept(asked: Sweep) -> polars.DataFrame:
     return frame(rows if asked.rank is None else ranked(rows, asked.rank))
 
 
+def _judged(asked: JudgePolicies) -> polars.DataFrame:
+    found = asked.run()
+    for note in reasons(found.left_out):
+        warnings.warn(note, stacklevel=4)
+    return found.table()
+
+
 def _curve(asked: Curve) -> polars.DataFrame:
     found = asked.run()
     return found.table() if isinstance(found, ExactCurve) else frame(found.rows, SAMPLED)
@@ -235,6 +243,7 @@ diagnose = _of_verb(Diagnose, Diagnose.run)
 
 ceilings = _of_verb(Ceilings, Ceilings.run)
 sweep = _of_verb(Sweep, _swept)
+judge_policies = _of_verb(JudgePolicies, _judged)
 curve = _of_verb(Curve, _curve)
 recommend = _of_verb(Recommend, _recommended)
 next_run = _of_verb(NextRun, NextRun.run)

@@ -143,6 +143,31 @@ PREDICTED = (
     Column("does_not_fit", "str", "", "why the bank does not fit the machine; null if it does"),
 )
 
+JUDGED = (
+    Column("trace", "str", "", "name of the trace; null for the mean over several"),
+    Column("traces", "int", "", "traces of the row"),
+    *(column for column in IDENTITY if column.name in ("bank", "policy")),
+    Column("against", "str", "", "policy that it is judged against, in the same bank"),
+    *(column for column in IDENTITY if column.name == "contract"),
+    *(column for column in COUNTS if column.name == "hit_rate"),
+    Column("more_hits", "float", "1", "hit_rate less that of `against`"),
+    Column("more_hits_lo", "float", "1", "lower end of its interval; null if too few steps are known"),
+    Column("more_hits_hi", "float", "1", "upper end of its interval"),
+    Column("ahead", "int", "", "traces on which it hits more"),
+    Column("tok_s", "float", "1/s", "decode speed on the machine; null without one"),
+    Column("gain", "float", "1", "how many times as fast as `against` it decodes; null without a machine"),
+    Column("gain_lo", "float", "1", "lower end of its interval"),
+    Column("gain_hi", "float", "1", "upper end of its interval"),
+    Column("faster", "int", "", "traces on which it is faster; null without a machine"),
+    Column(
+        "p",
+        "float",
+        "1",
+        "probability of such a gain (without a machine: of such hits) if there is no difference, corrected for all "
+        "policies and banks",
+    ),
+)
+
 COMPARED = (
     Column("system", "str", "", "name of the system"),
     Column("setting", "str", "", "the system with its settings other than defaults, as --system takes them"),
@@ -276,6 +301,7 @@ GROUPS = (
     ("Counts", "", COUNTS),
     ("Timing", "", TIMING),
     ("Sampled", "`curve` of `sim curve --sample --json`, and the table of `api.curve` with `sample`.", SAMPLED),
+    ("Policies judged", "`rows` of `sim policy judge --json`, and the table of `api.judge_policies`.", JUDGED),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),
     ("As the context fills", "The rows of `sim.figures.speeds_by_depth`.", BY_DEPTH),

@@ -46,14 +46,6 @@ def test_gains_are_over_lru_and_certain_if_nothing_differs() -> None:
     assert seconds.interval([(same, 2 * same)]) == pytest.approx((2, 2))
 
 
-def test_blocks_are_drawn_with_both_policies_seconds() -> None:
-    """A step that is slow under both widens the interval far less than one that is slow under one of them."""
-    steady, slow = np.ones(320), np.ones(320)
-    slow[5] = 50
-    both, one = seconds.interval([(slow, slow * 1.1)]), seconds.interval([(slow, steady)])
-    assert both[1] - both[0] < 0.01 < one[1] - one[0]
-
-
 def test_the_order_of_measured_policies_comes_out() -> None:
     """Five rules of one engine with the same routing: by speed, here as there."""
     results = seconds.load().filter((pl.col("question") == "policies") & (pl.col("kind") == "cpu"))

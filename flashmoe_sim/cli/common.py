@@ -18,6 +18,10 @@ from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars
+
     from flashmoe_sim.io.sections import Section, Table
 
 P = ParamSpec("P")
@@ -198,6 +202,24 @@ def print_table(table: Table) -> None:
         if caption:
             console.print(Text(printable(caption), "dim"))
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n\n")
+
+
+def refuse_table(out: Path, *, force: bool) -> None:
+    """Raise BadInput if a table cannot be written to `out`: its name says no format, or it exists."""
+    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.whole import refuse_existing
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
+    refuse_existing(out, force=force)
+
+
+def write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
+    """Write a table as the format that the name says."""
+    from flashmoe_sim.io.whole import atomic_writer
+
+    with atomic_writer(out, force=force) as file:
+        table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:

@@ -15,7 +15,9 @@ from flashmoe_sim.cli.common import (
     lenient_option,
     print_json,
     print_table,
+    refuse_table,
     wrapped,
+    write_table,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import with_workload
@@ -49,16 +51,15 @@ def command(asked: Compare, *, full: bool, out: Path | None, force: bool, lenien
                sim compare --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
     """
     from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.schema import COMPARED, frame
 
     if out is not None:
-        _check_suffix(out)
-        refuse_existing(out, force=force)
+        refuse_table(out, force=force)
     asked = with_workload(asked, lenient=lenient)
     with replaying() as progress:
         found = asked.run(progress)
     if out is not None:
-        _write(found, out, force=force)
+        write_table(frame([row.as_row() for row in found.rows], COMPARED), out, force=force)
     if as_json:
         print_json(document(found))
         return
@@ -108,22 +109,6 @@ def _caption(found: Comparison, legend: str) -> str:
     measured = () if learnt is None else learnt.notes
     others = [note for note in found.notes if note not in measured]
     return "\n".join(["; ".join([legend, *others]), *measured])
-
-
-def _check_suffix(out: Path) -> None:
-    from flashmoe_sim.io.errors import BadInput
-
-    if out.suffix not in (".csv", ".parquet"):
-        raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
-
-
-def _write(found: Comparison, out: Path, *, force: bool) -> None:
-    from flashmoe_sim.io.whole import atomic_writer
-    from flashmoe_sim.schema import COMPARED, frame
-
-    table = frame([row.as_row() for row in found.rows], COMPARED)
-    with atomic_writer(out, force=force) as file:
-        table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
 def _print(found: Comparison, *, full: bool) -> None:

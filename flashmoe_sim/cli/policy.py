@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import (
+    force_option,
+    interruptible,
+    json_option,
+    lenient_option,
+    message,
+    print_json,
+    print_table,
+    refuse_table,
+    wrapped,
+    write_table,
+)
+from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.io.cells import UNKNOWN, Column, percent, speed, table
 from flashmoe_sim.io.sections import Table
+from flashmoe_sim.policies.bank import brief_bank
+from flashmoe_sim.verbs.judge_policies import JudgePolicies
+
+LEAST_P = 0.001
 
 
 @click.group(name="policy", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """List and explain the eviction policies."""
+    """List, explain and judge the eviction policies."""
 
 
 @command.command(name="list", short_help="All policies in a table.")
@@ -51,6 +71,101 @@ def show(name: str, as_json: bool) -> None:
         print_json(described)
         return
     print_described(described)
+
+
+@command.command(short_help="Policies against another one, with intervals.")
+@of_verb(JudgePolicies)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
+)
+@force_option
+@lenient_option
+@json_option
+def judge(asked: JudgePolicies, *, out: Path | None, force: bool, lenient: bool, as_json: bool) -> None:
+    """Judge policies against another one: how many more hits, how much faster on a machine, and how sure that is.
+
+    TRACE is a file, or a name from `sim trace catalog`. Of several traces the means are printed; --json and --out have
+    each.
+
+    \b
+    Examples:  sim policy judge my.jsonl --bank 16,32 --policy lfu-decay,mine:Gap
+               sim policy judge gpt-oss-120b --bank 16 --policy all \\
+                 --machine rtx-3090 --execution hot-cold
+    """
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.workload import load_workload
+    from flashmoe_sim.sweep.left_out import reasons
+
+    if out is not None:
+        refuse_table(out, force=force)
+    with replaying() as progress:
+        found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
+    rows = found.table()
+    if out is not None:
+        write_table(rows, out, force=force)
+    if as_json:
+        asked_for = {"confidence": asked.confidence, "skip_steps": asked.skip_steps}
+        print_json({**asked_for, "warnings": [*found.notes, *reasons(found.left_out)], "rows": rows.to_dicts()})
+        return
+    print_table(_judged(rows.to_dicts(), asked))
+    for warning in reasons(found.left_out):
+        message(warning)
+
+
+def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies) -> Table:
+    """The rows of the one trace, or the means over several."""
+    means = [row for row in rows if row["trace"] is None]
+    shown, timed = means or rows, rows[0]["gain"] is not None
+    level = f"{100 * asked.confidence:g} %"
+    columns: list[Column] = [
+        ("bank", "right", lambda row: brief_bank(row["bank"])),
+        ("policy", "left", lambda row: row["policy"]),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("more", "right", lambda row: _points(row["more_hits"])),
+    ]
+    if timed:
+        columns += [
+            ("tok/s", "right", lambda row: speed(row["tok_s"])),
+            ("gain", "right", lambda row: _times(row["gain"])),
+            (level, "right", lambda row: _ends(row, "gain", _times)),
+        ]
+    else:
+        columns.append((level, "right", lambda row: _ends(row, "more_hits", _points)))
+    if means:
+        name = "faster" if timed else "ahead"
+        columns.append((name, "right", lambda row: f"{row[name]} of {row['traces']}"))
+    columns.append(("p", "right", lambda row: _p(row["p"])))
+    traces = list(dict.fromkeys(row["trace"] for row in rows if row["trace"] is not None))
+    against = rows[0]["against"]
+    caption = f"contract {asked.contract}; more: points of hit rate above {against} in the same bank"
+    if timed:
+        caption += f"; gain: how many times as fast as {against}"
+    if means:
+        caption += f"; means over the traces; {'faster' if timed else 'ahead'}: on how many of them it is"
+    if asked.skip_steps:
+        caption += f"; without the first {asked.skip_steps:,} steps"
+    caption += f"; p: chance of such a difference if there is none, corrected for {len(shown)} comparisons"
+    machine = f" on {asked.machine}" if timed else ""
+    return table(columns, shown, title=f"{'; '.join(traces)}: against {against}{machine}", caption=caption)
+
+
+def _ends(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
+    lo, hi = row[f"{name}_lo"], row[f"{name}_hi"]
+    return UNKNOWN if lo is None or hi is None else f"{shown(lo)} to {shown(hi)}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return UNKNOWN
+    return "<0.001" if p < LEAST_P else f"{p:.3f}"
+
+
+def _times(gain: float) -> str:
+    return f"{gain:.3f}"
 
 
 def print_described(described: dict[str, Any]) -> None:

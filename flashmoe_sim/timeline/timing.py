@@ -21,7 +21,8 @@ class Timing:
     """Speed and its causes, over the decoded steps, or all steps if no phase is known.
 
     step: i32 [steps], the number of each step. phase: u8 [steps], of its first call. tokens: i64 [steps], of text, the
-        most of any of its calls. step_s: f64 [steps]. decode_step_s: f64, seconds of the decoded steps.
+        most of any of its calls. step_s: f64 [steps]. decode: i64, the places of the decoded steps; decode_step_s: f64,
+        their seconds.
     tok_s: tokens of text a second; like every speed, over the steps whose tokens are known; None if there are none, or
         they take no time. tok_s_p50: the median of these steps' tokens a second.
     warm_up_steps: the number of first steps in which 95 % of all installs into empty slots are done, but at most half
@@ -36,6 +37,7 @@ class Timing:
     phase: NDArray[np.uint8]
     tokens: NDArray[np.int64]
     step_s: NDArray[np.float64]
+    decode: NDArray[np.int64]
     decode_step_s: NDArray[np.float64]
     total_s: float
     tok_s: float | None
@@ -92,6 +94,7 @@ def timing_of(timeline: Timeline, work: Work) -> Timing:
         phase=phase,
         tokens=tokens,
         step_s=step_s,
+        decode=decode,
         decode_step_s=step_s[decode],
         total_s=timeline.total_s,
         tok_s=_speed(tokens, step_s, decode),

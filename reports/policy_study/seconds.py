@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.paired import blocks_of, log_ratio, mean_of
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.replay import replay
@@ -32,9 +33,6 @@ TIMED = tuple(name for name, policy in POLICIES.items() if name != "demand" and 
 AHEAD = tuple(name for name in PREFETCHERS if name != "none")
 SWITCHED = ("python-256", "prose-256", "cpp-256")  # of one model
 TURNS = 64  # steps of each trace in turn
-BLOCK = 32  # steps that are drawn together
-DRAWS = 2000
-SEED = 20261125
 
 
 class Kind(NamedTuple):
@@ -130,17 +128,10 @@ def _run(kind: Kind, share: int, workload: Workload, policy: str, predictor: str
 def interval(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> tuple[float, float]:
     """The 90 % interval of the geometric mean over traces of how many times as fast one policy is as another.
 
-    pairs: for each trace the seconds of its steps under both. Blocks of BLOCK steps are drawn again, each with both
-    policies' seconds, so that what makes a block slow under both does not count.
+    pairs: for each trace the seconds of its steps under both.
     """
-    rng = np.random.default_rng(SEED)
-    logs = []
-    for own_s, other_s in pairs:
-        starts = np.arange(0, len(own_s), BLOCK)
-        own, other = (np.add.reduceat(seconds, starts) for seconds in (own_s, other_s))
-        drawn = rng.integers(len(starts), size=(DRAWS, len(starts)))
-        logs.append(np.log(other[drawn].sum(axis=1) / own[drawn].sum(axis=1)))
-    lo, hi = np.exp(np.quantile(np.mean(logs, axis=0), (0.05, 0.95)))
+    found = mean_of([log_ratio(own_s, other_s, blocks_of(len(own_s))) for own_s, other_s in pairs])
+    lo, hi = np.exp(found.interval(0.9))
     return float(lo), float(hi)
 
 

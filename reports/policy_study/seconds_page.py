@@ -10,8 +10,9 @@ from typing import Any
 
 import polars as pl
 
+from flashmoe_sim.paired import BLOCKS
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from reports.policy_study.seconds import AHEAD, BLOCK, KINDS, SHARES, SWITCHED, TURNS
+from reports.policy_study.seconds import AHEAD, KINDS, SHARES, SWITCHED, TURNS
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 # Runs of one engine with the same routing, and the policies nearest to their rules: (row of field.csv, rule, policy).
@@ -34,9 +35,9 @@ def section(results: pl.DataFrame) -> str:
 The same banks and traces on three kinds of machine: the CPU computes misses, and what a policy installs is uploaded
 beside it ({where["cpu"]}); every miss is uploaded from pinned RAM and computed on the GPU ({where["upload"]}); every
 miss is read from an SSD past the page cache ({where["ssd"]}). Gain: how many times as fast as LRU, the geometric mean
-over the traces; in brackets the 90 % interval from blocks of {BLOCK} steps that are drawn again, each with both
-policies' seconds. **Bold** gains are above 1 with their whole interval. *Hits* are points above LRU with
-1/{SHARES[0]} of the experts.
+over the traces; in brackets the 90 % interval, from {BLOCKS} stretches of each trace with both policies' seconds (`sim
+policy judge` makes such tables of your traces). **Bold** gains are above 1 with their whole interval. *Hits* are points
+above LRU with 1/{SHARES[0]} of the experts.
 
 {in_short(results)}
 

@@ -99,3 +99,46 @@ def test_names_stay_whole_in_a_narrow_terminal(
     words = capsys.readouterr().out.split()
     assert set(POLICIES) <= set(words)
     assert "…" not in " ".join(words)
+
+
+def test_judged_policies_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["judge", "python-256", "prose-256", "--bank", "32", "--policy", "lfu-decay,second-miss"]
+    for more in ([], ["--machine", "rtx-3090", "--execution", "hot-cold"]):
+        assert main(["policy", *asked, "--contract", "atomic", *more]) == 0
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= 80
+        assert "python-256; prose-256: against lru" in out
+        assert "2 of 2" in out
+        assert (" gain " in out) == bool(more)
+
+
+def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "judged.csv"
+    asked = ["policy", "judge", "python-256", "--bank", "32", "--policy", "fifo", "--out", str(out), "--json"]
+    assert main([*asked, "--skip-steps", "100"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["confidence"], document["skip_steps"], len(document["rows"])) == (0.95, 100, 1)
+    assert out.read_text().startswith("trace,traces,policy,bank,against,")
+    assert main(asked) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--policy", "lru"], "is the policy to judge against"),
+        (["--policy", "fifo", "--skip-steps", "100000"], "two or more must be left"),
+        (["--policy", "fifo", "--confidence", "1"], "confidence"),
+        (["--policy", "fifo", "--against", "nobody"], "unknown policy 'nobody'"),
+        (["--policy", "fifo", "--execution", "hot-cold"], "give --machine too"),
+        (["--policy", "fifo", "--out", "x.txt"], ".csv or .parquet"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "judge", "python-256", "--bank", "32", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert expected in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""

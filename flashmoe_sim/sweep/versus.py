@@ -1,0 +1,230 @@
+"""Policies against another one on the same traces: by how much each hits more and is faster, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.paired import Estimate, blocks_of, difference, holm, log_ratio, mean_of
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.left_out import LeftOut
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.timed import time_replay
+
+Conditioned = Callable[[Setup, ModelGeometry | None], Conditions]
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One policy against another in a bank: on one trace, or the mean over several.
+
+    trace: its name; None for the mean. traces: how many it is of. against: the other policy. hits, requests: after the
+    skipped steps.
+    points: of hit rate more, as a share. log_gain: logarithm of how many times as fast decoding is; None without a
+    machine. ahead: traces on which it hits more. faster: traces on which it is faster.
+    p: probability of such a gain, or without a machine of such points, if there is none; corrected for all policies and
+        banks that are judged together.
+    """
+
+    trace: str | None
+    traces: int
+    setup: Setup
+    against: str
+    hit_rate: float
+    points: Estimate
+    log_gain: Estimate | None
+    tok_s: float | None
+    ahead: int
+    faster: int | None
+    p: float = math.nan
+
+    def as_row(self, confidence: float) -> dict[str, Any]:
+        """schema.JUDGED."""
+        lo, hi = self.points.interval(confidence)
+        gain, gain_lo, gain_hi = None, None, None
+        if self.log_gain is not None:
+            gain = math.exp(self.log_gain.value)
+            gain_lo, gain_hi = (_known(math.exp(end)) for end in self.log_gain.interval(confidence))
+        return {
+            "trace": self.trace,
+            "traces": self.traces,
+            "bank": str(self.setup.bank),
+            "policy": self.setup.policy.spec,
+            "against": self.against,
+            "contract": self.setup.contract,
+            "hit_rate": self.hit_rate,
+            "more_hits": self.points.value,
+            "more_hits_lo": _known(lo),
+            "more_hits_hi": _known(hi),
+            "ahead": self.ahead,
+            "tok_s": self.tok_s,
+            "gain": gain,
+            "gain_lo": gain_lo,
+            "gain_hi": gain_hi,
+            "faster": self.faster,
+            "p": _known(self.p),
+        }
+
+
+class Steps(NamedTuple):
+    """One replay by steps that count.
+
+    hits, requests: i64 [steps]. With a machine: decoded: i64, the decoded steps; step_s, tokens: of these, f64 and i64.
+    """
+
+    hits: NDArray[np.int64]
+    requests: NDArray[np.int64]
+    decoded: NDArray[np.int64] | None = None
+    step_s: NDArray[np.float64] | None = None
+    tokens: NDArray[np.int64] | None = None
+
+    @property
+    def tok_s(self) -> float | None:
+        """Tokens a second of the decoded steps; None without a machine, or if the tokens are not known."""
+        if self.step_s is None or self.tokens is None or not self.tokens.all() or not self.step_s.sum():
+            return None
+        return float(self.tokens.sum() / self.step_s.sum())
+
+
+def versus(
+    workloads: Sequence[Workload],
+    setups: Sequence[Setup],
+    against: Mapping[str, Setup],
+    *,
+    machine: Machine | None = None,
+    conditions: Conditioned | None = None,
+    skip_steps: int = 0,
+    left_out: list[LeftOut],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Versus]:
+    """Every setup against the other policy in the same bank: a row for each trace, then the means over several traces.
+
+    against: the other policy's setup by the text of the bank. skip_steps: steps at the beginning of each trace that do
+    not count. left_out: receives banks that do not fit a trace.
+    Raises BadInput if no bank fits any trace, or a trace has no more steps than are skipped.
+    """
+    rows: list[Versus] = []
+    done = 0
+    for workload in workloads:
+        block = _blocks(workload, skip_steps)
+        others = dict[str, Steps]()
+        for setup in setups:
+            if progress is not None:
+                progress(done, len(workloads) * len(setups))
+            done += 1
+            bank = str(setup.bank)
+            try:
+                if bank not in others:
+                    others[bank] = _counted(workload, against[bank], machine, conditions, skip_steps)
+                own = _counted(workload, setup, machine, conditions, skip_steps)
+            except BadInput as error:
+                left_out.append(LeftOut.of(setup, str(error), trace=workload.trace.name))
+            else:
+                rows.append(_against(workload, setup, against[bank].policy.spec, own, others[bank], block))
+    if not rows:
+        raise BadInput(left_out[0].reason)
+    return [*_corrected(rows), *_corrected(list(_means(rows)) if len(workloads) > 1 else [])]
+
+
+def _blocks(workload: Workload, skip_steps: int) -> NDArray[np.int64]:
+    """The block of each step that counts."""
+    trace = workload.trace
+    first = _first_calls(trace.steps)[skip_steps:]
+    if len(first) < 2:
+        raise BadInput(
+            f"{trace.name}: has {len(first) + skip_steps:,} steps, of which {skip_steps:,} are skipped; two or more "
+            "must be left"
+        )
+    return blocks_of(len(first), None if trace.sequence is None else trace.sequence[first].astype(np.int64))
+
+
+def _first_calls(steps: NDArray[np.int32]) -> NDArray[np.intp]:
+    """The first call of each step."""
+    return np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
+
+
+def _counted(
+    workload: Workload, setup: Setup, machine: Machine | None, conditions: Conditioned | None, skip_steps: int
+) -> Steps:
+    replayed = replay(workload, setup, record=True)
+    assert replayed.stream is not None
+    first = _first_calls(replayed.stream.step)
+    hits, requests = (
+        np.add.reduceat(calls.astype(np.int64), first)[skip_steps:]
+        for calls in (replayed.stream.hits, replayed.stream.requests)
+    )
+    if machine is None or conditions is None:
+        return Steps(hits, requests)
+    timing = time_replay(workload, replayed, machine, conditions(setup, workload.geometry), interval=False).timing
+    decoded = timing.decode[timing.decode >= skip_steps]
+    return Steps(hits, requests, decoded - skip_steps, timing.step_s[decoded], timing.tokens[decoded])
+
+
+def _against(
+    workload: Workload, setup: Setup, against: str, own: Steps, other: Steps, block: NDArray[np.int64]
+) -> Versus:
+    points = difference(own.hits, other.hits, own.requests, block)
+    gain = None
+    if own.step_s is not None and other.step_s is not None:
+        gain = log_ratio(own.step_s, other.step_s, block[own.decoded])
+    return Versus(
+        workload.trace.name,
+        1,
+        setup,
+        against,
+        float(own.hits.sum() / own.requests.sum()),
+        points,
+        gain,
+        own.tok_s,
+        int(points.value > 0),
+        None if gain is None else int(gain.value > 0),
+    )
+
+
+def _means(rows: Sequence[Versus]) -> Iterator[Versus]:
+    """The mean over the traces of each setup."""
+    alike: dict[Setup, list[Versus]] = {}
+    for row in rows:
+        alike.setdefault(row.setup, []).append(row)
+    for setup, ones in alike.items():
+        gains = [one.log_gain for one in ones if one.log_gain is not None]
+        speeds = [one.tok_s for one in ones if one.tok_s is not None]
+        yield Versus(
+            None,
+            len(ones),
+            setup,
+            ones[0].against,
+            fmean(one.hit_rate for one in ones),
+            mean_of([one.points for one in ones]),
+            mean_of(gains) if gains else None,
+            fmean(speeds) if speeds else None,
+            sum(one.ahead for one in ones),
+            sum(one.faster or 0 for one in ones) if gains else None,
+        )
+
+
+def _corrected(rows: Sequence[Versus]) -> list[Versus]:
+    """The rows with the probabilities of each trace's, or of the means, corrected together."""
+    places: dict[str | None, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row.trace, []).append(place)
+    ps = [row.points.p if row.log_gain is None else row.log_gain.p for row in rows]
+    corrected = dict[int, float]()
+    for some in places.values():
+        corrected |= dict(zip(some, holm([ps[place] for place in some]), strict=True))
+    return [replace(row, p=corrected[place]) for place, row in enumerate(rows)]
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number

@@ -1,0 +1,99 @@
+"""Policies against another one: the sums of steps are the counts of replays, and what is skipped, left out or alone."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import polars as pl
+import pytest
+
+from flashmoe_sim import api
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.schema import JUDGED
+
+TRACES = ["python-256", "prose-256"]
+
+
+def judged(*traces: str, **asked: object) -> pl.DataFrame:
+    given = {"bank": 32, "policy": ["lfu-decay", "fifo"], "contract": "atomic"} | asked
+    return api.judge_policies(list(traces) or TRACES, **given)
+
+
+def test_rates_are_those_of_replays() -> None:
+    table = judged()
+    assert table.columns == [column.name for column in JUDGED]
+    for row in table.drop_nulls("trace").iter_rows(named=True):
+        own, other = (
+            api.replay(row["trace"], bank=32, policy=policy, contract="atomic")["hit_rate"].item()
+            for policy in (row["policy"], row["against"])
+        )
+        assert row["hit_rate"] == pytest.approx(own)
+        assert row["more_hits"] == pytest.approx(own - other)
+        assert row["ahead"] == (own > other)
+        assert row["more_hits_lo"] < row["more_hits"] < row["more_hits_hi"]
+
+
+def test_speeds_are_those_of_replays() -> None:
+    table = judged("gpt-oss-120b", bank=22, policy="second-miss", machine="rtx-3090", execution="hot-cold")
+    row = table.row(0, named=True)
+    own, other = (
+        api.replay("gpt-oss-120b", bank=22, policy=policy, contract="atomic", machine="rtx-3090", execution="hot-cold")[
+            "tok_s"
+        ].item()
+        for policy in ("second-miss", "lru")
+    )
+    assert row["tok_s"] == pytest.approx(own)
+    assert row["gain"] == pytest.approx(own / other)
+    assert row["gain_lo"] < row["gain"] < row["gain_hi"]
+    assert row["faster"] == 1
+    assert row["ahead"] == 0
+
+
+def test_means_are_of_the_traces() -> None:
+    table = judged()
+    for policy in ("lfu-decay", "fifo"):
+        of = table.filter(pl.col("policy") == policy)
+        each, mean = of.drop_nulls("trace"), of.filter(pl.col("trace").is_null()).row(0, named=True)
+        assert mean["more_hits"] == pytest.approx(each["more_hits"].mean())
+        assert mean["ahead"] == each["ahead"].sum()
+        assert mean["traces"] == len(TRACES)
+    assert judged("python-256")["trace"].to_list() == ["python-256"] * 2
+
+
+def test_a_policy_against_itself_differs_nowhere() -> None:
+    """Least-stale is LRU where a step is one token."""
+    row = judged("python-256", policy="least-stale").row(0, named=True)
+    assert (row["more_hits"], row["more_hits_lo"], row["more_hits_hi"], row["p"]) == (0, 0, 0, 1)
+    with pytest.raises(BadInput, match="is the policy to judge against"):
+        judged("python-256", policy="lru")
+
+
+def test_skipped_steps_do_not_count() -> None:
+    """The first steps fill the bank: without them a replay hits more, and all of them cannot be skipped."""
+    rates = [judged("python-256", skip_steps=skipped)["hit_rate"][0] for skipped in (0, 50, 200)]
+    assert all(after > before for before, after in pairwise(rates))
+    with pytest.raises(BadInput, match="two or more must be left"):
+        judged("python-256", skip_steps=10_000)
+    timed = judged("python-256", skip_steps=200, machine="rtx-3090").row(0, named=True)
+    assert timed["gain"] > 0
+
+
+def test_chances_are_corrected_for_how_many_are_judged() -> None:
+    alone, among = judged("python-256", policy="lfu-decay"), judged("python-256", policy="lfu-decay,fifo,sieve,clock")
+    assert among.filter(pl.col("policy") == "lfu-decay")["p"].item() >= alone["p"].item()
+
+
+def test_a_wider_interval_is_surer() -> None:
+    ends = [judged("python-256", confidence=level).row(0, named=True) for level in (0.5, 0.9, 0.99)]
+    widths = [row["more_hits_hi"] - row["more_hits_lo"] for row in ends]
+    assert widths == sorted(widths)
+    assert math.isclose(ends[0]["more_hits"], ends[2]["more_hits"])
+
+
+def test_banks_that_do_not_fit_are_left_out() -> None:
+    with pytest.warns(UserWarning, match="left out of gemma-4-26b-phone"):
+        table = judged("python-256", "gemma-4-26b-phone", policy="fifo", contract="protected", bank=[8, 16])
+    assert set(table.drop_nulls("trace")["trace"]) == {"python-256"}
+    with pytest.raises(BadInput):
+        judged("gemma-4-26b-phone", policy="fifo", contract="protected", bank=8)
