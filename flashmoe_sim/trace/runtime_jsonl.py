@@ -9,8 +9,8 @@ row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (
 any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
 text with half a character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
 
-Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or nested
-unknown values goes through orjson, at a tenth of the speed.
+Lines are parsed by compiled kernels. A line with `weights`, escapes or nested unknown values goes through orjson, at a
+tenth of the speed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from flashmoe_sim.trace._json_kernels import (
     LINE,
     N_EXPERT_USED,
     N_TOKENS,
+    NEWLINE,
+    PADDING,
     SHORTEST_ID,
     SHORTEST_LINE,
     parse_lines,
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
-from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import RoutingTrace
