@@ -58,7 +58,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
     from flashmoe_sim.trace.first_id import ASK, begins_at_1
-    from flashmoe_sim.trace.load import find_format
+    from flashmoe_sim.trace.formats import find_format
     from flashmoe_sim.trace.sglang_pt import read_ranks
     from flashmoe_sim.trace.table import read_table
     from flashmoe_sim.trace.table_columns import Columns
@@ -97,7 +97,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
 
 
 def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
-    from flashmoe_sim.trace.load import FORMATS
+    from flashmoe_sim.trace.formats import FORMATS
 
     if not FORMATS[format].takes_hints and (odd := [name for name, value in given.items() if value is not None]):
         raise BadInput(f"{file}: {format} needs no options; leave --{odd[0].replace('_', '-')} out")

@@ -16,22 +16,18 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
 from flashmoe_sim.trace import safetensors
+from flashmoe_sim.trace.formats import NPY_MAGIC, ZIP_MAGIC
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import prompt_length
-from flashmoe_sim.trace.wire import NPY_MAGIC, npy_array, small_ids
-from flashmoe_sim.trace.zipped import MAGIC, Archive, first_member
+from flashmoe_sim.trace.wire import npy_array, small_ids
+from flashmoe_sim.trace.zipped import Archive
 
 FORMAT = "array"
 AXES = ("token", "layer", "k")
 MOST_LISTED = 8
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a `.npy` file, an archive of such files, or a safetensors file."""
-    return head.startswith(NPY_MAGIC) or first_member(head).endswith(".npy") or safetensors.sniff(head)
 
 
 def read(
@@ -87,7 +83,7 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
 
 def _held(path: Path, content: bytes) -> tuple[list[str], Callable[[str], NDArray[Any]]]:
     """The names of the arrays in a file, and a function that reads one of them."""
-    if content.startswith(MAGIC):
+    if content.startswith(ZIP_MAGIC):
         archive = Archive(content, str(path))
         names = [name.removesuffix(".npy") for name in archive.names if name.endswith(".npy")]
         return names, lambda name: _array(path, archive.read(f"{name}.npy"), f" {name}")

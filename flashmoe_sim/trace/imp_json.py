@@ -6,7 +6,6 @@ or all numbers are in one list, which `top_k` divides. Source: kekzl/imp tools/a
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable
 from itertools import chain
@@ -25,17 +24,6 @@ from flashmoe_sim.trace.source import read_json
 
 FORMAT = "imp-json"
 KEYS = ("trace", "entries", "data")
-_RECORDS = rb"\[\s*(?:[0-9]|\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])"  # numbers, or lists of three and more
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])")
-_KEY = re.compile(rb'"(?:trace|entries|data)"\s*:\s*' + _RECORDS)
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a list of records, or has one under a key of KEYS."""
-    found = _BEGINNING.match(head)
-    if found is None or b'"experts"' in head:  # a runtime's record may have any other key
-        return False
-    return not found[0].endswith(b"{") or _KEY.search(head) is not None
 
 
 def read(

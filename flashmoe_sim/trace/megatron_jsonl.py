@@ -43,12 +43,6 @@ class Record(NamedTuple):
         return len(self.ids) // self.tokens
 
 
-def sniff(head: bytes) -> bool:
-    """Whether the first line has an object with the keys `layer` and `top_indices`."""
-    line = head.removeprefix(BOM).lstrip().partition(b"\n")[0]
-    return line.startswith(b"{") and b'"layer"' in line and b'"top_indices"' in line and b'"experts"' not in line
-
-
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a trace: a call for every step and layer, with the tokens of all ranks in order.
 

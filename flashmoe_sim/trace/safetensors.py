@@ -12,20 +12,14 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import shown
+from flashmoe_sim.trace.formats import LONGEST_HEADER
 
-LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
 MOST = 1 << 48  # far beyond any file
 KINDS = {
     **{f"{letter}{8 * size}": f"<{kind}{size}" for letter, kind in (("I", "i"), ("U", "u")) for size in (1, 2, 4, 8)},
     **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
     "BF16": "<u2",
 }
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes has a header's length and a header with a tensor."""
-    size = int.from_bytes(head[:8], "little")
-    return head[8:9] == b"{" and size <= LONGEST_HEADER and b'"data_offsets"' in head[8 : 8 + size]
 
 
 class Tensors:

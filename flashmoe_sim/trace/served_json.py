@@ -27,8 +27,6 @@ from flashmoe_sim.trace.source import open_bytes
 FORMAT = "served-json"
 _BLANK = re.compile(rb"\s*\Z")
 _CUT = re.compile(rb'"routed_experts"\s*:\s*"')
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{")
-_KEYS = re.compile(rb'"(?:routed_experts|prompt_routed_experts|choices|meta_info)"\s*:')
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class Document:
     arrays: Sequence[memoryview] = ()
     error: str = ""
     cut: bool = False
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is an object, or a list of objects, with a response's key."""
-    return _BEGINNING.match(head) is not None and _KEYS.search(head) is not None
 
 
 def read(

@@ -6,7 +6,6 @@ each; layers without routing are null. Source: the data set core12345/MoE_expert
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable
 from itertools import chain
@@ -23,12 +22,6 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace,
 from flashmoe_sim.trace.source import read_json
 
 FORMAT = "step-layers"
-_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"[0-9]+"\s*:\s*(?:\[\s*\[|null)')
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a list of objects whose first key is a number."""
-    return _BEGINNING.match(head) is not None
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:

@@ -5,7 +5,6 @@ Source: the collectors of nvmoe (`traces/*.tokens.jsonl`), which record decoded 
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +18,6 @@ from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
-
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\[\s*-?[0-9]")
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format."""
-    return _BEGINNING.match(head) is not None
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:

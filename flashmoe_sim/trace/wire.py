@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import shown
 from flashmoe_sim.trace.calls import ID_MAX
 
-NPY_MAGIC = b"\x93NUMPY"
 _LARGEST = 63  # value of a letter of base64
 _TAIL = 8  # letters that the standard library decodes, since they have the padding
 _USUAL = re.compile(

@@ -10,8 +10,9 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import MISREAD, code_of
+from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.lint import lint
-from flashmoe_sim.trace.load import find_format, load_trace
+from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace import recordings
 from tests.trace.recordings import Made, calls, expected, made

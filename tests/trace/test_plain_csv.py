@@ -9,6 +9,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import TORN, code_of
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
+from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.lines import Skipped
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
@@ -132,9 +133,9 @@ def test_both_ways_of_reading_agree(fields: list[tuple[str, str]]) -> None:
 
 
 def test_sniff() -> None:
-    assert plain_csv.sniff(b"# note\nstep,Layer,EXPERT\n")
-    assert not plain_csv.sniff(b"step,layer\n")
-    assert not plain_csv.sniff(b"")
+    assert FORMATS["plain-csv"].claims(b"# note\nstep,Layer,EXPERT\n")
+    assert not FORMATS["plain-csv"].claims(b"step,layer\n")
+    assert not FORMATS["plain-csv"].claims(b"")
 
 
 def test_a_line_without_an_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
