@@ -18,7 +18,8 @@ from flashmoe_sim.io.errors import BadInput, shown, unknown_name
 from flashmoe_sim.trace import safetensors
 from flashmoe_sim.trace.formats import NPY_MAGIC, ZIP_MAGIC
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import prompt_length

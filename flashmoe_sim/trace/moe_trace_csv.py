@@ -24,7 +24,8 @@ from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.csv_rows import Column, read_rows
 from flashmoe_sim.trace.lines import line_blocks, numbered_lines, trace_name
 from flashmoe_sim.trace.plain_csv import PHASES
-from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows

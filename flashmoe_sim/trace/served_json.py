@@ -19,7 +19,8 @@ from typing import IO, Any
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
-from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.served_response import WITHOUT, BadResponse, requests_of
 from flashmoe_sim.trace.source import open_bytes
