@@ -57,7 +57,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
     """
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.trace.first_id import ASK, begins_at_1
+    from flashmoe_sim.trace.check import ASK, begins_at_1
     from flashmoe_sim.trace.formats import find_format
     from flashmoe_sim.trace.sglang_pt import read_ranks
     from flashmoe_sim.trace.table import read_table

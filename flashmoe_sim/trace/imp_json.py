@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, run_starts
+from flashmoe_sim.trace.calls import check_whole, run_starts
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
@@ -97,6 +97,8 @@ def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:
             f"{path}: {len(numbers):,} numbers do not divide into records of a layer and {width - 1} experts; check "
             "top_k"
         )
-    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX:
-        raise BadInput(f"{path}: {shown(numbers, 40)}; expected whole numbers 0 to {ID_MAX}")
+    try:
+        check_whole(numbers)
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
     return np.frombuffer(array("h", numbers), np.int16).reshape(-1, width)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.check import ask_first_id
 from flashmoe_sim.trace.cut import shown_layers
-from flashmoe_sim.trace.first_id import ask_first_id
 from flashmoe_sim.trace.requests import PREFILL_CHUNK, Hints, Request
 from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts

@@ -127,7 +127,7 @@ def test_both_ways_of_reading_agree(fields: list[tuple[str, str]]) -> None:
     at_once = csv_rows._at_once(body, header=["a", "b"], columns=columns)
     if at_once is not None:
         skipped = Skipped(Path("x"), lenient=False)
-        _, slow, _ = csv_rows._line_by_line(body, first_line=2, header=["a", "b"], columns=columns, skipped=skipped)
+        _, slow = csv_rows._line_by_line(body, first_line=2, header=["a", "b"], columns=columns, skipped=skipped)
         np.testing.assert_array_equal(at_once["a"], slow["a"])
         np.testing.assert_array_equal(at_once["b"], slow["b"])
 
