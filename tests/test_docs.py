@@ -18,7 +18,8 @@ from flashmoe_sim.geometry import named_model
 from flashmoe_sim.residency.workload import find_geometry
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.trace.bundled import catalog
-from flashmoe_sim.trace.load import FORMATS, find_format, load_trace
+from flashmoe_sim.trace.formats import FORMATS, find_format
+from flashmoe_sim.trace.load import load_trace
 from native_bridge.cli.main import main
 from native_bridge.cli.reference import markdown as commands
 from tests.examples import BEGIN, END, refreshed

@@ -57,11 +57,8 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
     """
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.trace.first_id import ASK, begins_at_1
-    from flashmoe_sim.trace.load import find_format
-    from flashmoe_sim.trace.sglang_pt import read_ranks
-    from flashmoe_sim.trace.table import read_table
-    from flashmoe_sim.trace.table_columns import Columns
+    from flashmoe_sim.trace.check import ASK, begins_at_1
+    from flashmoe_sim.trace.formats import find_format
 
     columns = given.pop("columns")
     about = {name: given.pop(name) for name in ABOUT_TABLES}
@@ -76,11 +73,16 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
         given["axes"] = tuple(axis.strip() for axis in given["axes"].split(","))
     hints = hints_of(load_model(model) if model else None, **{k: v for k, v in given.items() if v is not None})
     if columns is None and len(files) > 1:
+        from flashmoe_sim.trace.sglang_pt import read_ranks
+
         trace = read_ranks([Path(file) for file in files])
     elif columns is None:
         trace = read_trace(files[0], lenient=lenient, notes=False, hints=hints)
         _check_used(files[0], trace.format, given)
     else:
+        from flashmoe_sim.trace.table import read_table
+        from flashmoe_sim.trace.table_columns import Columns
+
         table = Columns(
             columns=_pairs(columns, "--columns"),
             where=_pair(about["where"], "--where") if about["where"] else None,
@@ -97,7 +99,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
 
 
 def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
-    from flashmoe_sim.trace.load import FORMATS
+    from flashmoe_sim.trace.formats import FORMATS
 
     if not FORMATS[format].takes_hints and (odd := [name for name, value in given.items() if value is not None]):
         raise BadInput(f"{file}: {format} needs no options; leave --{odd[0].replace('_', '-')} out")

@@ -28,8 +28,7 @@ from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool import After, Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace
-from flashmoe_sim.trace.check import check_trace, largest_experts
-from flashmoe_sim.trace.first_id import ask_first_id
+from flashmoe_sim.trace.check import ask_first_id, check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace, frozen
 
 

@@ -1,4 +1,9 @@
-"""Compiled parsing of whole lines of the patched runtime's trace: the exact layout first, then keys in any order."""
+"""Compiled parsing of whole lines of the patched runtime's trace.
+
+Every kernel reads a writable u8 array whose last newline is followed by at least `PADDING` more bytes. No step needs a
+bounds check: whatever is wrong with a line, its newline stops the scan. A position of -1 means that the piece is
+refused; that is not an error yet, since a slower reader may accept the line.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.trace._json_tokens import (
-    CLOSE_LIST,
-    CLOSE_OBJECT,
-    COLON,
-    COMMA,
-    NEWLINE,
-    OPEN_OBJECT,
-    QUOTE,
-    ids,
-    integer,
-    literal,
-    number,
-    short_ids,
-    space,
-    text,
-)
+
+PADDING = 64
+LARGEST_ID = 2**15 - 1
+
+NEWLINE, SPACE, TAB, RETURN, QUOTE, BACKSLASH = 10, 32, 9, 13, 34, 92
+COMMA, COLON, MINUS, PLUS, DOT, ZERO = 44, 58, 45, 43, 46, 48
+OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
+_LETTER_E, _LOWER_CASE, _DELETE = 101, 32, 127
+_LONGEST_NUMBER = 40
 
 # The known keys. The first seven are also the columns of the table of calls.
 KEY_NAMES = ("seq", "layer", "n_expert_used", "n_tokens", "phase", "sequence", "step", "experts", "slots", "weights")
@@ -37,12 +35,6 @@ LARGEST = np.array([2**63 - 1, 2**15 - 1, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2*
 # The shortest line is {"layer":0,"experts":[0]} and a newline; an id takes at least two bytes.
 SHORTEST_LINE, SHORTEST_ID = 26, 2
 
-_SEQ = np.frombuffer(b'{"seq":', np.uint8)
-_LAYER = np.frombuffer(b',"layer":', np.uint8)
-_N_EXPERT_USED = np.frombuffer(b',"n_expert_used":', np.uint8)
-_N_TOKENS = np.frombuffer(b',"n_tokens":', np.uint8)
-_EXPERTS = np.frombuffer(b',"experts":[', np.uint8)
-_SLOTS = np.frombuffer(b'],"slots":[', np.uint8)
 _PROMPT = np.frombuffer(b'"prompt"', np.uint8)
 _DECODE = np.frombuffer(b'"decode"', np.uint8)
 _KEY_BYTES = np.array([list(name.encode().ljust(16)) for name in KEY_NAMES], np.uint8)
@@ -50,68 +42,110 @@ _KEY_LENGTH = np.array([len(name) for name in KEY_NAMES])
 
 
 @jit
-def _labelled(data: NDArray[np.uint8], at: int, label: NDArray[np.uint8]) -> tuple[int, int]:
-    """Read an integer right after `label`: (value, position after it or -1)."""
-    at = literal(data, at, label)
-    if at < 0:
+def _literal(data: NDArray[np.uint8], at: int, text: NDArray[np.uint8]) -> int:
+    """The position after `text`, or -1 if `data` has something else there."""
+    differs = 0
+    for i in range(len(text)):
+        differs |= data[at + i] ^ text[i]
+    return at + len(text) if differs == 0 else -1
+
+
+@jit
+def _space(data: NDArray[np.uint8], at: int) -> int:
+    """The position of the first byte that is not white space; a newline ends the line and is not skipped."""
+    while data[at] == SPACE or data[at] == TAB or data[at] == RETURN:
+        at += 1
+    return at
+
+
+@jit
+def _text(data: NDArray[np.uint8], at: int) -> int:
+    """The position after a string of printable ASCII without escapes, or -1."""
+    if data[at] != QUOTE:
+        return -1
+    at += 1
+    while data[at] != QUOTE:
+        if data[at] < SPACE or data[at] >= _DELETE or data[at] == BACKSLASH:
+            return -1
+        at += 1
+    return at + 1
+
+
+@jit
+def _integer(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """Read an integer of at most 18 digits without a sign: (value, position after it or -1)."""
+    value = 0
+    start = at
+    while ZERO <= data[at] <= ZERO + 9:
+        if at - start == 18:
+            return 0, -1
+        value = value * 10 + (data[at] - ZERO)
+        at += 1
+    if at == start or (at - start > 1 and data[start] == ZERO):
         return 0, -1
-    value, at = integer(data, at)
     return value, at
 
 
 @jit
-def _fits(layer: int, n_expert_used: int, n_tokens: int) -> bool:
-    """Whether the numbers of a call, which are not negative, are in range."""
-    small = layer <= LARGEST[LAYER] and n_expert_used <= LARGEST[N_EXPERT_USED] and n_tokens <= LARGEST[N_TOKENS]
-    return bool(small and n_expert_used >= 1)
+def _digits(data: NDArray[np.uint8], at: int) -> int:
+    """The position after a run of at least one digit, or -1."""
+    start = at
+    while ZERO <= data[at] <= ZERO + 9:
+        at += 1
+    return at if at > start else -1
 
 
 @jit
-def _exact_line(
-    data: NDArray[np.uint8],
-    at: int,
-    row: NDArray[np.int64],
-    expert: NDArray[np.int16],
-    slot: NDArray[np.int16],
-    ref: int,
-) -> int:
-    """Read a line exactly as the runtime writes it, with or without slots: the position of its newline, or -1."""
-    seq, at = _labelled(data, at, _SEQ)
-    if at < 0:
+def _number(data: NDArray[np.uint8], at: int) -> int:
+    """The position after a JSON number of any kind, or -1.
+
+    Refuses numbers so long that they may overflow a double: orjson rejects those, so it must decide.
+    """
+    begin = at
+    start = at + (data[at] == MINUS)
+    at = _digits(data, start)
+    if at < 0 or (at - start > 1 and data[start] == ZERO):
         return -1
-    layer, at = _labelled(data, at, _LAYER)
-    if at < 0:
-        return -1
-    n_expert_used, at = _labelled(data, at, _N_EXPERT_USED)
-    if at < 0:
-        return -1
-    n_tokens, at = _labelled(data, at, _N_TOKENS)
-    if at < 0 or not _fits(layer, n_expert_used, n_tokens):
-        return -1
-    count = n_expert_used * n_tokens
-    at = literal(data, at, _EXPERTS)
-    if at < 0 or count > len(expert) - ref:
-        return -1
-    at = short_ids(data, at, expert, ref, count)
-    if at < 0:
-        return -1
-    keys = REQUIRED | COUNTS | 1 << SEQ
-    if data[at + 1] == COMMA:
-        at = literal(data, at, _SLOTS)
+    if data[at] == DOT:
+        at = _digits(data, at + 1)
         if at < 0:
             return -1
-        at = short_ids(data, at, slot, ref, count)
-        if at < 0:
+    if data[at] | _LOWER_CASE == _LETTER_E:
+        signed = data[at + 1] == PLUS or data[at + 1] == MINUS
+        exponent = at + 1 + signed
+        at = _digits(data, exponent)
+        if at - exponent > 2:
             return -1
-        keys |= 1 << SLOTS
-    if data[at] != CLOSE_LIST or data[at + 1] != CLOSE_OBJECT or data[at + 2] != NEWLINE:
-        return -1
-    row[SEQ] = seq
-    row[LAYER] = layer
-    row[N_EXPERT_USED] = n_expert_used
-    row[N_TOKENS] = n_tokens
-    row[KEYS] = keys
-    return at + 2
+    return at if at - begin <= _LONGEST_NUMBER else -1
+
+
+@jit
+def _ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, lowest: int) -> tuple[int, int]:
+    """Read a list of integers from `lowest` to LARGEST_ID into `out[start:]`: (count, position after it or -1)."""
+    if data[at] != OPEN_LIST:
+        return 0, -1
+    after = _space(data, at + 1)
+    if data[after] == CLOSE_LIST:
+        return 0, after + 1
+    i = start
+    while i < len(out):
+        at = _space(data, at + 1)
+        negative = data[at] == MINUS
+        value, at = _integer(data, at + negative)
+        if at < 0 or value > LARGEST_ID:
+            return 0, -1
+        if negative:
+            value = -value
+            if value == 0 or value < lowest:
+                return 0, -1
+        out[i] = value
+        i += 1
+        at = _space(data, at)
+        if data[at] != COMMA:
+            break
+    if data[at] != CLOSE_LIST:
+        return 0, -1
+    return i - start, at + 1
 
 
 @jit
@@ -131,16 +165,16 @@ def _known_key(data: NDArray[np.uint8], start: int, length: int) -> int:
 def _phase(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
     """Read a phase, a number or a word: (value, position after it or -1)."""
     if data[at] != QUOTE:
-        value, at = integer(data, at)
+        value, at = _integer(data, at)
         return value, at
-    after = literal(data, at, _PROMPT)
+    after = _literal(data, at, _PROMPT)
     if after >= 0:
         return 1, after
-    return 2, literal(data, at, _DECODE)
+    return 2, _literal(data, at, _DECODE)
 
 
 @jit
-def _any_line(
+def _line(
     data: NDArray[np.uint8],
     at: int,
     row: NDArray[np.int64],
@@ -154,40 +188,40 @@ def _any_line(
     It also refuses what is rare and takes much code: escapes, bytes above 126, unknown lists, objects and words,
     weights, and a key that occurs twice.
     """
-    at = space(data, at)
+    at = _space(data, at)
     if data[at] != OPEN_OBJECT:
         return -1
     keys = 0
     n_ids = 0
     n_slots = 0
     while True:
-        start = space(data, at + 1)
-        at = text(data, start)
+        start = _space(data, at + 1)
+        at = _text(data, start)
         if at < 0:
             return -1
         key = _known_key(data, start + 1, at - start - 2)
-        at = space(data, at)
+        at = _space(data, at)
         if data[at] != COLON:
             return -1
-        at = space(data, at + 1)
+        at = _space(data, at + 1)
         if key < 0:
-            at = text(data, at) if data[at] == QUOTE else number(data, at)
+            at = _text(data, at) if data[at] == QUOTE else _number(data, at)
         elif keys >> key & 1 or key == WEIGHTS:
             return -1
         else:
             keys |= 1 << key
             if key == EXPERTS:
-                n_ids, at = ids(data, at, expert, ref, 0)
+                n_ids, at = _ids(data, at, expert, ref, 0)
             elif key == SLOTS:
-                n_slots, at = ids(data, at, slot, ref, -1)
+                n_slots, at = _ids(data, at, slot, ref, -1)
             else:
-                value, at = _phase(data, at) if key == PHASE else integer(data, at)
+                value, at = _phase(data, at) if key == PHASE else _integer(data, at)
                 if value > LARGEST[key]:
                     return -1
                 row[key] = value
         if at < 0:
             return -1
-        at = space(data, at)
+        at = _space(data, at)
         if data[at] != COMMA:
             break
     if data[at] != CLOSE_OBJECT or keys & REQUIRED != REQUIRED:
@@ -197,8 +231,8 @@ def _any_line(
         row[N_TOKENS] = n_ids // row[N_EXPERT_USED] if counted else 1
     if not keys >> N_EXPERT_USED & 1:
         row[N_EXPERT_USED] = n_ids // max(row[N_TOKENS], 1)
-    at = space(data, at + 1)
-    if data[at] != NEWLINE or not _fits(row[LAYER], row[N_EXPERT_USED], row[N_TOKENS]):
+    at = _space(data, at + 1)
+    if data[at] != NEWLINE or row[N_EXPERT_USED] < 1:
         return -1
     if n_ids != row[N_EXPERT_USED] * row[N_TOKENS] or (keys >> SLOTS & 1 and n_slots != n_ids):
         return -1
@@ -220,7 +254,7 @@ def parse_lines(
 ) -> tuple[int, int, int, int]:
     """Parse whole lines from `at` on until `end` or until one is refused.
 
-    data: u8, padded (see `_json_tokens`); `end` is the position after a newline.
+    data: u8, padded by PADDING bytes; `end` is the position after a newline.
     lines: newlines before `at` in the whole stream.
     table: i64 [calls, COLUMNS]; expert, slot: i16 [references]. Filled from `call` and `ref` on; large enough for the
         shortest lines and ids.
@@ -228,15 +262,13 @@ def parse_lines(
     """
     while at < end:
         row = table[call]
-        after = _exact_line(data, at, row, expert, slot, ref)
-        if after < 0:
-            after = _any_line(data, at, row, expert, slot, ref)
+        after = _line(data, at, row, expert, slot, ref)
         if after >= 0:
             row[LINE] = lines + 1
             ref += row[N_EXPERT_USED] * row[N_TOKENS]
             call += 1
         else:
-            after = space(data, at)
+            after = _space(data, at)
             if data[after] != NEWLINE:
                 break
         lines += 1

@@ -11,8 +11,7 @@ import orjson
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import shortened
-from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, PHASE
-from flashmoe_sim.trace._json_tokens import LARGEST_ID
+from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, LARGEST_ID, N_EXPERT_USED, PHASE
 
 _SMALLEST = {N_EXPERT_USED: 1}
 _NUMBERS = KEY_NAMES[: len(LARGEST)]

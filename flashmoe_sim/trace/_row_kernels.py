@@ -27,34 +27,6 @@ def find_repeats(ids: NDArray[Any], last_row: NDArray[np.int64], repeats: NDArra
             last_row[one] = row
 
 
-def mark_repeats(ids: NDArray[Any], largest: int, repeats: NDArray[np.uint8]) -> None:
-    """Mark the rows (u8 [rows]) in which an id occurs twice, like `find_repeats`; rows of eight bytes are faster.
-
-    ids: [rows, k], none above `largest`.
-    """
-    if ids.dtype == np.uint8 and ids.shape[1] == 8:  # the case of most models
-        find_equal_bytes(ids.view(np.uint64)[:, 0], repeats)
-    else:
-        find_repeats(ids, np.full(largest + 1, -1), repeats)
-
-
-@jit
-def find_equal_bytes(words: NDArray[np.uint64], repeats: NDArray[np.uint8]) -> None:
-    """Mark the words (u64 [rows]) in which a byte occurs twice.
-
-    A byte of `differ` is zero if the byte equals the one rotated into its place; subtracting 1 from each byte then
-    borrows into its highest bit. The processor does this for several rows at once.
-    """
-    units, highest = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-    for row in range(len(words)):
-        one = words[row]
-        equal = np.uint64(0)
-        for shift in (8, 16, 24, 32):
-            differ = one ^ ((one << np.uint64(shift)) | (one >> np.uint64(64 - shift)))
-            equal |= (differ - units) & ~differ & highest
-        repeats[row] = equal != 0
-
-
 def lay_out_into(
     out: NDArray[Any],
     values: NDArray[Any],
@@ -102,25 +74,3 @@ def lay_out(
                     out[at + np.uint64(rank)] = values[begin + np.uint64(rank)]
                 at += k
         first += count
-
-
-@jit
-def decode_base64(text: NDArray[np.uint8], values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
-    """Decode whole groups of four letters into three bytes each.
-
-    values: u8 [letters], scratch: 0 to 63 for each letter, 255 if it is not base64. Two loops without tables or
-    branches are twice as fast as one with a table, since the processor handles 64 letters at once.
-    """
-    for at in range(len(text)):
-        letter = text[at]
-        value = np.uint8(letter - 71) if (letter >= 97) & (letter <= 122) else np.uint8(255)
-        value = np.uint8(letter - 65) if (letter >= 65) & (letter <= 90) else value
-        value = np.uint8(letter + 4) if (letter >= 48) & (letter <= 57) else value
-        value = np.uint8(62) if letter == 43 else value
-        values[at] = np.uint8(63) if letter == 47 else value
-    for group in range(len(out) // 3):
-        first, second = values[4 * group], values[4 * group + 1]
-        third, fourth = values[4 * group + 2], values[4 * group + 3]
-        out[3 * group] = np.uint8((first << 2) | (second >> 4))
-        out[3 * group + 1] = np.uint8((second << 4) | (third >> 2))
-        out[3 * group + 2] = np.uint8((third << 6) | fourth)

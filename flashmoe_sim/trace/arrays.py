@@ -9,29 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
-from flashmoe_sim.trace import safetensors
+from flashmoe_sim.trace.formats import LONGEST_HEADER, NPY_MAGIC, ZIP_MAGIC
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import prompt_length
-from flashmoe_sim.trace.wire import NPY_MAGIC, npy_array, small_ids
-from flashmoe_sim.trace.zipped import MAGIC, Archive, first_member
+from flashmoe_sim.trace.wire import npy_array, small_ids
+from flashmoe_sim.trace.zipped import Archive
 
 FORMAT = "array"
 AXES = ("token", "layer", "k")
 MOST_LISTED = 8
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a `.npy` file, an archive of such files, or a safetensors file."""
-    return head.startswith(NPY_MAGIC) or first_member(head).endswith(".npy") or safetensors.sniff(head)
+MOST = 1 << 48  # far beyond any file
+KINDS = {
+    **{f"{letter}{8 * size}": f"<{kind}{size}" for letter, kind in (("I", "i"), ("U", "u")) for size in (1, 2, 4, 8)},
+    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    "BF16": "<u2",
+}
 
 
 def read(
@@ -87,12 +90,12 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
 
 def _held(path: Path, content: bytes) -> tuple[list[str], Callable[[str], NDArray[Any]]]:
     """The names of the arrays in a file, and a function that reads one of them."""
-    if content.startswith(MAGIC):
+    if content.startswith(ZIP_MAGIC):
         archive = Archive(content, str(path))
         names = [name.removesuffix(".npy") for name in archive.names if name.endswith(".npy")]
         return names, lambda name: _array(path, archive.read(f"{name}.npy"), f" {name}")
     try:
-        tensors = safetensors.Tensors(content)
+        tensors = Tensors(content)
     except ValueError as error:
         raise BadInput(f"{path}: no safetensors ({error})") from None
 
@@ -150,3 +153,51 @@ def _request(path: Path, hints: Hints, ids: NDArray[Any], weight: NDArray[Any] |
     prompt = prompt_length(start + len(expert), start, hints, where)
     kept = None if weight is None else np.ascontiguousarray(weight[: len(expert)], np.float32)
     return Request(expert=expert, prompt=prompt, start=start, weight=kept, where=where)
+
+
+class Tensors:
+    """The tensors of a safetensors file in memory: a JSON header with each tensor's place, then the numbers.
+
+    Raises ValueError for an invalid header. Source: the format's page, huggingface.co/docs/safetensors.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        size = int.from_bytes(content[:8], "little")
+        if size > min(LONGEST_HEADER, len(content) - 8):
+            raise ValueError(f"a header of {size:,} bytes in a file of {len(content):,}: it is cut off or damaged")
+        header = strict_json.loads(content[8 : 8 + size])
+        if not isinstance(header, dict):
+            raise ValueError(f"the header is {shown(header, 40)}; expected an object")
+        self._header = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        self._data = np.frombuffer(content, np.uint8)[8 + size :]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._header)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Read one of `names`, bf16 as f32. Raises ValueError if its dtype, shape and bytes do not fit together."""
+        entry: Any = self._header[name]
+        entry = entry if isinstance(entry, dict) else {}
+        kind, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(
+                f"tensor {shown(name, 40)} is of dtype {shown(kind, 40)}; one of {', '.join(KINDS)} expected"
+            )
+        if not _whole(shape) or not _whole(offsets) or len(offsets) != 2:
+            raise ValueError(f"tensor {shown(name, 40)} is {shown(entry, 60)}; expected its shape and two offsets")
+        dtype, (begin, end) = np.dtype(KINDS[kind]), offsets
+        size = dtype.itemsize
+        for side in shape:
+            size *= side
+        if not begin <= end <= len(self._data) or end - begin != size:
+            raise ValueError(
+                f"tensor {shown(name, 40)}: bytes {begin:,} to {end:,} of {len(self._data):,}, but {size:,} make "
+                f"{kind} {shape}: it is cut off or damaged"
+            )
+        values = np.frombuffer(self._data[begin:end].tobytes(), dtype).reshape(shape)
+        return (values.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else values
+
+
+def _whole(numbers: Any) -> TypeGuard[list[int]]:
+    return isinstance(numbers, list) and all(type(number) is int and 0 <= number < MOST for number in numbers)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import shown
 
 ID_MAX = 32767
 
@@ -63,6 +66,29 @@ def pair_array(pairs: Any) -> NDArray[np.int16]:
             if type(value) is not int or not 0 <= value <= ID_MAX:
                 raise ValueError(f"pair {position}: {name} is {_short(value)}, expected a whole number 0..{ID_MAX}")
     raise ValueError("not a list of [layer, expert] pairs")
+
+
+def token_ids(tokens: Any) -> tuple[list[int], int]:
+    """The ids of a JSON list of tokens, one after another, and how many each token has; 0 without tokens.
+
+    Raises ValueError, saying what was found, for anything but lists of one length with whole numbers 0..32767.
+    """
+    try:
+        widths = {len(token) for token in tokens}
+        ids = list(chain.from_iterable(tokens))
+    except TypeError:
+        raise ValueError(f"{shown(tokens, 40)}; expected a list of expert ids for each token") from None
+    if len(widths) > 1 or 0 in widths:
+        listed = " and ".join(map(str, sorted(widths)[:3]))
+        raise ValueError(f"tokens of {listed} experts (mixed top-k); expected one number")
+    check_whole(ids)
+    return ids, widths.pop() if widths else 0
+
+
+def check_whole(numbers: Sequence[Any]) -> None:
+    """Raise ValueError for anything but whole numbers 0..32767."""
+    if numbers and (set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX):
+        raise ValueError(f"{shown(numbers, 40)}; expected whole numbers 0 to {ID_MAX}")
 
 
 def _short(value: Any) -> str:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.first_id import ask_first_id
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 
 MOST = (1 << 31) - 1
@@ -23,6 +22,8 @@ MOST_BYTES = 1 << 50
 MOST_EXPERTS = 1 << 22  # of all layers; a replay keeps some numbers for each, however short the trace
 MOST_NAME = 1 << 16  # a merged trace names its parts
 MOST_NOTE = 1 << 20
+MOST_CHANCE = 0.05
+ASK = "do your ids begin at 1? `sim trace import --columns ... --first-id 1` reads them so"
 
 
 class Bounds(NamedTuple):
@@ -193,3 +194,23 @@ def _check_top_k(trace: RoutingTrace) -> None:
 
 def _whole(value: Any, low: int, high: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and low <= int(value) <= high
+
+
+def begins_at_1(trace: RoutingTrace) -> bool:
+    """Whether no layer uses expert 0, although its layers use nearly all others.
+
+    If any of the experts that a layer leaves unused were as likely to be expert 0, the chance of that is at most
+    MOST_CHANCE.
+    """
+    if not trace.refs or int(trace.expert.min()) != 1:
+        return False
+    experts, layers = int(trace.expert.max()) + 1, np.array(trace.layers)
+    row = np.repeat(np.searchsorted(layers, trace.layer), np.diff(trace.offset))
+    used = np.zeros((len(layers), experts), np.bool_)
+    used[row, trace.expert] = True
+    return float(np.prod(1 - used.sum(axis=1) / experts)) <= MOST_CHANCE
+
+
+def ask_first_id(trace: RoutingTrace, *, refused: int, experts: int) -> str:
+    """What to add to the refusal of an id that a layer with `experts` experts does not have."""
+    return f"; {ASK}" if refused == experts and int(trace.expert.min()) == 1 else ""

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.notes import TORN, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import Skipped, excerpt
 
@@ -52,12 +51,10 @@ class Rows:
 
     line: i64 [rows], the line number of each row in the file.
     values: per column i16, i32 or i64 [rows], or f32 [rows] if real.
-    torn: whether a last line without its newline was dropped.
     """
 
     line: NDArray[np.int64]
     values: dict[str, NDArray[Any]]
-    torn: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -80,11 +77,11 @@ def read_rows(
     skipped = Skipped(path, lenient=lenient)
     lines: list[NDArray[np.int64]] = []
     parts: dict[str, list[NDArray[Any]]] = {column.name: [] for column in columns}
-    number, torn = first_line, False
+    number = first_line
     for block in blocks:
         values = _at_once(block, header=header, columns=columns)
         if values is None:
-            at, values, torn = _line_by_line(block, first_line=number, header=header, columns=columns, skipped=skipped)
+            at, values = _line_by_line(block, first_line=number, header=header, columns=columns, skipped=skipped)
         else:
             at = np.arange(number, number + len(values[columns[0].name]), dtype=np.int64)
         lines.append(at)
@@ -94,8 +91,7 @@ def read_rows(
     if not any(map(len, lines)):
         raise BadInput(f"{path}: holds no complete row after its header; expected {len(header)} columns")
     whole = {column.name: np.concatenate(parts.pop(column.name)) for column in columns}
-    notes = (Note(TORN, f"the last line ({number}) is torn and was dropped"),) if torn else ()
-    return Rows(np.concatenate(lines), whole, torn, (*notes, *skipped.notes()))
+    return Rows(np.concatenate(lines), whole, skipped.notes())
 
 
 def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -> dict[str, NDArray[Any]] | None:
@@ -144,12 +140,11 @@ def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -
 
 def _line_by_line(
     body: bytes, *, first_line: int, header: Sequence[str], columns: Sequence[Column], skipped: Skipped
-) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], bool]:
-    """The line numbers and columns of a block, and whether its last line is torn."""
+) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """The line numbers and columns of a block; a last line that is torn is left out."""
     wanted = [(header.index(column.name), column) for column in columns]
     numbers: list[int] = []
     rows: list[list[float]] = []
-    torn = False
     lines = body.split(b"\n")
     for number, line in enumerate(lines, first_line):
         if not line.strip():
@@ -159,14 +154,14 @@ def _line_by_line(
             numbers.append(number)
         except ValueError as error:
             if number == first_line + len(lines) - 1:
-                torn = True
+                skipped.torn = number
             else:
                 skipped.line(number, str(error))
     values = {
         column.name: np.array([row[place] for row in rows], dtype=np.float64 if column.real else np.int64)
         for place, column in enumerate(columns)
     }
-    return np.array(numbers, dtype=np.int64), values, torn
+    return np.array(numbers, dtype=np.int64), values
 
 
 def _row(line: bytes, *, fields: int, wanted: Sequence[tuple[int, Column]]) -> list[float]:

@@ -9,7 +9,6 @@ Source: sparsify (`experiments/qwen3_trace.json`), which accesses every entry on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,18 +24,6 @@ from flashmoe_sim.trace.source import read_json
 
 MAX_DOCUMENT_BYTES = 256 << 20  # a parsed pair takes ten times its text
 REPEATS = 3
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
-_TRACE_KEY = re.compile(
-    rb'"trace"\s*:\s*\[(?!\s*(?:-?[0-9]|\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,))'
-)  # pairs, or nothing yet
-_RUNTIME_KEYS = (re.compile(rb'"layer"\s*:'), re.compile(rb'"experts"\s*:'))
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format; a runtime's record may also have a key `trace`."""
-    if _BEGINNING.match(head) is None or _TRACE_KEY.search(head) is None:
-        return False
-    return not all(key.search(head) for key in _RUNTIME_KEYS)
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:

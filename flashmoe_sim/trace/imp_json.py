@@ -6,7 +6,6 @@ or all numbers are in one list, which `top_k` divides. Source: kekzl/imp tools/a
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable
 from itertools import chain
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, run_starts
+from flashmoe_sim.trace.calls import check_whole, run_starts
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
@@ -25,17 +24,6 @@ from flashmoe_sim.trace.source import read_json
 
 FORMAT = "imp-json"
 KEYS = ("trace", "entries", "data")
-_RECORDS = rb"\[\s*(?:[0-9]|\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])"  # numbers, or lists of three and more
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])")
-_KEY = re.compile(rb'"(?:trace|entries|data)"\s*:\s*' + _RECORDS)
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a list of records, or has one under a key of KEYS."""
-    found = _BEGINNING.match(head)
-    if found is None or b'"experts"' in head:  # a runtime's record may have any other key
-        return False
-    return not found[0].endswith(b"{") or _KEY.search(head) is not None
 
 
 def read(
@@ -109,6 +97,8 @@ def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:
             f"{path}: {len(numbers):,} numbers do not divide into records of a layer and {width - 1} experts; check "
             "top_k"
         )
-    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX:
-        raise BadInput(f"{path}: {shown(numbers, 40)}; expected whole numbers 0 to {ID_MAX}")
+    try:
+        check_whole(numbers)
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
     return np.frombuffer(array("h", numbers), np.int16).reshape(-1, width)

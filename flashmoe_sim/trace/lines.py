@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from flashmoe_sim.io.errors import BadInput, shortened
-from flashmoe_sim.io.notes import SKIPPED, Note
+from flashmoe_sim.io.notes import SKIPPED, TORN, Note
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
 BOM = b"\xef\xbb\xbf"
+Parsed = TypeVar("Parsed")
 
 
 def numbered_lines(
-    stream: IO[bytes], *, path: Path, progress: Callable[[int], None] | None = None
+    stream: IO[bytes],
+    *,
+    path: Path,
+    progress: Callable[[int], None] | None = None,
+    most_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[tuple[int, bytes]]:
     """Every line with its number, from 1; only the last can lack its newline. A byte order mark is left out.
 
     progress: called about once per MiB with the bytes read since the last call.
-    Raises BadInput for a line longer than MAX_LINE_BYTES.
+    Raises BadInput for a line longer than `most_bytes`.
     """
     number = read = 0
-    while line := stream.readline(MAX_LINE_BYTES + 1):
+    while line := stream.readline(most_bytes + 1):
         number += 1
         read += len(line)
         if number == 1:
             line = line.removeprefix(BOM)
-        if len(line) > MAX_LINE_BYTES:
-            raise _too_long(path, number)
+        if len(line) > most_bytes:
+            raise _too_long(path, number, most_bytes)
         if progress and read >= 1 << 20:
             progress(read)
             read = 0
@@ -51,7 +57,7 @@ def line_blocks(
         block, rest = (rest + chunk[:end], chunk[end:]) if end else (b"", rest + chunk)
         number += block.count(b"\n")
         if len(rest) > MAX_LINE_BYTES:
-            raise _too_long(path, number)
+            raise _too_long(path, number, MAX_LINE_BYTES)
         if block:
             yield block
         if progress:
@@ -60,8 +66,8 @@ def line_blocks(
         yield rest
 
 
-def _too_long(path: Path, number: int) -> BadInput:
-    return BadInput(f"{path}: line {number} is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of a trace")
+def _too_long(path: Path, number: int, most_bytes: int) -> BadInput:
+    return BadInput(f"{path}: line {number} is longer than {most_bytes >> 20} MiB: not a line of a trace")
 
 
 def trace_name(path: Path) -> str:
@@ -87,12 +93,12 @@ def malformed(path: Path, number: int, found: str) -> BadInput:
 
 
 class Skipped:
-    """Counts what a lenient reader leaves out; a strict one raises."""
+    """Counts what a lenient reader leaves out; a strict one raises. torn: the number of a torn last line, else 0."""
 
     def __init__(self, path: Path, *, lenient: bool) -> None:
         self.path = path
         self.lenient = lenient
-        self.count = 0
+        self.count = self.torn = 0
         self.first = ""
 
     def line(self, number: int, found: str) -> None:
@@ -104,7 +110,40 @@ class Skipped:
         self.count += 1
 
     def notes(self) -> tuple[str, ...]:
-        if not self.count:
-            return ()
-        plural = "line" if self.count == 1 else "lines"
-        return (Note(SKIPPED, f"skipped {self.count:,} malformed {plural}; the first: {self.first}"),)
+        notes: tuple[str, ...] = ()
+        if self.torn:
+            notes = (Note(TORN, f"the last line ({self.torn}) is torn and was dropped"),)
+        if self.count:
+            plural = "line" if self.count == 1 else "lines"
+            notes += (Note(SKIPPED, f"skipped {self.count:,} malformed {plural}; the first: {self.first}"),)
+        return notes
+
+
+def json_lines(
+    stream: IO[bytes],
+    parse: Callable[[bytes], Parsed],
+    *,
+    skipped: Skipped,
+    progress: Callable[[int], None] | None = None,
+    most_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[tuple[int, Parsed]]:
+    """What `parse` makes of every line that is not blank, with its number; a torn last line is left out and counted.
+
+    parse: raises ValueError for a malformed line, which `skipped` counts or refuses; its JSONDecodeError if it is not
+        even JSON, as a torn line.
+    Raises BadInput for a line longer than `most_bytes`.
+    """
+    for number, line in numbered_lines(stream, path=skipped.path, progress=progress, most_bytes=most_bytes):
+        if not line.strip():
+            continue
+        try:
+            parsed = parse(line)
+        except json.JSONDecodeError as error:
+            if line.endswith(b"\n"):
+                skipped.line(number, f"not JSON ({error})")
+            else:
+                skipped.torn = number
+        except ValueError as error:
+            skipped.line(number, str(error))
+        else:
+            yield number, parsed

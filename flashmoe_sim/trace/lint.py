@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import MISREAD, code_of
+from flashmoe_sim.trace.check import ASK, begins_at_1
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
-from flashmoe_sim.trace.first_id import ASK, begins_at_1
 from flashmoe_sim.trace.phases import Phases, find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call

@@ -1,91 +1,24 @@
-"""The table of trace formats, and reading a trace, whose format is detected from its content."""
+"""Reading a trace, whose format is detected from its content."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TypeVar
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.trace.bundled import BundledTrace, find_trace
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
-from flashmoe_sim.trace.lines import excerpt
+from flashmoe_sim.trace.formats import FORMATS, find_format
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.source import Reading, open_bytes, reading
+from flashmoe_sim.trace.source import Reading, reading
 
-HEAD_BYTES = 64 << 10
 RUN, TRACES_OF_RUN = "run.json", ("trace.jsonl.gz", "trace.jsonl")
-
-
-class Read(Protocol):
-    """Reads a whole file of one format. more: `hints`, if the format accepts them."""
-
-    def __call__(
-        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None, **more: Any
-    ) -> RoutingTrace: ...
-
-
-class ReadChunks(Protocol):
-    """Reads a file of one format in chunks, with memory that does not grow with its length."""
-
-    def __call__(
-        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None
-    ) -> LongTrace: ...
-
-
-@dataclass(frozen=True)
-class TraceFormat:
-    """One format: its name, its description, and the module with `sniff` and `read`, imported when first needed.
-
-    takes_hints: whether `read` accepts hints from the user about a file. The module may also have `read_chunks`.
-    """
-
-    name: str
-    description: str
-    module: str
-    takes_hints: bool = False
-
-    @property
-    def sniff(self) -> Callable[[bytes], bool]:
-        return cast(Callable[[bytes], bool], importlib.import_module(self.module).sniff)
-
-    @property
-    def read(self) -> Read:
-        return cast(Read, importlib.import_module(self.module).read)
-
-    @property
-    def read_chunks(self) -> ReadChunks | None:
-        return cast("ReadChunks | None", getattr(importlib.import_module(self.module), "read_chunks", None))
-
-
-# Tried in this order; the format that compiles kernels is last, so that the others need not wait for it.
-# To add a format: one file with `sniff` and `read`, and one line here.
-FORMATS: dict[str, TraceFormat] = {
-    entry.name: entry
-    for entry in (
-        TraceFormat("parquet", "this program's own store", "flashmoe_sim.trace.store"),
-        TraceFormat("route-csv", "route CSV with residency (`# route_trace v1`)", "flashmoe_sim.trace.route_csv"),
-        TraceFormat("imp-json", "imp's moe_expert_trace", "flashmoe_sim.trace.imp_json", takes_hints=True),
-        TraceFormat("token-pairs", "a line of [layer, expert] pairs per token", "flashmoe_sim.trace.token_pairs"),
-        TraceFormat("sglang-pt", "SGLang's recorder, per token", "flashmoe_sim.trace.sglang_pt"),
-        TraceFormat("array", "arrays: .npy, .npz, .safetensors", "flashmoe_sim.trace.arrays", takes_hints=True),
-        TraceFormat("served-json", "responses of vLLM and SGLang", "flashmoe_sim.trace.served_json", takes_hints=True),
-        TraceFormat("grouped-pairs", "one JSON document of cache accesses", "flashmoe_sim.trace.grouped_pairs"),
-        TraceFormat("step-layers", "JSON lists of steps with layers", "flashmoe_sim.trace.step_layers"),
-        TraceFormat("megatron-jsonl", "Megatron-LM's routing trace", "flashmoe_sim.trace.megatron_jsonl"),
-        TraceFormat("moe-trace-csv", "CSV of llama.cpp tracers", "flashmoe_sim.trace.moe_trace_csv", takes_hints=True),
-        TraceFormat(
-            "plain-csv", "CSV with the columns layer and expert", "flashmoe_sim.trace.plain_csv", takes_hints=True
-        ),
-        TraceFormat("runtime-jsonl", "the patched runtime's --moe-trace", "flashmoe_sim.trace.runtime_jsonl"),
-    )
-}
 
 
 def load_trace(
@@ -193,42 +126,3 @@ def _trace_of(folder: Path) -> Path:
         f"{folder}: a run without {TRACES_OF_RUN[0]}, which only slot-bank and resident-slot-bank record; "
         "give the folder of such a run"
     )
-
-
-def find_format(path: Path) -> TraceFormat:
-    """The first format that claims the first 64 KiB of the decompressed content.
-
-    Raises BadInput, saying what was found, if there is none.
-    """
-    with open_bytes(path) as stream:
-        head = stream.read(HEAD_BYTES)
-    if not head:
-        raise BadInput(f"{path}: is empty; expected a routing trace")
-    for entry in FORMATS.values():
-        if entry.sniff(head):
-            return entry
-    raise BadInput(f"{path}: {_describe(head)}; known trace formats: {', '.join(FORMATS)}")
-
-
-def _describe(head: bytes) -> str:
-    """A description of the content for the user."""
-    nul = len(head) - len(head.lstrip(b"\0"))
-    if nul:
-        return f"begins with {'only' if nul == len(head) else nul} NUL bytes: a binary file"
-    if head.startswith(b"GGUF") and b"imatrix" in head:
-        return (
-            "an importance matrix: counts, which hold no order of tokens (`sim trace synth` makes a trace of a curve)"
-        )
-    if head.startswith(b"GGUF"):
-        return "a GGUF model file, not a trace"
-    if not head.strip():
-        return "holds only white space"
-    try:
-        text = head[:-4].decode() if len(head) == HEAD_BYTES else head.decode()
-    except UnicodeDecodeError as error:
-        if error.end < len(head) - 4:
-            return f"begins with the bytes {head[:4].hex(' ')}: a binary file or not UTF-8"
-        text = head[: error.start].decode()
-    if "\0" in text:
-        return "has NUL bytes: a binary file"
-    return f"begins with {excerpt(text.lstrip())}: no format claims it"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +17,8 @@ import numpy as np
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.io.notes import TORN, Note
-from flashmoe_sim.trace.calls import ID_MAX, ranges, uniform_top_k, with_end
-from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
+from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids, uniform_top_k, with_end
+from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
@@ -43,12 +41,6 @@ class Record(NamedTuple):
         return len(self.ids) // self.tokens
 
 
-def sniff(head: bytes) -> bool:
-    """Whether the first line has an object with the keys `layer` and `top_indices`."""
-    line = head.removeprefix(BOM).lstrip().partition(b"\n")[0]
-    return line.startswith(b"{") and b'"layer"' in line and b'"top_indices"' in line and b'"experts"' not in line
-
-
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a trace: a call for every step and layer, with the tokens of all ranks in order.
 
@@ -60,43 +52,25 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     experts, width = array("h"), array("q")
     first: dict[tuple[int, int, int], int] = {}  # the line of a step, layer and rank
     mtp = top_k = top_k_line = 0
-    torn: tuple[str, ...] = ()
     with open_bytes(path) as stream:
-        number = 0
-        while line := stream.readline(LONGEST_LINE + 1):
-            number += 1
-            if len(line) > LONGEST_LINE:
-                raise BadInput(f"{path}: line {number} is longer than {LONGEST_LINE >> 20} MiB: not a line of a trace")
-            if progress:
-                progress(len(line))
-            line = line.removeprefix(BOM)
-            if not line.strip():
-                continue
-            try:
-                record = _record(line)
-                if record and record.tokens:
-                    top_k, top_k_line = (top_k, top_k_line) if top_k else (record.top_k, number)
-                    if record.top_k != top_k:
-                        raise ValueError(
-                            f"tokens of {record.top_k} experts, but of {top_k} in line {top_k_line} (mixed top-k)"
-                        )
-                    if (before := first.setdefault(record[:3], number)) != number:
-                        raise ValueError(
-                            f"step {record.step}, layer {record.layer} of rank {record.rank} is also in line {before}; "
-                            "expected once: give two recordings as two files, of training with one microbatch a step"
-                        )
-            except _NotJson as error:
-                if line.endswith(b"\n"):
-                    skipped.line(number, str(error))
-                else:
-                    torn = (Note(TORN, f"the last line ({number}) is torn and was dropped"),)
-                continue
-            except ValueError as error:
-                skipped.line(number, str(error))
-                continue
+        for number, record in json_lines(stream, _record, skipped=skipped, progress=progress, most_bytes=LONGEST_LINE):
             if record is None:
                 mtp += 1
-            elif record.tokens:
+                continue
+            if not record.tokens:
+                continue
+            top_k, top_k_line = (top_k, top_k_line) if top_k else (record.top_k, number)
+            if record.top_k != top_k:
+                skipped.line(
+                    number, f"tokens of {record.top_k} experts, but of {top_k} in line {top_k_line} (mixed top-k)"
+                )
+            elif (before := first.setdefault(record[:3], number)) != number:
+                skipped.line(
+                    number,
+                    f"step {record.step}, layer {record.layer} of rank {record.rank} is also in line {before}; "
+                    "expected once: give two recordings as two files, of training with one microbatch a step",
+                )
+            else:
                 keys.append((record.step, record.layer, record.rank, record.tokens))
                 experts.extend(record.ids)
                 width.append(len(record.ids))
@@ -133,7 +107,7 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         step=np.unique(step[starts], return_inverse=True)[1].astype(np.int32),
         format=FORMAT,
         name=trace_name(path),
-        notes=(*notes, *torn, *skipped.notes()),
+        notes=(*notes, *skipped.notes()),
     )
 
 
@@ -148,18 +122,9 @@ def _all_alike(keys: list[tuple[int, int, int, int]], experts: array[int], width
     return all(records == first for records in others)
 
 
-class _NotJson(ValueError):
-    """The line is not even JSON, such as a torn line."""
-
-
 def _record(line: bytes) -> Record | None:
     """Read one line; None for multi-token prediction. Raises ValueError, saying what is wrong with it."""
-    import orjson
-
-    try:
-        record = strict_json.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise _NotJson(f"not JSON ({error})") from None
+    record = strict_json.loads(line.removeprefix(BOM))
     if not isinstance(record, dict):
         raise ValueError(f"{shown(record, 40)}; expected an object")
     if record.get("block") == "mtp":
@@ -167,20 +132,13 @@ def _record(line: bytes) -> Record | None:
     layer = _whole(record, "layer", ID_MAX)
     tokens = record.get("top_indices")
     try:
-        widths = {len(token) for token in tokens}  # type: ignore[union-attr]
-        ids = list(chain.from_iterable(tokens))  # type: ignore[arg-type]
-    except TypeError:
-        raise ValueError(f"top_indices is {shown(tokens, 40)}; expected a list of expert ids for each token") from None
-    if len(widths) > 1 or 0 in widths:
-        raise ValueError(
-            f"tokens of {' and '.join(map(str, sorted(widths)[:3]))} experts (mixed top-k); expected one number"
-        )
-    if ids and (set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX):
-        raise ValueError(f"top_indices is {shown(tokens, 40)}; expected whole numbers 0 to {ID_MAX}")
+        ids, top_k = token_ids(tokens)
+    except ValueError as error:
+        raise ValueError(f"top_indices: {error}") from None
     if sum(map(len, map(set, tokens or ()))) < len(ids):
         twice = next(token for token in tokens if len(set(token)) < len(token))  # type: ignore[union-attr]
         raise ValueError(f"a token of {shown(twice, 40)} names an expert twice, which a router never does")
-    for key, found in (("num_tokens", len(tokens or ())), ("topk", next(iter(widths), None))):
+    for key, found in (("num_tokens", len(tokens or ())), ("topk", top_k or None)):
         if found is not None and key in record and record[key] != found:
             raise ValueError(f"{key} is {shown(record[key], 40)}, but top_indices has {found}")
     step = _whole(record, "step", MOST_STEP)

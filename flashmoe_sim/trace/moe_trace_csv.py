@@ -11,7 +11,6 @@ are then wrong. Such a file can be recognised: the first tokens of a batch name 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
@@ -23,9 +22,10 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.notes import MISREAD, Note
 from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.csv_rows import Column, read_rows
-from flashmoe_sim.trace.lines import BOM, line_blocks, numbered_lines, trace_name
+from flashmoe_sim.trace.lines import line_blocks, numbered_lines, trace_name
 from flashmoe_sim.trace.plain_csv import PHASES
-from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
@@ -33,13 +33,6 @@ from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
 FORMAT = "moe-trace-csv"
 HEADER = ["phase", "token", "layer", "rank", "expert"]
 MOST_TOKENS = (1 << 31) - 1
-_NUMBERS = re.compile(rb"(?:\xef\xbb\xbf)?\s*-?[0-9]+,[0-9]+(?:,[0-9]+)+\r?\n")
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes has the exact header, or a first line of three or more integers."""
-    first = head.removeprefix(BOM).partition(b"\n")[0]
-    return _NUMBERS.match(head) is not None or _names(first) == HEADER
 
 
 def _names(line: bytes) -> list[str]:

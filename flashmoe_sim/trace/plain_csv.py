@@ -52,14 +52,6 @@ SYNONYMS = {"token": "step", "seq": "call"}
 OWNERS = ("sequence", "phase")
 
 
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes has a header with the columns layer and expert."""
-    for line in head.split(b"\n"):
-        if line.strip() and not line.startswith(b"#"):
-            return {"layer", "expert"} <= set(_names(line))
-    return False
-
-
 def read(
     path: Path,
     *,

@@ -44,11 +44,6 @@ _SETTING = re.compile(rb"\b(n_layer|n_expert|n_expert_used|layer|expert_bytes|de
 _MODEL = re.compile(rb"\bmodel=(.+?)(?: arch=(\S+).*)?$")
 
 
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format, of any version."""
-    return _BEGINNING.match(head) is not None
-
-
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
     """Read a trace with its weights, observed residency and bytes; references stay in the order of the rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,7 @@ from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.cut import shown_layers
-
-if TYPE_CHECKING:
-    from flashmoe_sim.trace.requests import Request
+from flashmoe_sim.trace.requests import Request
 
 ROUTED, REPEATED, MISSING = 0, 1, 2
 SHOWN_IDS = 20
@@ -78,7 +76,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
 
     Raises BadInput for an id that is out of range for a trace.
     """
-    from flashmoe_sim.trace._row_kernels import mark_repeats
+    from flashmoe_sim.trace._row_kernels import find_repeats
 
     expert = request.expert
     rows, layers, k = expert.shape
@@ -91,7 +89,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
             f"{request.where}: expert {largest:,}; expected at most {ID_MAX:,}: no routing, or of another dtype"
         )
     if k > 1:
-        mark_repeats(expert.reshape(-1, k), largest, state.reshape(-1))
+        find_repeats(expert.reshape(-1, k), np.full(largest + 1, -1), state.reshape(-1))
     if least < 0 or missing is not None:
         absent = (expert < 0) | (expert == (-1 if missing is None else missing))
         state[absent.all(axis=2)] = MISSING

@@ -9,8 +9,8 @@ row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (
 any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
 text with half a character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
 
-Lines are parsed by compiled kernels, fastest in the runtime's own layout. A line with `weights`, escapes or nested
-unknown values goes through orjson, at a tenth of the speed.
+Lines are parsed by compiled kernels. A line with `weights`, escapes or nested unknown values goes through orjson, at a
+tenth of the speed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
@@ -34,14 +33,15 @@ from flashmoe_sim.trace._json_kernels import (
     LINE,
     N_EXPERT_USED,
     N_TOKENS,
+    NEWLINE,
+    PADDING,
     SHORTEST_ID,
     SHORTEST_LINE,
     parse_lines,
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
-from flashmoe_sim.trace._json_tokens import NEWLINE, PADDING
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
-from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.lines import BOM, trace_name
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -51,26 +51,8 @@ CALLS_PER_CHUNK = 1 << 17
 # A prompt micro-batch of 4096 tokens x 32 experts takes at most 1.7 MB.
 LONGEST_LINE = 64 << 20
 
-_BOM = b"\xef\xbb\xbf"
 _LINES_SHOWN = 5
 _REPAIR = "fix or delete the line, or skip such lines with --lenient"
-
-
-def sniff(head: bytes) -> bool:
-    """Whether content that begins with `head` (up to 64 KiB) is a trace of this format.
-
-    The first line that is not blank must be an object with `layer` and `experts`; if the line is longer than `head`,
-    the keys seen so far must not contradict that.
-    """
-    line, newline, _ = head.removeprefix(_BOM).lstrip().partition(b"\n")
-    if not line.startswith(b"{"):
-        return False
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        keys = [b'"layer"' in line, b'"experts"' in line]
-        return all(keys) if newline else any(keys)
-    return "layer" in value and "experts" in value
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
@@ -245,7 +227,7 @@ class JsonlParser:
         return True
 
     def _without_bom(self, head: bytes) -> bytes:
-        return head if self.offset else head.removeprefix(_BOM)
+        return head if self.offset else head.removeprefix(BOM)
 
     def _reserve(self, size: int) -> None:
         """Make room for `size` bytes of lines and for everything that the kernels can find in them."""
@@ -283,7 +265,7 @@ class JsonlParser:
 
     def _parse(self, end: int) -> None:
         """Parse the whole lines in the first `end` bytes of the buffer."""
-        at = len(_BOM) if self.offset == 0 and self._buffer.startswith(_BOM) else 0
+        at = len(BOM) if self.offset == 0 and self._buffer.startswith(BOM) else 0
         call = ref = 0
         while True:
             at, self.lines, call, ref = parse_lines(

@@ -18,17 +18,16 @@ from typing import IO, Any
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.lines import BOM, Skipped, trace_name
-from flashmoe_sim.trace.requests import Hints, Request, trace_of_requests
+from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.served_response import WITHOUT, BadResponse, requests_of
 from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "served-json"
-_BLANK = re.compile(rb"\s*\Z")
+LONGEST_LINE = 1 << 40  # a response of any length; memory holds one
 _CUT = re.compile(rb'"routed_experts"\s*:\s*"')
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{")
-_KEYS = re.compile(rb'"(?:routed_experts|prompt_routed_experts|choices|meta_info)"\s*:')
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,6 @@ class Document:
     arrays: Sequence[memoryview] = ()
     error: str = ""
     cut: bool = False
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is an object, or a list of objects, with a response's key."""
-    return _BEGINNING.match(head) is not None and _KEYS.search(head) is not None
 
 
 def read(
@@ -60,7 +54,7 @@ def read(
     skipped = Skipped(path, lenient=lenient)
     requests: list[Request] = []
     with open_bytes(path) as stream:
-        for number, document in _documents(stream, progress):
+        for number, document in _documents(stream, path, progress):
             try:
                 requests += _requests(document, where=f"{path.name}: line {number}", hints=hints or Hints())
             except BadResponse as error:
@@ -77,51 +71,19 @@ def read(
     )
 
 
-def _documents(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
-    """One document per non-blank line; the whole stream as one if its first such line is not JSON.
-
-    A document's arrays are valid until the next one.
-    """
-    lines = _lines(stream, progress)
-    for place, (number, text, begin, end) in enumerate(lines):
-        document = _document(text, begin, end)
+def _documents(stream: IO[bytes], path: Path, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
+    """One document per non-blank line; the whole stream as one if its first such line is not JSON."""
+    numbered = numbered_lines(stream, path=path, progress=progress, most_bytes=LONGEST_LINE)
+    lines = ((number, line) for number, line in numbered if line.strip())
+    for place, (number, line) in enumerate(lines):
+        document = _document(line)
         if document.cut and not place:
-            rest = (bytes(memoryview(text)[begin:end]) for _, text, begin, end in lines)
-            whole = b"\n".join([bytes(memoryview(text)[begin:end]), *rest])
-            yield number, _document(whole, 0, len(whole))
-            return
+            document = _document(b"".join([line, *(line for _, line in lines)]))
         yield number, document
 
 
-def _lines(stream: IO[bytes], progress: Callable[[int], None] | None) -> Iterator[tuple[int, bytearray, int, int]]:
-    """Non-blank lines: their number, from 1, and where they begin and end in a buffer that is reused.
-
-    New memory for every line would cost more than all the work on it.
-    """
-    buffer, begin, used, number = bytearray(1 << 20), 0, 0, 0
-    read = -1
-    while read:
-        if used == len(buffer):
-            larger = bytearray(2 * len(buffer) if not begin else len(buffer))
-            larger[: used - begin] = memoryview(buffer)[begin:used]
-            buffer, begin, used = larger, 0, used - begin
-        at, read = used, stream.readinto(memoryview(buffer)[used:])  # type: ignore[attr-defined]
-        used += read
-        if progress:
-            progress(read)
-        if not number and buffer.startswith(BOM):
-            begin = len(BOM)
-        while (end := buffer.find(b"\n", max(begin, at), used)) >= 0:
-            number += 1
-            if not _BLANK.match(buffer, begin, end):
-                yield number, buffer, begin, end
-            begin = end + 1
-    if not _BLANK.match(buffer, begin, used):
-        yield number + 1, buffer, begin, used
-
-
-def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
-    """The JSON in a part of a text, without the texts under the key `routed_experts`.
+def _document(text: bytes) -> Document:
+    """The JSON in a text, without the texts under the key `routed_experts`.
 
     These texts are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`,
     `"#1"`, … stand for them. Such a text has no escaped quotes. A key inside another text has a backslash before its
@@ -131,15 +93,15 @@ def _document(text: bytes | bytearray, begin: int, end: int) -> Document:
 
     arrays: list[memoryview] = []
     kept: list[bytes | memoryview] = []
-    view, at = memoryview(text), begin
-    while found := _CUT.search(text, at, end):
-        close = text.find(b'"', found.end(), end)
+    view, at = memoryview(text), 0
+    while found := _CUT.search(text, at):
+        close = text.find(b'"', found.end())
         if close < 0:
             break
         kept += [view[at : found.end()], b"#%d" % len(arrays)]
         arrays.append(view[found.end() : close])
         at = close
-    kept.append(view[at:end])
+    kept.append(view[at:])
     try:
         return Document(strict_json.loads(b"".join(kept)), arrays)
     except orjson.JSONDecodeError as error:

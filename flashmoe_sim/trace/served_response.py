@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.formats import NPY_MAGIC
 from flashmoe_sim.trace.requests import Hints, Request
-from flashmoe_sim.trace.wire import NPY_MAGIC, from_base64, npy_array, small_ids
+from flashmoe_sim.trace.wire import from_base64, npy_array, small_ids
 
 KEY, PROMPT_KEY = "routed_experts", "prompt_routed_experts"
 EXTRAS = ("meta_info", "sglext", "sgl_ext")  # where SGLang puts the routing

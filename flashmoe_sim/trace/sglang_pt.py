@@ -22,7 +22,7 @@ from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
-from flashmoe_sim.trace.zipped import Archive, first_member
+from flashmoe_sim.trace.zipped import Archive
 
 FORMAT = "sglang-pt"
 IDS, MAP = "topk_ids_of_layer", "last_physical_to_logical_map"
@@ -36,11 +36,6 @@ class Pass(NamedTuple):
     number: int
     ids: NDArray[Any]
     phase: int
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a zip of `torch.save`."""
-    return first_member(head).endswith("/data.pkl")
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:

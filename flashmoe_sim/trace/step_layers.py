@@ -6,29 +6,21 @@ each; layers without routing are null. Source: the data set core12345/MoE_expert
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, uniform_top_k
+from flashmoe_sim.trace.calls import ID_MAX, token_ids, uniform_top_k
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import read_json
 
 FORMAT = "step-layers"
-_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"[0-9]+"\s*:\s*(?:\[\s*\[|null)')
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a list of objects whose first key is a number."""
-    return _BEGINNING.match(head) is not None
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
@@ -86,14 +78,11 @@ def _layer(key: str, where: str) -> int:
 def _append(experts: array[int], tokens: Any, width: int, *, where: str) -> int:
     """Add the ids of a call, and return how many each token has; raises BadInput for anything else."""
     try:
-        widths = {len(token) for token in tokens}
-        ids = list(chain.from_iterable(tokens))
-    except TypeError:
-        raise BadInput(f"{where} is {shown(tokens, 40)}; expected a list of expert ids for each token") from None
-    if len(widths) != 1 or widths - {width or min(widths)} or not ids:
-        listed = " and ".join(map(str, sorted(widths | ({width} if width else set()))[:3]))
-        raise BadInput(f"{where} has tokens of {listed or 'no'} experts (mixed top-k); expected one number")
-    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > ID_MAX:
-        raise BadInput(f"{where}: {shown(ids, 40)}; expected whole numbers 0 to {ID_MAX}")
+        ids, found = token_ids(tokens)
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}") from None
+    if not ids or found != (width or found):
+        listed = f"{width} and {found}" if ids else "no"
+        raise BadInput(f"{where}: tokens of {listed} experts (mixed top-k); expected one number")
     experts.extend(ids)
-    return widths.pop()
+    return found

@@ -19,8 +19,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.csv_rows import Rows
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
-from flashmoe_sim.trace.request_layers import check_ids, check_layers
-from flashmoe_sim.trace.requests import Hints, trace_of_requests
+from flashmoe_sim.trace.request_calls import check_ids, check_layers, trace_of_requests
+from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows

@@ -5,7 +5,6 @@ Source: the collectors of nvmoe (`traces/*.tokens.jsonl`), which record decoded 
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -14,18 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.notes import TORN, Note
 from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
-from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
+from flashmoe_sim.trace.lines import Skipped, json_lines, trace_name
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
-
-_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*\[\s*-?[0-9]")
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format."""
-    return _BEGINNING.match(head) is not None
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
@@ -36,22 +27,10 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     """
     flat, width = array("h"), array("q")  # of all tokens: an array per token would take more memory than its pairs
     skipped = Skipped(path, lenient=lenient)
-    torn: tuple[str, ...] = ()
     with open_bytes(path) as stream:
-        for number, line in numbered_lines(stream, path=path, progress=progress):
-            if not line.strip():
-                continue
-            try:
-                pairs = _token(line)
-                flat.frombytes(pairs.tobytes())
-                width.append(len(pairs))
-            except _NotJson as error:
-                if line.endswith(b"\n"):
-                    skipped.line(number, str(error))
-                else:
-                    torn = (Note(TORN, f"the last line ({number}) is torn and was dropped"),)
-            except ValueError as error:
-                skipped.line(number, str(error))
+        for _, pairs in json_lines(stream, _token, skipped=skipped, progress=progress):
+            flat.frombytes(pairs.tobytes())
+            width.append(len(pairs))
     if not width:
         raise BadInput(f"{path}: holds no complete token; expected lines of [layer, expert] pairs")
     pairs = np.frombuffer(flat, np.int16).reshape(-1, 2)
@@ -71,23 +50,15 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         step=token[starts],
         format="token-pairs",
         name=trace_name(path),
-        notes=(*torn, *skipped.notes()),
+        notes=skipped.notes(),
     )
-
-
-class _NotJson(ValueError):
-    """The line is not even JSON, such as a torn line."""
 
 
 def _token(line: bytes) -> NDArray[np.int16]:
     """The pairs of one line, i16 [pairs, 2]; raises ValueError, saying what is wrong with it."""
     import orjson
 
-    try:
-        parsed = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise _NotJson(f"not JSON ({error})") from None
-    pairs = pair_array(parsed)
+    pairs = pair_array(orjson.loads(line))
     layers = pairs[run_starts(pairs[:, 0]), 0].tolist()
     if len(set(layers)) != len(layers):
         apart = min(layer for layer in layers if layers.count(layer) > 1)

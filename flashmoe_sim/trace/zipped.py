@@ -9,16 +9,8 @@ import zlib
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.source import MOST_RATIO, most_bytes
 
-MAGIC = b"PK\x03\x04"
 MOST_MEMBERS = 1 << 16
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
-
-
-def first_member(head: bytes) -> str:
-    """The name of the first member of an archive that begins with these bytes; empty if they are none."""
-    if not head.startswith(MAGIC) or len(head) < 30:
-        return ""
-    return head[30 : 30 + int.from_bytes(head[26:28], "little")].decode("utf-8", "replace")
 
 
 class Archive:

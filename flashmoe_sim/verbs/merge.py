@@ -84,8 +84,7 @@ class Merge:
 
     def run(self, parts: Sequence[RoutingTrace], progress: Callable[[int, int], None] | None = None) -> RoutingTrace:
         """Merge the traces, which were read in their order."""
-        from flashmoe_sim.trace.arrivals import read_arrivals
-        from flashmoe_sim.trace.batching import batched
+        from flashmoe_sim.trace.batching import batched, read_arrivals
         from flashmoe_sim.trace.merge import concat, interleave, union
 
         if self.concurrency is not None:

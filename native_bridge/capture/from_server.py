@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flashmoe_sim.io.errors import BadInput, SimError
-from flashmoe_sim.trace.requests import Hints, trace_of_requests
+from flashmoe_sim.trace.request_calls import trace_of_requests
+from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.served_json import FORMAT
 from flashmoe_sim.trace.served_response import BadResponse, requests_of
 from native_bridge.capture.answers import Answers, hash_of_prompt

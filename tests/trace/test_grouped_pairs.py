@@ -7,6 +7,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import grouped_pairs
+from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 # Two passes over layers in the order 0, 2, 1: a prompt with unions of 3 and 4, then a token with 2 experts a layer.
@@ -87,5 +88,5 @@ def test_a_document_cut_short(path: Path) -> None:
 
 
 def test_sniff() -> None:
-    assert grouped_pairs.sniff(b'{"entry_bytes": 1, "trace" : [[0, 1]')
-    assert not grouped_pairs.sniff(b'{"seq":0,"layer":0,"experts":[1]}')
+    assert FORMATS["grouped-pairs"].claims(b'{"entry_bytes": 1, "trace" : [[0, 1]')
+    assert not FORMATS["grouped-pairs"].claims(b'{"seq":0,"layer":0,"experts":[1]}')

@@ -14,7 +14,7 @@ import zstandard
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import FORMATS, load_trace
-from flashmoe_sim.trace.load import find_format
+from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.store import write_store
 from tests.trace import recordings

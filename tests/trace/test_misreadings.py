@@ -10,8 +10,9 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import MISREAD, code_of
+from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.lint import lint
-from flashmoe_sim.trace.load import find_format, load_trace
+from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace import recordings
 from tests.trace.recordings import Made, calls, expected, made
@@ -172,9 +173,9 @@ def test_rows_of_tracers_that_cannot_be_used(tmp_path: Path, content: bytes, fou
         (b'[{"0":null}]', "no layer of any step has routing"),
         (b'[{"1":[[1,2]]},3]', "step 1 is 3; expected an object of layers"),
         (b'[{"1":[[1,2]],"x":null}]', "step 0 has layer 'x'"),
-        (b'[{"1":[[1,2],[3]]}]', r"step 0, layer 1 has tokens of 1 and 2 experts \(mixed top-k\)"),
-        (b'[{"1":[[1,2]]},{"1":[[1]]}]', r"step 1, layer 1 has tokens of 1 and 2 experts \(mixed top-k\)"),
-        (b'[{"1":[[1,2]]},{"1":[]}]', r"step 1, layer 1 has tokens"),
+        (b'[{"1":[[1,2],[3]]}]', r"step 0, layer 1: tokens of 1 and 2 experts \(mixed top-k\)"),
+        (b'[{"1":[[1,2]]},{"1":[[1]]}]', r"step 1, layer 1: tokens of 2 and 1 experts \(mixed top-k\)"),
+        (b'[{"1":[[1,2]]},{"1":[]}]', r"step 1, layer 1: tokens"),
         (b'[{"1":[[1,true]]}]', r"expected whole numbers 0 to 32767"),
         (b'[{"1":[[1,-2]]}]', r"expected whole numbers 0 to 32767"),
         (b'[{"1":[[1,2]]},{"1":7}]', "expected a list of expert ids for each token"),
@@ -205,7 +206,7 @@ GOOD = b'{"step":0,"layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,
         (GOOD.replace(b'"layer":3', b'"layer":"a"'), "line 2: layer is 'a'"),
         (GOOD.replace(b'"num_tokens":2', b'"num_tokens":3'), "line 2: num_tokens is 3, but top_indices has 2"),
         (GOOD.replace(b'"topk":2', b'"topk":3'), "line 2: topk is 3, but top_indices has 2"),
-        (GOOD.replace(b"[1,9]", b"[1]"), r"line 2: tokens of 1 and 2 experts \(mixed top-k\)"),
+        (GOOD.replace(b"[1,9]", b"[1]"), r"line 2: top_indices: tokens of 1 and 2 experts \(mixed top-k\)"),
         (GOOD.replace(b"[1,9]", b"7"), "expected a list of expert ids for each token"),
         (GOOD.replace(b"[1,9]", b"[1,99999]"), "expected whole numbers 0 to 32767"),
         (GOOD, "line 2: step 0, layer 3 of rank 0 is also in line 1; expected once: give two recordings as two files"),

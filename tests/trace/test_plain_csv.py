@@ -9,6 +9,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import TORN, code_of
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
+from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.lines import Skipped
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
@@ -126,15 +127,15 @@ def test_both_ways_of_reading_agree(fields: list[tuple[str, str]]) -> None:
     at_once = csv_rows._at_once(body, header=["a", "b"], columns=columns)
     if at_once is not None:
         skipped = Skipped(Path("x"), lenient=False)
-        _, slow, _ = csv_rows._line_by_line(body, first_line=2, header=["a", "b"], columns=columns, skipped=skipped)
+        _, slow = csv_rows._line_by_line(body, first_line=2, header=["a", "b"], columns=columns, skipped=skipped)
         np.testing.assert_array_equal(at_once["a"], slow["a"])
         np.testing.assert_array_equal(at_once["b"], slow["b"])
 
 
 def test_sniff() -> None:
-    assert plain_csv.sniff(b"# note\nstep,Layer,EXPERT\n")
-    assert not plain_csv.sniff(b"step,layer\n")
-    assert not plain_csv.sniff(b"")
+    assert FORMATS["plain-csv"].claims(b"# note\nstep,Layer,EXPERT\n")
+    assert not FORMATS["plain-csv"].claims(b"step,layer\n")
+    assert not FORMATS["plain-csv"].claims(b"")
 
 
 def test_a_line_without_an_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

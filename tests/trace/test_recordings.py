@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.load import find_format, load_trace
+from flashmoe_sim.trace.formats import find_format
+from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace import recordings

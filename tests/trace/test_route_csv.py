@@ -6,6 +6,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, SKIPPED, TORN, code_of
 from flashmoe_sim.trace import route_csv
+from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 PREAMBLE = """# route_trace v1
@@ -146,5 +147,5 @@ def test_bad_preambles_and_bodies(path: Path, content: str, found: str) -> None:
 
 
 def test_sniff() -> None:
-    assert route_csv.sniff(b"# route_trace v2\n")
-    assert not route_csv.sniff(b"# layer,expert\n")
+    assert FORMATS["route-csv"].claims(b"# route_trace v2\n")
+    assert not FORMATS["route-csv"].claims(b"# layer,expert\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.trace._row_kernels import find_repeats, lay_out_into, mark_repeats
+from flashmoe_sim.trace._row_kernels import find_repeats, lay_out_into
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16"])
@@ -17,20 +17,6 @@ def test_repeats(dtype: str) -> None:
         find_repeats(ids, np.full(30, -1), repeats)
         held = [[one for one in row if one >= 0] for row in ids.tolist()]
         assert repeats.tolist() == [len(set(row)) < len(row) for row in held]
-
-
-def test_eight_bytes_are_compared_at_once() -> None:
-    """Also where every id is one of two, and a pair stands at each distance."""
-    rng = np.random.default_rng(0)
-    ids = np.concatenate([rng.integers(0, high, (300, 8)) for high in (2, 8, 40, 256)]).astype(np.uint8)
-    distinct = rng.permuted(np.tile(np.arange(256, dtype=np.uint8), (60, 1)), axis=1)[:, :8]
-    pairs = np.repeat(distinct[:1], 56, axis=0)
-    for row, (one, other) in enumerate((one, other) for one in range(8) for other in range(8) if one != other):
-        pairs[row, one] = pairs[row, other]
-    ids = np.concatenate([ids, distinct, pairs])
-    repeats = np.zeros(len(ids), np.uint8)
-    mark_repeats(ids, 255, repeats)
-    assert repeats.tolist() == [len(set(row)) < 8 for row in ids.tolist()]
 
 
 @pytest.mark.parametrize(("dtype", "k"), [("uint8", 3), ("uint8", 8), ("uint16", 6), ("int16", 1), ("float32", 3)])

@@ -20,7 +20,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES
-from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read, sniff
+from flashmoe_sim.trace.formats import FORMATS
+from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, in_layout, parse, twin
 
 # ---------------------------------------------------------------------------------------------------- written by hand
@@ -421,4 +422,4 @@ def test_lines_are_counted_on_from_the_offset() -> None:
     ],
 )
 def test_sniff(head: bytes, *, ours: bool) -> None:
-    assert sniff(head) is ours
+    assert FORMATS["runtime-jsonl"].claims(head) is ours

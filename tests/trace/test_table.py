@@ -14,7 +14,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.trace.first_id import begins_at_1
+from flashmoe_sim.trace.check import begins_at_1
 from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace

@@ -7,6 +7,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace import token_pairs
+from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 TWO_TOKENS = b"[[1, 5], [1, 2], [3, 0], [3, 9]]\n[[1, 2], [1, 7], [3, 9], [3, 4]]\n"
@@ -99,6 +100,6 @@ def test_compressed_and_progress(path: Path) -> None:
 
 
 def test_sniff() -> None:
-    assert token_pairs.sniff(b" [ [ 1, 2]")
-    assert not token_pairs.sniff(b'{"trace": [[1, 2]]}')
-    assert not token_pairs.sniff(b"[1, 2]")
+    assert FORMATS["token-pairs"].claims(b" [ [ 1, 2]")
+    assert not FORMATS["token-pairs"].claims(b'{"trace": [[1, 2]]}')
+    assert not FORMATS["token-pairs"].claims(b"[1, 2]")

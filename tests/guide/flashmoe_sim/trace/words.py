@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +11,6 @@ from flashmoe_sim.trace.calls import uniform_top_k
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in this format."""
-    return re.match(rb"[0-9]+( [0-9]+)+\r?\n", head) is not None
 
 
 def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:

@@ -1,0 +1,216 @@
+"""Requests as engines return them, experts by token and layer, turned into the engine's routed calls.
+
+An engine returns one array per request: `[rows, layers, k]`, a row for every token that it fed to the model, which is
+all but the last one generated. The meaning of a row follows from its place, so rows are counted strictly: a shift by
+one token could not be noticed later. Which tokens shared a pass is not recorded. We assume that a prompt is read in
+chunks, a generated token is decoded alone, and requests are served one after another; notes say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.check import ask_first_id
+from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.requests import PREFILL_CHUNK, Hints, Request
+from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
+
+
+def trace_of_requests(
+    requests: Sequence[Request],
+    *,
+    format: str,
+    name: str,
+    hints: Hints | None = None,
+    lenient: bool = False,
+    notes: Sequence[str] = (),
+) -> RoutingTrace:
+    """The calls of all requests, one request after another; each is a sequence.
+
+    lenient: leave out tokens without routing, and count them in the notes.
+    Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
+    or the model lacks an id.
+    """
+    from flashmoe_sim.trace._row_kernels import lay_out_into
+
+    hints = hints or Hints()
+    if not requests:
+        raise BadInput(f"{name}: holds no request with routing in it; record it again")
+    shape = _one_shape(requests)
+    numbers, assumed = layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
+    firsts = [request.first for request in requests]
+    found = routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=lenient)
+    layers = numbers[found.layers]
+    check_layers(layers, hints, where=requests[0].where)
+    chunk = hints.prefill_chunk or PREFILL_CHUNK
+    steps = _Steps.of(requests, firsts, found, chunk)
+    tokens = int(steps.tokens.sum())
+    if not tokens:
+        raise BadInput(f"{name}: no token of it was computed: all rows are of cached tokens; record it without a cache")
+    expert = np.empty(tokens * len(layers) * shape[1], np.int16)
+    weighed = all(request.weight is not None for request in requests)
+    weight = np.empty(len(expert), np.float32) if weighed else None
+    at = 0
+    for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
+        end = at + len(rows) * len(layers) * shape[1]
+        lay_out_into(expert[at:end], request.expert, rows, found.layers, of_request)
+        if weight is not None and request.weight is not None:
+            lay_out_into(weight[at:end], request.weight, rows, found.layers, of_request)
+        at = end
+    layer = np.tile(layers.astype(np.int16), len(steps.tokens))
+    n_tokens = np.repeat(steps.tokens, len(layers))
+    offset = np.zeros(len(layer) + 1, np.int64)
+    np.cumsum(n_tokens, out=offset[1:])
+    offset *= shape[1]
+    trace = RoutingTrace(
+        layer=layer,
+        n_tokens=n_tokens,
+        offset=offset,
+        expert=expert,
+        n_experts={int(one): hints.model[int(one)] for one in layers}
+        if hints.model
+        else infer_n_experts(layers.astype(np.int16), expert),
+        n_experts_known=bool(hints.model),
+        top_k=shape[1],
+        weight=weight,
+        phase=np.repeat(steps.phase, len(layers)),
+        sequence=np.repeat(steps.sequence, len(layers)),
+        step=np.repeat(np.arange(len(steps.tokens), dtype=np.int32), len(layers)),
+        format=format,
+        name=name,
+        notes=(*assumed, *found.notes, *_notes(requests, steps, hints), *notes),
+    )
+    if hints.model:
+        check_ids(trace, name)
+    return trace
+
+
+def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
+    """Layers and experts per token, the same for all requests."""
+    first = requests[0]
+    for request in requests:
+        if request.expert.ndim != 3 or request.expert.dtype.kind not in "iu" or 0 in request.expert.shape[1:]:
+            shape = list(request.expert.shape)
+            raise BadInput(
+                f"{request.where}: routing is {request.expert.dtype} {shape}; expected whole numbers "
+                "[tokens, layers, k]"
+            )
+        for axis, what in ((1, "layers"), (2, "experts per token (mixed top-k)")):
+            one, other = first.expert.shape[axis], request.expert.shape[axis]
+            if one != other:
+                raise BadInput(
+                    f"{request.where}: {other} {what}, but {one} in {first.where}; give requests of one model"
+                )
+        if request.moe_only != first.moe_only:
+            raise BadInput(
+                f"{first.where} and {request.where}: one has only the routed layers, as vLLM 0.21 writes them, the "
+                "other has all; give files of one version"
+            )
+    return first.expert.shape[1], first.expert.shape[2]
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """tokens: i32 [steps], tokens of each pass over the model; by_request: the same, an array per request.
+
+    phase: u8 [steps]. sequence: i32 [steps], the request.
+    """
+
+    by_request: list[NDArray[np.int32]]
+    tokens: NDArray[np.int32]
+    phase: NDArray[np.uint8]
+    sequence: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, requests: Sequence[Request], firsts: Sequence[int], found: RoutedRows, chunk: int) -> _Steps:
+        tokens, phase, sequence = [], [], []
+        for number, (request, first, rows) in enumerate(zip(requests, firsts, found.rows, strict=True)):
+            prompt = int(np.searchsorted(rows, request.prompt - first))
+            chunks = np.full(-(-prompt // chunk), chunk, np.int32)
+            chunks[prompt // chunk :] = prompt % chunk
+            decoded = len(rows) - prompt
+            tokens.append(np.concatenate([chunks, np.ones(decoded, np.int32)]))
+            phase += [np.full(len(chunks), PHASE_PROMPT, np.uint8), np.full(decoded, PHASE_DECODE, np.uint8)]
+            sequence.append(np.full(len(chunks) + decoded, number, np.int32))
+        return cls(tokens, np.concatenate(tokens), np.concatenate(phase), np.concatenate(sequence))
+
+
+def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str]:
+    notes = []
+    if (steps.phase == PHASE_PROMPT).any():
+        chunk = hints.prefill_chunk
+        how = "" if chunk else " (llama.cpp's default; --prefill-chunk gives the server's)"
+        notes.append(f"prompts are assumed to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
+    if len(requests) > 1:
+        notes.append(
+            f"{len(requests):,} requests, one after another: which tokens shared a pass was not recorded "
+            "(`sim trace merge` serves several at once)"
+        )
+    if requests[0].counted:
+        notes.append(
+            f"the responses do not say how many layers there are: {requests[0].expert.shape[1]} follow from their "
+            "tokens; --model checks it"
+        )
+    early = [request for request in requests if request.start is None and request.first]
+    if early:
+        rows = sum(request.first for request in early)
+        notes.append(
+            f"{len(early):,} of the requests lack {rows:,} rows at the beginning of their prompts: "
+            "assumed to be cached tokens"
+        )
+    return notes
+
+
+def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The model's number of each layer of an array, -1 for a layer to leave out; and notes on what was assumed."""
+    known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
+    if count > ID_MAX + 1:
+        raise BadInput(f"{where}: {count:,} layers; expected at most {ID_MAX + 1:,}: the axes are in another order")
+    every = np.arange(count)
+    if known is None:
+        if not moe_only:
+            return every, ()
+        return every, (
+            f"only routed layers are recorded; they are numbered 0-{count - 1}; "
+            "give --model or --moe-layers for the model's own numbers",
+        )
+    if len(known) == count:
+        return np.array(known), ()
+    if not moe_only and max(known) < count:
+        return np.where(np.isin(every, known), every, -1) if hints.moe_layers else every, ()
+    raise BadInput(
+        f"{where}: {count} layers, but the model routes in {len(known)}: {shown_layers(known)}; "
+        "check --model or --moe-layers"
+    )
+
+
+def check_layers(layers: NDArray[np.int64], hints: Hints, *, where: str) -> None:
+    """Raise BadInput if a layer with routing is not a routed layer of the model."""
+    if hints.model and (other := sorted(set(layers.tolist()) - set(hints.model))):
+        raise BadInput(
+            f"{where}: layers {shown_layers(other)} are routed, but the model routes in {shown_layers(hints.model)}; "
+            "check --model and the sizes of the array"
+        )
+
+
+def check_ids(trace: RoutingTrace, name: str) -> None:
+    """Raise BadInput for an id that its layer does not have, naming the first."""
+    experts = np.array([trace.n_experts[layer] for layer in trace.layers])
+    if int(trace.expert.max()) < experts.min():
+        return
+    limit = np.repeat(experts[np.searchsorted(trace.layers, trace.layer)], np.diff(trace.offset))
+    at = int((trace.expert >= limit).argmax())
+    if trace.expert[at] >= limit[at]:
+        call = int(np.searchsorted(trace.offset, at, side="right")) - 1
+        raise BadInput(
+            f"{name}: expert {trace.expert[at]} in layer {trace.layer[call]}, which has {limit[at]} in the model, "
+            "counted from 0; check --model and the sizes of the array"
+            + ask_first_id(trace, refused=int(trace.expert.max()), experts=int(limit[at]))
+        )

@@ -1,0 +1,78 @@
+"""Which format each file of the project is taken for, and what is imported to read it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.formats import FORMATS, find_format
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = {
+    "parquet": ["tests/fuzz/corpus/*/control-character-of-arrow"],
+    "route-csv": ["traces/bigmoeonedge/*.route.csv.gz"],
+    "imp-json": ["data/made-up/imp.json"],
+    "token-pairs": ["traces/nvmoe/*.tokens.jsonl.gz"],
+    "sglang-pt": ["data/made-up/recorder.pt"],
+    "array": ["data/made-up/routing.npy", "data/made-up/shard.safetensors"],
+    "served-json": [
+        "data/made-up/sglang.jsonl",
+        "data/made-up/vllm*.jsonl",
+        "tests/measured/files/server-response.json",
+    ],
+    "grouped-pairs": ["traces/sparsify/qwen3_trace.json.gz", "tests/fuzz/corpus/trace-grouped/expert-out-of-range"],
+    "step-layers": ["data/made-up/steps.json"],
+    "megatron-jsonl": ["data/made-up/router_trace_rank0.jsonl"],
+    "moe-trace-csv": ["data/made-up/moe-trace.csv"],
+    "plain-csv": ["tests/fuzz/corpus/trace-plain-csv/ranks-out-of-order"],
+    "runtime-jsonl": [
+        "data/*/*/trace.jsonl.gz",
+        "data/hot-cache/trace*.jsonl.gz",
+        "tests/native_bridge/greedy/ubatch-*.jsonl.gz",
+        "tests/native_bridge/recorded/*/trace.jsonl.gz",
+    ],
+}
+LOOKED_AT = ("traces", "data", "tests/fuzz/corpus", "tests/measured/files", "tests/native_bridge/greedy",
+             "tests/native_bridge/recorded")  # fmt: skip
+FOUND = {path: name for name, globs in SAMPLES.items() for one in globs for path in ROOT.glob(one)}
+
+
+def test_every_format_has_a_sample() -> None:
+    assert set(FOUND.values()) == SAMPLES.keys() == FORMATS.keys()
+    assert all(next(ROOT.glob(one), None) for globs in SAMPLES.values() for one in globs)
+
+
+@pytest.mark.parametrize("folder", LOOKED_AT)
+def test_each_file_is_taken_for_what_it_is(folder: str) -> None:
+    """And no file that is not a trace is claimed, except pages whose first line quotes one."""
+    files = [path for path in sorted((ROOT / folder).rglob("*")) if path.is_file() and path.suffix != ".md"]
+    assert files
+    for path in files:
+        try:
+            found = find_format(path).name
+        except BadInput:
+            found = None
+        assert found == FOUND.get(path), path
+
+
+READ = """
+import sys
+from native_bridge.cli.main import main
+assert main(sys.argv[1:]) == 0
+from flashmoe_sim.trace.formats import FORMATS
+print(*sorted(name for name, one in FORMATS.items() if f"flashmoe_sim.trace.{one.module}" in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("trace", ["data/runs/prose-bank24", *catalog()])
+def test_a_command_imports_only_the_reader_of_its_trace(trace: str) -> None:
+    path = ROOT / trace / "trace.jsonl.gz" if "/" in trace else catalog()[trace].path
+    given = str(ROOT / trace) if "/" in trace else trace
+    command = [sys.executable, "-c", READ, "sweep", given, "--bank", "64", "--contract", "atomic"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == find_format(path).name
