@@ -286,14 +286,45 @@ OF_SEVERAL_TRACES = (
 RESULT_COLUMNS = IDENTITY + COUNTS + TIMING
 LAYER = Column("layer", "int", "", "layer number in the model")
 LAYER_COLUMNS = (*IDENTITY, LAYER, *COUNTS)
+REQUEST = Column("request", "int", "", "number of the request in the trace; null if the trace does not record it")
+OF_STEPS = tuple(
+    column
+    for column in COUNTS
+    if column.name
+    in (
+        *("tokens", "calls", "requests", "hits", "misses", "cold_installs", "evictions", "bypassed", "aliased_refs"),
+        *("hit_rate", "bytes_read", "prefetch_issued", "prefetch_bytes"),
+    )
+)
+STEP_COLUMNS = (
+    *IDENTITY,
+    Column("step", "int", "", "number of the step in the trace"),
+    REQUEST,
+    Column("phase", "str", "", "`prompt` or `decode`; null if it is not known"),
+    *OF_STEPS,
+)
+REQUEST_COLUMNS = (*IDENTITY, REQUEST, Column("steps", "int", "", "steps of the request"), *OF_STEPS)
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column] = RESULT_COLUMNS) -> polars.DataFrame:
     """The rows as a table with exactly these columns; null if a row lacks one."""
     import polars
 
-    types = {"str": polars.String, "int": polars.Int64, "float": polars.Float64}
-    return polars.DataFrame(list(rows), schema={column.name: types[column.dtype] for column in columns})
+    return polars.DataFrame(list(rows), schema={column.name: _type(column) for column in columns})
+
+
+def shaped(table: polars.DataFrame, columns: Sequence[Column]) -> polars.DataFrame:
+    """The table with exactly these columns; null if it lacks one."""
+    import polars
+
+    each = [polars.col(one.name) if one.name in table.columns else polars.lit(None).alias(one.name) for one in columns]
+    return table.select(one.cast(_type(column)) for one, column in zip(each, columns, strict=True))
+
+
+def _type(column: Column) -> Any:
+    import polars
+
+    return {"str": polars.String, "int": polars.Int64, "float": polars.Float64}[column.dtype]
 
 
 GROUPS = (
@@ -301,6 +332,11 @@ GROUPS = (
     ("Counts", "", COUNTS),
     ("Timing", "", TIMING),
     ("Sampled", "`curve` of `sim curve --sample --json`, and the table of `api.curve` with `sample`.", SAMPLED),
+    (
+        "By step and by request",
+        'The tables of `api.replay` with `by="step"` and `by="request"`.',
+        STEP_COLUMNS + REQUEST_COLUMNS,
+    ),
     ("Policies judged", "`rows` of `sim policy judge --json`, and the table of `api.judge_policies`.", JUDGED),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),

@@ -61,3 +61,13 @@ class InstallStream:
     bytes_read: NDArray[np.int64] | None
     prefetch_bytes: NDArray[np.int64] | None
     ahead: ReadAhead
+
+    @property
+    def first_calls(self) -> NDArray[np.int64]:
+        """The first call of each step, i64 [steps]."""
+        return np.flatnonzero(np.diff(self.step, prepend=self.step[:1] - 1))
+
+    def by_step(self, calls: NDArray[Any]) -> NDArray[np.int64]:
+        """The sum over each step's calls, i64 [steps]. calls: a number of each call."""
+        first = self.first_calls
+        return np.add.reduceat(calls.astype(np.int64), first) if len(first) else np.zeros(0, np.int64)

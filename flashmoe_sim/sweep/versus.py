@@ -159,11 +159,8 @@ def _counted(
 ) -> Steps:
     replayed = replay(workload, setup, record=True)
     assert replayed.stream is not None
-    first = _first_calls(replayed.stream.step)
-    hits, requests = (
-        np.add.reduceat(calls.astype(np.int64), first)[skip_steps:]
-        for calls in (replayed.stream.hits, replayed.stream.requests)
-    )
+    stream = replayed.stream
+    hits, requests = (stream.by_step(calls)[skip_steps:] for calls in (stream.hits, stream.requests))
     if machine is None or conditions is None:
         return Steps(hits, requests)
     timing = time_replay(workload, replayed, machine, conditions(setup, workload.geometry), interval=False).timing
