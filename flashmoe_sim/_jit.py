@@ -19,6 +19,8 @@ import numba
 from numba.core import caching, config, imputils, runtime, types
 from numba.extending import intrinsic
 
+from flashmoe_sim.cache import cache_root
+
 _numba: Any = config
 _caching: Any = caching
 _imputils: Any = imputils
@@ -41,15 +43,6 @@ _AFTER_KERNELS = (
 )
 _KEPT_VERSIONS = 4
 _choosing_folder = Lock()  # numba reads it from a variable that all threads share
-
-
-def cache_root() -> Path:
-    """The folder of compiled kernels: `FLASHMOE_CACHE`, else the user's cache folder."""
-    if given := os.environ.get("FLASHMOE_CACHE"):
-        return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "flashmoe-sim"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flashmoe-sim"
 
 
 @cache

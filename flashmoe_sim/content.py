@@ -13,7 +13,6 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 OURS = ("flashmoe_sim", "native_bridge")
 INSTALLED = ("site-packages", "dist-packages")
@@ -42,23 +41,6 @@ def hash_of(
     return hashlib.blake2b(text.encode(), digest_size=digest_size).hexdigest()
 
 
-class ArrayParts:
-    """An array that is never complete in memory; `hash_of` treats it like the array made of its parts."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype, self.length = dtype, 0
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def add(self, part: NDArray[Any]) -> None:
-        """Add the next part, one-dimensional and of the array's dtype."""
-        self._hash.update(np.ascontiguousarray(part, self.dtype).data)
-        self.length += len(part)
-
-    def plain(self) -> dict[str, Any]:
-        """What `hash_of` hashes for the array so far."""
-        return {"array": self._hash.hexdigest(), "dtype": self.dtype.str, "shape": (self.length,)}
-
-
 class _Reader:
     """Turns values into JSON values; numbers the code that it meets, since functions can name each other."""
 
@@ -75,8 +57,6 @@ class _Reader:
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             digest = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).hexdigest()
             return {"array": digest, "dtype": value.dtype.str, "shape": value.shape}
-        if isinstance(value, ArrayParts):
-            return value.plain()
         if isinstance(value, bytes):
             return {"bytes": value.hex()}
         if isinstance(value, Mapping):

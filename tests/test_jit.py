@@ -21,6 +21,7 @@ import pytest
 
 import flashmoe_sim
 from flashmoe_sim import _jit
+from flashmoe_sim.cache import cache_root
 from flashmoe_sim.residency import one_pass
 
 PACKAGE = Path(flashmoe_sim.__file__).parent
@@ -222,16 +223,16 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("fresh")
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLASHMOE_CACHE", str(tmp_path / "given"))
-    assert _jit.cache_root() == tmp_path / "given"
+    assert cache_root() == tmp_path / "given"
     folder = _jit.kernel_cache()
     assert folder is not None
     assert folder.parent == tmp_path / "given" / "kernels"
     monkeypatch.delenv("FLASHMOE_CACHE")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert _jit.cache_root() == tmp_path / "xdg" / "flashmoe-sim"
+    assert cache_root() == tmp_path / "xdg" / "flashmoe-sim"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _jit.cache_root() == Path.home() / ".cache" / "flashmoe-sim"
+    assert cache_root() == Path.home() / ".cache" / "flashmoe-sim"
 
 
 def engine(n: int) -> int:

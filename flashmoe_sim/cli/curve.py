@@ -9,7 +9,7 @@ import click
 
 from flashmoe_sim.cli.common import json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.cli.workload import in_chunks_option, load_workload, read_long
+from flashmoe_sim.cli.workload import in_chunks_option, load_workload
 from flashmoe_sim.io.cells import Column, count, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
@@ -52,29 +52,16 @@ def command(asked: Curve, *, in_chunks: bool, lenient: bool, as_json: bool) -> N
     from flashmoe_sim.verbs.curve import ExactCurve
 
     policy = plan_policy(asked.policy)
-    if in_chunks:
-        _print(*_in_chunks(asked, policy, lenient=lenient), policy, asked.contract, as_json=as_json)
-        return
-    asked = replace(asked, trace=load_workload(asked.trace, asked.model, lenient=lenient), model=None)
+    if in_chunks and asked.sample is not None:
+        raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
+    workload = load_workload(asked.trace, asked.model, lenient=lenient, in_chunks=in_chunks)
+    asked = replace(asked, trace=workload, model=None)
     with replaying() as progress:
         found = asked.run(progress)
     if isinstance(found, ExactCurve):
         _print(found.workload.trace.name, found.counts, policy, asked.contract, as_json=as_json)
     else:
         _print_sampled(asked, found, policy, as_json=as_json)
-
-
-def _in_chunks(asked: Curve, policy: Policy, *, lenient: bool) -> tuple[str, dict[int, Counts]]:
-    """The name of the trace, and its curve."""
-    from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
-    from flashmoe_sim.verbs.given import geometry_of
-
-    if asked.sample is not None:
-        raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
-    geometry = geometry_of(asked.trace, asked.model)
-    with read_long(str(asked.trace), lenient=lenient) as long:
-        counted = hit_curve_in_chunks(long, policy, contract=asked.contract, io_split=asked.io_split, geometry=geometry)
-        return long.head.name, counted
 
 
 def _print(name: str, curve: dict[int, Counts], policy: Policy, contract: str, *, as_json: bool) -> None:

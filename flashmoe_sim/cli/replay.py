@@ -18,7 +18,7 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.timing import print_timing
-from flashmoe_sim.cli.workload import in_chunks_option, read_long, slots_hint, with_trace
+from flashmoe_sim.cli.workload import in_chunks_option, slots_hint, with_trace
 from flashmoe_sim.io.cells import Column, count, pairs, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
@@ -68,17 +68,19 @@ def command(
     """
     from flashmoe_sim.cli.progress import replaying, working
     from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.residency.setup import why_not_on_disk
+    from flashmoe_sim.sweep.plan import plan
 
     if in_chunks:
         if asked.machine is not None or timeline_file is not None:
-            raise BadInput("--in-chunks only counts; leave out --machine and --timeline, or replay the whole trace")
-        _replay_in_chunks(asked, all_layers=all_layers, lenient=lenient, as_json=as_json)
-        return
+            raise BadInput("--in-chunks only counts; leave out --machine and --timeline, or replay the trace in memory")
+        if reason := why_not_on_disk(plan(asked)[0]):
+            raise BadInput(reason)
     if asked.machine is None and timeline_file is not None:
         raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
     if timeline_file is not None:
         refuse_existing(timeline_file, force=force)
-    asked = with_trace(asked, lenient=lenient)
+    asked = with_trace(asked, lenient=lenient, in_chunks=in_chunks)
     with replaying() as progress:
         found = interruptible(asked.count, progress)
     if asked.machine is not None:
@@ -102,24 +104,6 @@ def command(
     if timed is not None and task.machine is not None:
         seconds = found.seconds
         print_timing(timed, task.machine, execution=seconds["execution"], bottleneck=seconds["bottleneck"])
-    _print_layers(layers, all_layers=all_layers)
-
-
-def _replay_in_chunks(asked: Replay, *, all_layers: bool, lenient: bool, as_json: bool) -> None:
-    from flashmoe_sim.residency.long import replay_chunks
-    from flashmoe_sim.sweep.plan import plan
-    from flashmoe_sim.verbs.given import geometry_of
-
-    setup, _ = plan(asked)
-    geometry = geometry_of(asked.trace, asked.model)
-    with read_long(str(asked.trace), lenient=lenient) as long:
-        counts = interruptible(replay_chunks, long, [setup], geometry)[setup]
-    total, layers = counts.total(), counts.by_layer()
-    warn_of_aliasing(total)
-    if as_json:
-        print_json({"trace": long.head.name, "counts": total, "layers": layers})
-        return
-    _print_total(long.head, setup, total)
     _print_layers(layers, all_layers=all_layers)
 
 

@@ -11,7 +11,7 @@ import click
 
 from flashmoe_sim.cli.common import Interrupted, json_option, lenient_option, message, print_json, stoppable
 from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.cli.workload import load_workload, read_shown_head
+from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.verbs.sweep import Sweep
 
@@ -50,13 +50,7 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
     if dry_run and asked.cluster is not None:
         raise BadInput("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
     with ExitStack() as stack:
-        opened = stack.enter_context(
-            asked.opened(
-                force=force,
-                read=partial(load_workload, lenient=lenient),
-                read_head=partial(read_shown_head, lenient=lenient),
-            )
-        )
+        opened = stack.enter_context(asked.opened(force=force, read=partial(load_workload, lenient=lenient)))
         for note in () if opened.ledger is None else opened.ledger.notes:
             message(note)
         if dry_run:

@@ -17,7 +17,6 @@ DOES = {
     "walk": "some sizes, layer by layer",
     "alone": "one replay",
     "timed": "replays, timed on machines",
-    "chunks": "one reading in chunks for all sizes and policies",
 }
 
 
@@ -25,15 +24,10 @@ def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
     """Print the tasks, how many are known, the passes by kind, and the estimate."""
     from flashmoe_sim.residency.many import CountPass
     from flashmoe_sim.sweep.estimate import estimate
-    from flashmoe_sim.sweep.long import LongPlan, estimate_in_chunks
 
-    plan, workloads, left_out, threads = opened.plan(), opened.workloads, opened.left_out, opened.cores
-    if isinstance(plan, LongPlan):
-        kinds = Counter(chunks=len(plan.replays)) if plan.replays else Counter()
-        about = estimate_in_chunks(plan, threads=threads)
-    else:
-        kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)
-        about = estimate(plan.passes, workloads, threads=threads)
+    plan, left_out = opened.plan(), opened.left_out
+    kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)
+    about = estimate(plan.passes, opened.workloads, threads=opened.cores)
     if as_json:
         document: dict[str, Any] = {
             "tasks": len(plan.tasks),

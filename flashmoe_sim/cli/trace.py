@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, message, print_json, print_table
+from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.trace_import import import_
 from flashmoe_sim.cli.trace_out import (
@@ -75,25 +75,14 @@ command.add_command(_list, "list")
 def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: bool, as_json: bool) -> None:
     """Describe a trace: width of its calls, skew, reuse, overlap."""
     from flashmoe_sim.cli.progress import working
-    from flashmoe_sim.trace.long_content import Content
-    from flashmoe_sim.trace.long_statistics import inspect_chunks
     from flashmoe_sim.trace.statistics import inspect as describe
 
     sizes = parse_numbers(banks, "--bank") if banks else []
-    loaded: RoutingTrace
-    if in_chunks:
-        with read_long(trace, lenient=lenient) as long:
-            content, loaded = Content(long), long.head
-            statistics, left_out = inspect_chunks(content.trace, banks=sizes)
-        identity = {"trace": loaded.name, "format": loaded.format, "content_id": content.content_id}
-    else:
-        loaded, left_out = read_trace(trace, lenient=lenient), []
-        with working("counting") as progress:
-            statistics, identity = describe(loaded, banks=sizes, progress=progress), _identity(loaded)
-    for line in left_out:
-        message(line)
+    loaded = read_trace(trace, lenient=lenient, in_chunks=in_chunks)
+    with working("counting") as progress:
+        statistics = describe(loaded, banks=sizes, progress=progress)
     if as_json:
-        print_json({**identity, "notes": [*loaded.notes, *left_out], **asdict(statistics)})
+        print_json({**_identity(loaded), "notes": loaded.notes, **asdict(statistics)})
         return
     print_summary(loaded, statistics)
     if statistics.banks:

@@ -31,7 +31,7 @@ OfTrace = TypeVar("OfTrace", "Allocate", "Ceilings", "Diagnose", "Judge", "Repla
 in_chunks_option = click.option(
     "--in-chunks",
     is_flag=True,
-    help="Read TRACE in chunks, for a trace larger than memory; the counts are the same.",
+    help="For traces larger than memory: unpack TRACE into temporary files.",
 )
 
 
@@ -42,12 +42,22 @@ def slots_hint(trace: RoutingTrace, contract: str) -> str:
     return "slots are recorded: --contract runtime reproduces the counts of their engine"
 
 
-def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: Hints | None = None) -> RoutingTrace:
-    """Read the trace named by TRACE, with progress; the reader's notes go to stderr if `notes`."""
+def read_trace(
+    trace: str, *, lenient: bool = False, notes: bool = True, hints: Hints | None = None, in_chunks: bool = False
+) -> RoutingTrace:
+    """Read the trace named by TRACE, with progress; the reader's notes go to stderr if `notes`.
+
+    in_chunks: unpack it into temporary files, with its notes.
+    """
     from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.load import load_trace
 
+    if in_chunks:
+        from flashmoe_sim.trace.on_disk import unpack
+
+        with read_long(trace, lenient=lenient, hints=hints) as long:
+            return unpack(long)
     with reading(find_trace(trace)[0]) as progress:
         loaded = load_trace(trace, lenient=lenient, progress=progress, hints=hints)
     for note in loaded.notes if notes else ():
@@ -56,7 +66,7 @@ def read_trace(trace: str, *, lenient: bool = False, notes: bool = True, hints: 
 
 
 @contextmanager
-def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
+def read_long(trace: str, *, lenient: bool = False, hints: Hints | None = None) -> Iterator[LongTrace]:
     """The trace named by TRACE, to be read in chunks in the block, with progress; the reader's notes go to stderr."""
     from flashmoe_sim.cli.progress import reading
     from flashmoe_sim.trace.bundled import find_trace
@@ -79,7 +89,7 @@ def read_long(trace: str, *, lenient: bool = False) -> Iterator[LongTrace]:
             yield from long.read()
 
         bars.append(shown.enter_context(reading(path)))
-        long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress))
+        long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress, hints=hints))
         shown.close()
         for note in long.head.notes:
             message(f"{trace}: {note}")
@@ -101,7 +111,7 @@ def with_workload(asked: AskedVerb, *, lenient: bool) -> AskedVerb:
     return replace(asked, trace=load_workload(trace, model, lenient=lenient), model=None)
 
 
-def with_trace(asked: OfTrace, *, lenient: bool) -> OfTrace:
+def with_trace(asked: OfTrace, *, lenient: bool, in_chunks: bool = False) -> OfTrace:
     """The verb with its trace read, with progress and notes; refuses impossible words before it reads."""
     from flashmoe_sim.question import BankOptions
     from flashmoe_sim.sweep.plan import plan
@@ -113,16 +123,21 @@ def with_trace(asked: OfTrace, *, lenient: bool) -> OfTrace:
     machine = getattr(asked, "machine", None)
     known: dict[str, Any] = {} if machine is None else {"machine": machine_of(machine)}
     named = asked.trace or next(iter(catalog()))
-    return replace(asked, trace=load_workload(named, asked.model, lenient=lenient), model=None, **known)
+    workload = load_workload(named, asked.model, lenient=lenient, in_chunks=in_chunks)
+    return replace(asked, trace=workload, model=None, **known)
 
 
-def load_workload(trace: Any, model: Any, *, lenient: bool = False) -> Workload:
-    """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace."""
+def load_workload(trace: Any, model: Any, *, lenient: bool = False, in_chunks: bool = False) -> Workload:
+    """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace.
+
+    in_chunks: unpack the trace into temporary files.
+    """
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.residency.workload import find_geometry, prepare
 
     geometry = find_geometry(trace, model)
-    workload = prepare(read_trace(trace, lenient=lenient, hints=hints_of(geometry)), geometry)
+    loaded = read_trace(trace, lenient=lenient, hints=hints_of(geometry), in_chunks=in_chunks)
+    workload = prepare(loaded, geometry)
     _say_partial(workload)
     return workload
 
@@ -135,25 +150,3 @@ def _say_partial(workload: Workload) -> None:
             f"{trace.name}: has {len(trace.layers)} of the {len(geometry.layers)} MoE layers of {geometry.name}; "
             "bytes are of these layers only; if this is another model's trace, give its own --model"
         )
-
-
-def read_shown_head(stack: ExitStack, trace: Any, model: Any, *, lenient: bool = False) -> tuple[Workload, LongTrace]:
-    """Read a trace once in chunks, with progress and notes; it can be read again, without progress."""
-    from flashmoe_sim.cli.progress import reading
-    from flashmoe_sim.trace.bundled import find_trace
-    from flashmoe_sim.verbs.given import read_head_of
-
-    bars: list[Callable[[int], None]] = []  # none once the head was read: the sweep shows its own
-
-    def progress(count_bytes: int) -> None:
-        for bar in bars:
-            bar(count_bytes)
-
-    with reading(find_trace(trace)[0]) as bar:
-        bars.append(bar)
-        workload, long = read_head_of(stack, trace, model, lenient=lenient, progress=progress)
-        bars.clear()
-    for note in long.head.notes:
-        message(f"{trace}: {note}")
-    _say_partial(workload)
-    return workload, long

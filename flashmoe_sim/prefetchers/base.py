@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.parameters import spec_of
-from flashmoe_sim.trace.chunk import Chunk
+from flashmoe_sim.trace.chunk import Chunk, parts_of
+from flashmoe_sim.trace.on_disk import OnDisk, growing
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -67,7 +68,7 @@ Memory = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class PastOnly(Prefetcher, ABC):
-    """A predictor that uses only the past, so that it can process a long trace in chunks."""
+    """A predictor that uses only the past, so that it can process a long trace in parts."""
 
     @abstractmethod
     def begin(self, trace: RoutingTrace) -> Memory:
@@ -82,7 +83,24 @@ class PastOnly(Prefetcher, ABC):
         """
 
     def predict(self, trace: RoutingTrace) -> Predictions:
-        return self.follow(trace, step_ends(trace.steps), self.begin(trace))[0]
+        if not isinstance(trace, OnDisk):
+            return self.follow(trace, step_ends(trace.steps), self.begin(trace))[0]
+        kinds = {"after": np.int64, "row": np.int32, "offset": np.int64, "expert": np.int16}
+        with growing(**kinds) as arrays:
+            arrays["offset"].add(np.zeros(1, np.int64))
+            memory, begin, experts = self.begin(trace), 0, 0
+            for part in parts_of(trace):
+                end = begin + part.calls
+                steps = trace.steps[begin:end]
+                ends = np.append(step_ends(steps)[:-1], end == trace.calls)
+                ends[0] = begin > 0 and steps[0] != trace.steps[begin - 1]
+                made, memory = self.follow(part.with_(step=steps), ends, memory)
+                arrays["after"].add(made.after + begin)
+                arrays["row"].add(made.row)
+                arrays["offset"].add(made.offset[1:] + experts)
+                arrays["expert"].add(made.expert)
+                begin, experts = end, experts + len(made.expert)
+            return Predictions(**{name: array.mapped() for name, array in arrays.items()})
 
 
 def step_ends(steps: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -138,7 +156,7 @@ def most_experts(trace: RoutingTrace) -> int:
 def default_width(trace: RoutingTrace) -> int:
     """The experts per token; if that varies, the mean requests of a call with tokens.
 
-    Raises BadInput if it varies in a trace that is read in chunks, whose mean is unknown.
+    Raises BadInput if it varies in a trace that is being written, whose mean is unknown.
     """
     if isinstance(trace, Chunk) and not trace.top_k:
         raise BadInput(f"{trace.name}: its tokens use different numbers of experts; give the predictor a width")

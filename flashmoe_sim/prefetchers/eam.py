@@ -20,6 +20,7 @@ from flashmoe_sim.prefetchers.base import (
     step_ends,
 )
 from flashmoe_sim.trace.chunk import Chunk
+from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -132,7 +133,9 @@ class Eam(PastOnly):
 
     def begin(self, trace: RoutingTrace) -> Memory:
         layers, experts = len(trace.layers), most_experts(trace)
-        stored = self.stored if isinstance(trace, Chunk) else min(self.stored, int(step_ends(trace.steps).sum()))
+        stored = self.stored
+        if not isinstance(trace, Chunk | OnDisk):
+            stored = min(stored, int(step_ends(trace.steps).sum()))
         width = self.width or default_width(trace)
         kept_width = min(width, experts)
         return (

@@ -15,7 +15,7 @@ from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_state import NO_PAST, Past
-from flashmoe_sim.trace.routing import frozen
+from flashmoe_sim.trace.routing import blocks, frozen
 
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
 
@@ -65,14 +65,16 @@ class Ahead:
 def nothing_ahead(pool: Pool) -> Ahead:
     """No predictions."""
     calls = len(pool.call)
+    turn, meant = pool.trace.empty(calls + 2, np.int64), pool.trace.empty(calls, np.int64)
+    turn[:], meant[:] = 0, -1
     return Ahead(
-        turn=np.zeros(calls + 2, np.int64),
+        turn=turn,
         row=np.empty(0, np.int32),
         offset=np.zeros(1, np.int64),
         after=np.empty(0, np.int64),
         key=np.empty(0, np.uint32),
         upcoming=np.empty(0, np.int32),
-        meant=np.full(calls, -1, np.int64),
+        meant=meant,
         latest=np.empty(0, np.int64),
     )
 
@@ -85,27 +87,17 @@ def by_pool(
     pasts: for a chunk of a trace, the pending predictions of each pool. They come first in the arrays, before all
         turns.
     """
-    if len(pools) == n_layers:
-        order = np.argsort(predictions.row, kind="stable")
-        bounds = np.searchsorted(predictions.row[order], np.arange(n_layers + 1))
-        chosen = [order[bounds[number] : bounds[number + 1]] for number in range(n_layers)]
-    else:
-        chosen = [np.arange(len(predictions.row))]
     found = []
-    for pool, which, past in zip(pools, chosen, pasts or [NO_PAST] * len(pools), strict=True):
-        length = np.diff(predictions.offset)[which]
-        offset = np.concatenate([[0], np.cumsum(length)])
-        begin = predictions.offset[:-1][which]
-        expert = predictions.expert[np.repeat(begin - offset[:-1], length) + np.arange(offset[-1])]
-        row, after = predictions.row[which], predictions.after[which]
-        first_key = np.searchsorted(pool.key_row, row)  # of each prediction's layer
-        key = (expert + np.repeat(first_key, length)).astype(np.uint32)
-        turn = np.searchsorted(after, np.concatenate([[-2], pool.call, [np.iinfo(np.int64).max]]))
-        upcoming = np.empty(len(key), np.int32)
-        next_use = np.full(pool.keys, NEVER, np.int32)
+    shared = _shared_out(predictions, pools, by_layer=len(pools) == n_layers)
+    for number, (pool, mine, past) in enumerate(zip(pools, shared, pasts or [NO_PAST] * len(pools), strict=True)):
+        row, offset, after, key = mine.row, mine.offset, mine.after, mine.key
+        calls, empty = len(pool.call), pool.trace.empty
+        turn, upcoming, meant = empty(calls + 2, np.int64), empty(len(key), np.int32), empty(calls, np.int64)
+        turn[0], turn[-1], meant[:] = 0, len(row), -1
+        for block in blocks(calls):
+            turn[1:-1][block] = np.searchsorted(mine.made, pool.call[block])
+        next_use, latest = np.full(pool.keys, NEVER, np.int32), np.full(n_layers, -1, np.int64)
         _upcoming(pool.key, pool.offset, turn, offset, key, next_use, upcoming)
-        after = np.repeat(after, length)
-        meant, latest = np.full(len(pool.call), -1, np.int64), np.full(n_layers, -1, np.int64)
         if pasts is not None:
             turn = turn + len(past.row)
             row, after = np.concatenate([past.row, row]), np.concatenate([past.after, after])
@@ -116,9 +108,58 @@ def by_pool(
         if predictions.target is None:
             _latest(pool.row, pool.offset, turn, row, latest, meant)
         else:
-            meant[np.searchsorted(pool.call, predictions.target[which])] = np.arange(len(which))
+            target = predictions.target if len(pools) < n_layers else predictions.target[predictions.row == number]
+            meant[np.searchsorted(pool.call, target)] = np.arange(len(target))
         found.append(Ahead(turn, row, offset, after, key, upcoming, meant, latest))
     return found
+
+
+class _Share:
+    """The predictions for one pool, in order. made: i64 [predictions], the call after which each was made.
+
+    The other arrays are those of an `Ahead`.
+    """
+
+    def __init__(self, pool: Pool, predictions: int, experts: int) -> None:
+        empty = pool.trace.empty
+        self.row, self.made = empty(predictions, np.int32), empty(predictions, np.int64)
+        self.offset = empty(predictions + 1, np.int64)
+        self.after, self.key = empty(experts, np.int64), empty(experts, np.uint32)
+        self.offset[0] = 0
+        self._pool, self._filled, self._keys_filled = pool, 0, 0
+
+    def add(self, predictions: Predictions, which: NDArray[np.int64]) -> None:
+        """Add some predictions, by their numbers."""
+        row, made, begin = predictions.row[which], predictions.after[which], predictions.offset[which]
+        length = predictions.offset[which + 1] - begin
+        ends = np.cumsum(length)
+        expert = predictions.expert[np.repeat(begin - ends + length, length) + np.arange(length.sum())]
+        first_key = np.searchsorted(self._pool.key_row, row)  # of each prediction's layer
+        mine = slice(self._filled, self._filled + len(which))
+        keys = slice(self._keys_filled, self._keys_filled + len(expert))
+        self.row[mine], self.made[mine], self.offset[1:][mine] = row, made, ends + keys.start
+        self.after[keys], self.key[keys] = np.repeat(made, length), expert + np.repeat(first_key, length)
+        self._filled, self._keys_filled = mine.stop, keys.stop
+
+
+def _shared_out(predictions: Predictions, pools: list[Pool], *, by_layer: bool) -> list[_Share]:
+    """The predictions of each pool. by_layer: whether a pool is a layer; else there is only one pool."""
+    each = len(predictions.expert) // max(len(predictions.row), 1) + 1
+    parts = [*blocks(len(predictions.row), width=each)]
+    number, experts = np.zeros((2, len(pools)), np.int64)
+    for part in parts:
+        row = predictions.row[part] * by_layer
+        length = predictions.offset[1:][part] - predictions.offset[part]
+        number += np.bincount(row, minlength=len(pools))
+        experts += np.bincount(row, length, len(pools)).astype(np.int64)
+    shares = [_Share(pool, *sizes) for pool, *sizes in zip(pools, number.tolist(), experts.tolist(), strict=True)]
+    for part in parts:
+        row = predictions.row[part] * by_layer
+        order = np.argsort(row, kind="stable")
+        bounds = np.searchsorted(row[order], np.arange(len(pools) + 1))
+        for place, share in enumerate(shares):
+            share.add(predictions, part.start + order[bounds[place] : bounds[place + 1]])
+    return shares
 
 
 @jit

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank, brief_bank
-from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
+from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.chunk import Chunk
+
+MOST_REFERENCES = 1 << 30  # next uses have 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +37,18 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     A bank of slots has the slots of `layer_slots`; a global one has their sum. A bank in bytes is shared equally among
     layers; if the contract needs fixed slots, it is rounded down to whole slots.
     Raises BadInput for a bank that is larger than the model, too small for its experts, or unable to hold the largest
-    call under `protected`. Under `runtime` only a replay can show that: aliased experts share a slot, so a call may
-    have more experts than the bank has slots.
+    call under `protected`; and for one that serves more references than hindsight can tell apart. Under `runtime` only
+    a replay can show that a call does not fit: aliased experts share a slot, so a call may have more experts than the
+    bank has slots.
     """
     bank, sizes = setup.bank, workload.expert_bytes
     pools = workload.pools(setup.scope)
+    hindsight = isinstance(setup.policy, EvictingPolicy) and setup.policy.hindsight
+    if hindsight and max(pool.refs for pool in pools) > MOST_REFERENCES:
+        raise BadInput(
+            f"{workload.trace.name}: policy {setup.policy.name} takes at most {MOST_REFERENCES:,} references of one "
+            "bank; cut the trace into parts"
+        )
     if bank.budget_bytes is not None:
         if sizes is None:
             raise BadInput(f"bank {bank}: a bank in bytes needs the size of an expert; give --model")

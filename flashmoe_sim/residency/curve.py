@@ -95,18 +95,14 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         smallest = pool.largest_call
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
     counted = (depths, declined, deepest)
-    distinct = one_pass.min_bypass(pool.key, pool.offset, 0, pool.next_call, 0, empty_list(pool.keys), *counted)
+    empty = np.full(pool.keys + 1, -1, np.int32)  # all gaps, one more than there are keys
+    distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, empty, *counted)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
 
 
 def first_ranks(keys: int) -> NDArray[Any]:
     """The places of keys in LRU's list before the first call, in the smallest type that holds them."""
     return np.arange(keys).astype(np.uint8 if keys <= 256 else np.uint16)
-
-
-def empty_list(keys: int) -> NDArray[np.int32]:
-    """The list of min before the first call: all gaps, one more than there are keys."""
-    return np.full(keys + 1, -1, np.int32)
 
 
 def pinned_experts(workload: Workload, setup: Setup, banks: list[Capacity], part: range) -> NDArray[np.int64] | None:

@@ -93,22 +93,11 @@ def deepest_calls(key: Any, offset: Any, rank: Any, deepest: Any) -> None:
 
 
 @jit
-def min_bypass(
-    key: Any,
-    offset: Any,
-    before: int,
-    upcoming: Any,
-    held: int,
-    next_use: Any,
-    depths: Any,
-    declined: Any,
-    deepest: Any,
-) -> int:
+def min_bypass(key: Any, offset: Any, upcoming: Any, next_use: Any, depths: Any, declined: Any, deepest: Any) -> int:
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 
-    before, held: references, and keys that occurred, in earlier chunks of the calls.
     upcoming: i32 [references], where the next call that requests the key does so, or NEVER.
-    next_use: i32 [keys + 1], the list, which goes on from chunk to chunk; -1 at first, and always behind the last.
+    next_use: i32 [keys + 1], the list; -1 at first, and always behind the last.
     depths, deepest: i64 [keys + 1], as for `lru`.
     declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
 
@@ -126,15 +115,9 @@ def min_bypass(
     ascending = np.zeros(largest, np.uint32)
     found = np.zeros(largest, np.uint32)
     settled = np.zeros(largest, np.uint32)
-    now = 0
-    for depth in range(len(depths)):
-        now += depths[depth]
+    now, held = 0, 0
     for call in range(len(offset) - 1):
-        begin, first, end = (
-            np.uint64(offset[call]),
-            np.uint64(before + offset[call]),
-            np.int32(before + offset[call + 1]),
-        )
+        begin, end = np.uint64(offset[call]), np.int32(offset[call + 1])
         n = np.uint64(0)
         for r in range(begin, np.uint64(offset[call + 1])):
             k = key[r]
@@ -169,7 +152,7 @@ def min_bypass(
                 stood = next_use[place]
             next_use[place] = carried
             if stood >= 0:
-                found[request_of[np.uint64(stood) - first]] = place
+                found[request_of[np.uint64(stood) - begin]] = place
             else:
                 held += 1
         worst = np.uint32(0)

@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import RoutingTrace, blocks
 
 
 def check_pinned(policy: PinningPolicy, masks: Any, candidates: Candidates) -> None:
@@ -74,20 +74,22 @@ def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -
             raise wrong(f"{item.name}: {_said(column)}", "a numpy array of whole numbers")
     calls, layers, number = trace.calls, len(trace.layers), len(found.after)
     experts = np.array([trace.n_experts[layer] for layer in trace.layers])
-    length = np.diff(found.offset)
     if len(found.row) != number or len(found.offset) != number + 1:
         raise wrong(
             f"{number} in after, {len(found.row)} in row, {len(found.offset)} in offset", "as many rows, an offset more"
         )
-    if (found.offset[:1] != 0).any() or (length < 0).any() or found.offset[-1] != len(found.expert):
+    if (found.offset[:1] != 0).any() or not _ascending(found.offset) or found.offset[-1] != len(found.expert):
         raise wrong("an offset that does not divide expert", f"0 to {len(found.expert)}, ascending")
-    if (np.diff(found.after) < 0).any() or not _within(found.after, -1, calls):
+    if not _ascending(found.after) or not _within(found.after, -1, calls):
         raise wrong("an after that is not a call, or is earlier than the one before", f"-1 to {calls - 1}, ascending")
     if not _within(found.row, 0, layers):
         raise wrong("a row that is not a layer", f"0 to {layers - 1}")
-    most = experts[np.repeat(found.row, length)]
-    if ((found.expert < 0) | (found.expert >= most)).any():
-        raise wrong("an expert that its layer does not have", f"0 to {int(experts.max(initial=1)) - 1}, by layer")
+    each = len(found.expert) // max(number, 1) + 1
+    for part in blocks(number, width=each):
+        offset = found.offset[part.start : part.stop + 1]
+        expert, most = found.expert[offset[0] : offset[-1]], experts[np.repeat(found.row[part], np.diff(offset))]
+        if ((expert < 0) | (expert >= most)).any():
+            raise wrong("an expert that its layer does not have", f"0 to {int(experts.max(initial=1)) - 1}, by layer")
     if found.target is not None and (
         len(found.target) != number
         or not _within(found.target, 0, calls)
@@ -95,6 +97,10 @@ def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -
         or (rows_of(trace)[found.target] != found.row).any()
     ):
         raise wrong("a target that is not a later call of its row", "one for each prediction")
+
+
+def _ascending(numbers: NDArray[Any]) -> bool:
+    return all((numbers[1:][part] >= numbers[:-1][part]).all() for part in blocks(len(numbers) - 1))
 
 
 def _within(numbers: NDArray[Any], first: int, end: int) -> bool:

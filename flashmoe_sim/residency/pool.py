@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,7 +13,8 @@ from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
-from flashmoe_sim.trace.routing import RoutingTrace, frozen
+from flashmoe_sim.trace.on_disk import OnDisk
+from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
 
 Value = TypeVar("Value")
 
@@ -26,8 +27,15 @@ class lazy(Generic[Value]):
         self.__doc__ = compute.__doc__
 
     def __get__(self, owner: Any, _: type | None = None) -> Value:
-        value = owner.__dict__[self.compute.__name__] = frozen(self.compute(owner))
+        value: Value = _frozen(self.compute(owner))
+        owner.__dict__[self.compute.__name__] = value
         return value
+
+
+def _frozen(value: Any) -> Any:
+    for array in value if isinstance(value, tuple) else (value,):
+        frozen(array)
+    return value
 
 
 class Gathered(NamedTuple):
@@ -56,17 +64,6 @@ class Calls(NamedTuple):
     upcoming: NDArray[np.int32]
 
 
-class After(NamedTuple):
-    """What comes after the calls of a pool if they are part of a longer trace.
-
-    before: references of the pool before these calls. upcoming: i32 [keys], the first reference to each key after them,
-        counted from the pool's very first reference, or NEVER; read only for keys that these calls request.
-    """
-
-    before: int
-    upcoming: NDArray[np.int32]
-
-
 @dataclass(frozen=True, eq=False)
 class Pool:
     """The calls of one pool, in read-only arrays.
@@ -74,8 +71,7 @@ class Pool:
     call: i64 [calls], the number of each call in the trace.
     row: i32 [calls], the layer's place in `trace.layers`; rows: the ones that occur.
     key_row: i32 [keys], the layer's place for every key.
-    refs: number of references. steps: number of steps that the calls belong to; for a chunk, an upper bound. after:
-        next uses after the chunk.
+    refs: number of references. steps: number of steps that the calls belong to; for a chunk, an upper bound.
     """
 
     trace: RoutingTrace
@@ -84,7 +80,6 @@ class Pool:
     key_row: NDArray[np.int32]
     refs: int
     steps: int
-    after: After | None = None
 
     def __post_init__(self) -> None:
         for values in (self.call, self.row, self.key_row):
@@ -103,7 +98,10 @@ class Pool:
     @lazy
     def step(self) -> NDArray[np.int32]:
         """The step of each call, then the number of steps; i32 [calls + 1]."""
-        return np.append(self.trace.steps[self.call], np.int32(self.steps))
+        steps = self.trace.empty(len(self.call) + 1, np.int32)
+        np.take(self.trace.steps, self.call, out=steps[:-1], mode="clip")  # other modes take a copy first
+        steps[-1] = self.steps
+        return steps
 
     @property
     def reference(self) -> NDArray[np.int64]:
@@ -141,18 +139,9 @@ class Pool:
 
     @lazy
     def _gathered(self) -> Gathered:
-        out = Gathered(
-            np.zeros(len(self.call) + 1, np.int64),
-            np.empty(self.refs, np.uint32),
-            np.empty(len(self.call), np.int32),
-            np.zeros(self.keys, np.int64),
-            np.full(self.keys, self.refs, np.int64),
-        )
-        first_key = np.searchsorted(self.key_row, np.arange(self.key_row[-1] + 1))
-        _gather(self.trace.expert, self.trace.offset, self.call, self.row, first_key, *out)
-        for values in out:
-            frozen(values)
-        return out
+        walk = _Gathering(self)
+        walk.go_on(len(self.call))
+        return walk.out
 
     @lazy
     def next_call(self) -> NDArray[np.int32]:
@@ -162,7 +151,7 @@ class Pool:
     @lazy
     def next_reference(self) -> NDArray[np.int32]:
         """For each reference, the next one to its key, or NEVER; i32 [references]."""
-        return self._next(np.arange(self.refs + 1, dtype=np.int64))
+        return self._next(_numbers(self.trace, self.refs + 1))
 
     def calls(self, *, by_reference: bool) -> Calls:
         """For the replay loops. by_reference: whether every reference is a request."""
@@ -170,32 +159,81 @@ class Pool:
         return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming)
 
     def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:
-        out = np.empty(self.refs, np.int32)
-        after = self.after or After(0, np.full(self.keys, NEVER, np.int32))
-        _next_call(self.key, offset, after.upcoming.copy(), np.uint64(after.before), out)
+        out = self.trace.empty(self.refs, np.int32)
+        _next_call(self.key, offset, np.full(self.keys, NEVER, np.int32), out)
         return out
 
 
-def build_pools(trace: RoutingTrace, *, scope: Scope = "layer", after: Sequence[After] | None = None) -> list[Pool]:
-    """The pools of a trace: one per layer in the order of `trace.layers`, or one for all. after: of each pool."""
+class _Gathering:
+    """A walk over the calls of a pool, which can be made in several parts. done: the calls so far."""
+
+    def __init__(self, pool: Pool) -> None:
+        calls, empty = len(pool.call), pool.trace.empty
+        self.pool, self.done = pool, 0
+        self.out = Gathered(
+            empty(calls + 1, np.int64),
+            empty(pool.refs, np.uint32),
+            empty(calls, np.int32),
+            np.zeros(pool.keys, np.int64),
+            np.full(pool.keys, pool.refs, np.int64),
+        )
+        self.out.offset[0] = 0
+        self._first_key = np.searchsorted(pool.key_row, np.arange(pool.key_row[-1] + 1))
+        self._last_call = np.full(pool.keys, -1, np.int32)
+
+    def go_on(self, end: int) -> None:
+        """Walk to a call of the pool (exclusive)."""
+        pool, trace = self.pool, self.pool.trace
+        own = (self.done, end, self._first_key, self._last_call)
+        _gather(trace.expert, trace.offset, pool.call, pool.row, *own, *self.out)
+        self.done = end
+
+
+def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
+    """The pools of a trace: one per layer in the order of `trace.layers`, or one for all."""
     steps = MOST_STEPS if isinstance(trace, Chunk) else int(trace.steps.max()) + 1
     counts = [trace.n_experts[layer] for layer in trace.layers]
-    known: Sequence[After | None] = after or [None] * len(counts)
     rows = np.arange(len(counts), dtype=np.int32)
     row_of_layer = np.zeros(max(trace.layers) + 1, np.int32)
     row_of_layer[list(trace.layers)] = rows
     if scope == "global":
         key_row = np.repeat(rows, counts)
-        rows_of_calls = row_of_layer[trace.layer]
-        return [Pool(trace, np.arange(trace.calls), rows_of_calls, key_row, trace.refs, steps, known[0])]
-    call = np.empty(trace.calls, np.int64)
+        own_rows = trace.empty(trace.calls, np.int32)
+        np.take(row_of_layer, trace.layer, out=own_rows, mode="clip")  # other modes take a copy first
+        return [Pool(trace, _numbers(trace, trace.calls), own_rows, key_row, trace.refs, steps)]
+    call = trace.empty(trace.calls, np.int64)
     calls, refs = np.zeros((2, len(counts)), np.int64)
     _group(trace.layer, trace.offset, row_of_layer, calls, refs, call)
     pools = []
     for row, own in enumerate(np.split(call, np.cumsum(calls)[:-1])):
-        own_rows, key_row = np.full(len(own), row, np.int32), np.full(counts[row], row, np.int32)
-        pools.append(Pool(trace, own, own_rows, key_row, int(refs[row]), steps, known[row]))
+        own_rows, key_row = trace.empty(len(own), np.int32), np.full(counts[row], row, np.int32)
+        own_rows[:] = row
+        pools.append(Pool(trace, own, own_rows, key_row, int(refs[row]), steps))
+    if isinstance(trace, OnDisk):
+        _gather_together(trace, pools)
     return pools
+
+
+def _gather_together(trace: OnDisk, pools: list[Pool]) -> None:
+    """Gather all layers in one walk over the trace: alone, each would read all of it."""
+    walks = [_Gathering(pool) for pool in pools]
+    steps = [trace.empty(len(pool.call) + 1, np.int32) for pool in pools]
+    for block in blocks(trace.calls):
+        for walk, step in zip(walks, steps, strict=True):
+            begin, end = walk.done, int(np.searchsorted(walk.pool.call, block.stop))
+            step[begin:end] = trace.steps[walk.pool.call[begin:end]]
+            walk.go_on(end)
+    for walk, step in zip(walks, steps, strict=True):
+        step[-1] = walk.pool.steps
+        walk.pool.__dict__.update(_gathered=_frozen(walk.out), step=frozen(step))
+
+
+def _numbers(trace: RoutingTrace, length: int) -> NDArray[np.int64]:
+    """The numbers from 0 on, i64."""
+    numbers = trace.empty(length, np.int64)
+    for block in blocks(length):
+        numbers[block] = np.arange(block.start, block.stop)
+    return numbers
 
 
 @jit
@@ -218,17 +256,22 @@ def _gather(
     trace_offset: Any,
     call: Any,
     row: Any,
+    begin: int,
+    end: int,
     first_key: Any,
+    last_call: Any,
     offset: Any,
     key: Any,
     requests: Any,
     requests_by_key: Any,
     first: Any,
 ) -> None:
-    """Copy the references of the calls into one array, and count the distinct ones of each call."""
-    last_call = np.full(len(first), -1, np.int32)
-    at = np.uint64(0)
-    for number in range(len(call)):
+    """Copy the references of the calls from `begin` to `end` into one array, and count the distinct ones of each call.
+
+    last_call: i32 [keys], the last call that requests each, or -1; updated.
+    """
+    at = np.uint64(offset[begin])
+    for number in range(begin, end):
         c, base, distinct = call[number], np.uint32(first_key[row[number]]), 0
         # Unsigned, here and below: numba then compiles no test for a negative index into each access.
         for r in range(np.uint64(trace_offset[c]), np.uint64(trace_offset[c + 1])):
@@ -246,7 +289,7 @@ def _gather(
 
 
 @jit
-def _next_call(key: Any, offset: Any, upcoming: Any, before: Any, out: Any) -> None:
+def _next_call(key: Any, offset: Any, upcoming: Any, out: Any) -> None:
     one = np.uint64(1)
     for call in range(len(offset) - 2, -1, -1):
         begin, end = np.uint64(offset[call]), np.uint64(offset[call + 1])
@@ -254,4 +297,4 @@ def _next_call(key: Any, offset: Any, upcoming: Any, before: Any, out: Any) -> N
             out[r] = upcoming[key[r]]
         for back in range(end - begin):
             latest = end - one - back
-            upcoming[key[latest]] = before + latest
+            upcoming[key[latest]] = latest

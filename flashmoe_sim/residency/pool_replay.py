@@ -22,7 +22,7 @@ from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.pool_state import PoolState, Rules
+from flashmoe_sim.residency.pool_state import NOW, PoolState, Rules
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -64,13 +64,14 @@ def replay_pool(
     """Replay a pool from an empty bank; return the final resident keys, i32, ascending.
 
     number: the pool's number in the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
-    Raises BadInput if a call finds no slot, or if the policy's `choose_victim` returns a slot that may not be evicted;
-    SimError if its functions corrupt the state.
+    Raises BadInput if a call finds no slot, if the policy cannot count all uses, or if its `choose_victim` returns a
+    slot that may not be evicted; SimError if its functions corrupt the state.
     """
     pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
     state = begin_pool(setup, bank, pool, pool.largest_call)
     go_on(workload, setup, number, bank, ahead, state, table, recording)
+    check_uses(setup, state)
     count_unused(pool, state, table)
     check_books(setup, bank, state.held, table.sum(axis=0))
     counts += table
@@ -117,6 +118,15 @@ def go_on(
         raise _wrong_victim(workload, pool, setup, bank, call, fault, slot)
     if not isinstance(setup.prefetch, NoPrefetch):
         compare(pool.key, pool.offset, pool.row, ahead.meant, ahead.offset, ahead.key, pool.keys, table)
+
+
+def check_uses(setup: Setup, state: PoolState) -> None:
+    """Raise BadInput if the policy's counters cannot hold all uses of a bank."""
+    most = setup.policy.most_uses
+    if most is not None and state.carry[NOW] > most:
+        raise BadInput(
+            f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts"
+        )
 
 
 def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None:

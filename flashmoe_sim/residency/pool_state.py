@@ -80,12 +80,8 @@ class PoolState:
             self.fresh.copy(),
             self.free.copy(),
             self.carry.copy(),
-            _unpacked(*_packed(self.policy)),
+            _copied(self.policy),
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        own = self.slot_key, self.key_slot, self.fresh, self.free, self.carry
-        return _restored, (*own, *_packed(self.policy))
 
     def arrays(self) -> Held:
         """What the replay loops change, beside the policy's own arrays."""
@@ -97,39 +93,25 @@ class PoolState:
         return np.sort(self.slot_key[self.slot_key >= 0])
 
 
-def _packed(state: State) -> tuple[list[NDArray[Any]], list[tuple[int, str]]]:
-    """Copies of a state's arrays, one for arrays that view the same memory; and for each array its copy and its type.
+def _copied(state: State) -> State:
+    """Copies of a state's arrays, one for arrays that view the same memory.
 
     Raises BadInput if two arrays share only a part of their memory.
     """
     owners: list[NDArray[Any]] = []
-    seen = []
+    copies: list[NDArray[Any]] = []
+    found = []
     for array in state:
         which = next((n for n, owner in enumerate(owners) if np.may_share_memory(owner, array)), len(owners))
         if which == len(owners):
             owners.append(array)
+            copies.append(array.copy(order="K"))
         elif (owners[which].ctypes.data, owners[which].nbytes) != (array.ctypes.data, array.nbytes):
             raise BadInput(
                 "two arrays of a policy's state share a part of their memory; give each its own, or all of it"
             )
-        seen.append((which, array.dtype.str))
-    return [owner.copy(order="K") for owner in owners], seen
-
-
-def _unpacked(owners: list[NDArray[Any]], seen: list[tuple[int, str]]) -> State:
-    return tuple(owners[which].view(kind) for which, kind in seen)
-
-
-def _restored(
-    slot_key: NDArray[np.int32],
-    key_slot: NDArray[np.int32],
-    fresh: NDArray[np.int64],
-    free: NDArray[np.int32],
-    carry: NDArray[np.int64],
-    owners: list[NDArray[Any]],
-    seen: list[tuple[int, str]],
-) -> PoolState:
-    return PoolState(slot_key, key_slot, fresh, free, carry, _unpacked(owners, seen))
+        found.append(copies[which].view(array.dtype))
+    return tuple(found)
 
 
 class Past(NamedTuple):

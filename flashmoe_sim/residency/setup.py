@@ -8,9 +8,9 @@ from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.policies.bank import Bank, Scope, brief_bank
-from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, check_kernels
+from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, ScheduledPolicy, check_kernels
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.base import PastOnly, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 
 FIXED_SLOT_CONTRACTS = ("runtime", "protected")
@@ -76,4 +76,15 @@ def why_not(policy: Policy, contract: str, prefetch: Prefetcher, bank: Bank | No
             f"policy {policy.spec} takes a bank as one budget for all layers, so slots by layer mean nothing to it; "
             "give --bank 64 or --bank 8GiB",
         )
+    return None
+
+
+def why_not_on_disk(setup: Setup) -> Note | None:
+    """Why a setup takes memory that grows with the length of a trace, with a code for the rule; None if it does not."""
+    policy, prefetch = setup.policy, setup.prefetch
+    instead = "leave out --in-chunks, or replay a part (`sim trace cut`)"
+    if isinstance(policy, ScheduledPolicy):
+        return Note("plan in chunks", f"policy {policy.spec} plans over all steps in memory; {instead}")
+    if not isinstance(prefetch, NoPrefetch | PastOnly):
+        return Note("predictor in chunks", f"predictor {prefetch.spec} keeps all predictions in memory; {instead}")
     return None

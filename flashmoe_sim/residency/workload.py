@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +23,13 @@ from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
+from flashmoe_sim.residency.counts import added
 from flashmoe_sim.residency.own_results import check_predictions
-from flashmoe_sim.residency.pool import After, Pool, build_pools
+from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import ask_first_id, check_trace, largest_experts
-from flashmoe_sim.trace.routing import RoutingTrace, frozen
+from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +38,11 @@ class Workload:
 
     geometry: None if no model was given and the trace does not record expert sizes.
     first_call: the number of the trace's first call, if it is a part of a longer one.
-    after: the next uses after that part, for each pool of some scopes.
     """
 
     trace: RoutingTrace
     geometry: ModelGeometry | None
     first_call: int = 0
-    after: Mapping[Scope, list[After]] = field(default_factory=dict)
     # results for some predictor, profile or part of the pools, shared by threads
     _ahead: dict[tuple[Prefetcher, Scope], list[Ahead]] = field(default_factory=dict, init=False)
     _working: dict[tuple[Prefetcher, Scope], Lock] = field(default_factory=dict, init=False)
@@ -67,11 +65,11 @@ class Workload:
 
     @cached_property
     def layer_pools(self) -> list[Pool]:
-        return build_pools(self.trace, scope="layer", after=self.after.get("layer"))
+        return build_pools(self.trace, scope="layer")
 
     @cached_property
     def global_pools(self) -> list[Pool]:
-        return build_pools(self.trace, scope="global", after=self.after.get("global"))
+        return build_pools(self.trace, scope="global")
 
     def pools(self, scope: Scope) -> list[Pool]:
         """One pool per layer in the order of `trace.layers`, or one for all."""
@@ -125,8 +123,11 @@ class Workload:
         """How many calls of some of `pools(scope)` request 0, 1, 2, … distinct experts; counted once."""
         key = (scope, part)
         if key not in self._unions:
-            requests = np.concatenate([self.pools(scope)[number].requests for number in part])
-            self._unions[key] = frozen(np.bincount(requests).astype(np.int64))
+            counted = np.zeros(0, np.int64)
+            for requests in (self.pools(scope)[number].requests for number in part):
+                for block in blocks(len(requests)):
+                    counted = added(counted, np.bincount(requests[block]).astype(np.int64))
+            self._unions[key] = frozen(counted)
         return self._unions[key]
 
 

@@ -9,12 +9,12 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.many import CountPass
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.passes import Pass
+from flashmoe_sim.trace.on_disk import OnDisk
 
 # Measured by tests/benchmarks/bench_sweep.py on one thread of a two-core virtual machine; policies and contracts differ
 # by up to a factor of 3 in either direction.
 ONE_PASS_NS = 40  # per reference and policy, whatever the number of sizes
 WALK_NS = 35  # per reference and size
-READ_NS = 25  # per reference and reading in chunks
 PREDICTION_NS = 200  # per reference and predictor
 TIMED_NS = 60  # per reference, to record a replay
 MACHINE_NS = 2200  # per routed call and machine, with the interval of its speed
@@ -56,7 +56,9 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
 
 
 def kept_bytes(workload: Workload) -> int:
-    """Of a trace with its pools, at most."""
+    """Memory of a trace with its pools, at most."""
+    if isinstance(workload.trace, OnDisk):
+        return 0
     return workload.trace.calls * CALL_BYTES + workload.trace.refs * REFERENCE_BYTES
 
 

@@ -20,8 +20,7 @@ from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, ConditionOptions, SeveralOptions
-from flashmoe_sim.residency.long_setups import why_not_in_chunks
-from flashmoe_sim.residency.setup import Setup, why_not
+from flashmoe_sim.residency.setup import Setup, why_not, why_not_on_disk
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.table import parse_execution
@@ -67,12 +66,12 @@ def _conditions(
 
 
 def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list[LeftOut] | None) -> list[Setup]:
-    """The setups that do not need the whole trace; BadInput for one that does, unless it comes from `all`."""
+    """The setups whose memory does not grow with a trace; BadInput for one that does, unless it comes from `all`."""
     policies = _named(question.policy, POLICIES, plan_policy)
     predictors = _named(getattr(question, "prefetch", "none"), PREFETCHERS, _predictor)
     kept, impossible = [], []
     for setup in setups:
-        reason = why_not_in_chunks(setup)
+        reason = why_not_on_disk(setup)
         if reason is None:
             kept.append(setup)
         elif policies[setup.policy] and predictors.get(setup.prefetch, True):

@@ -18,17 +18,17 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy
-from flashmoe_sim.residency.long import (
+from flashmoe_sim.residency.growing import (
     ReplayState,
-    advance_by,
+    advance,
     begin,
     chunk_workload,
     finish,
     fit_head,
     last_of,
+    why_not_while_written,
 )
-from flashmoe_sim.residency.long_curve import LruCurve
-from flashmoe_sim.residency.long_setups import reads_twice, why_not_in_chunks
+from flashmoe_sim.residency.growing_curve import LruCurve
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.chunk import Chunk, Last, part_of
@@ -174,13 +174,6 @@ class Watcher:
         )
 
 
-def why_not_while_written(setup: Setup) -> str | None:
-    """Why a setup cannot be replayed along a trace that is being written; None if it can."""
-    if reads_twice(setup):
-        return f"policy {setup.policy.spec} needs future requests, which a trace being written does not have yet"
-    return why_not_in_chunks(setup)
-
-
 def _holds(head: Chunk) -> tuple[object, ...]:
     return head.layers, head.n_experts, head.top_k, head.step is None, head.slot is None
 
@@ -245,7 +238,7 @@ class _Replays:
         self._curve.add(calls)
         for setup, state in list(self._states.items()):
             try:
-                self._states[setup] = advance_by(state, calls)
+                self._states[setup] = advance(state, calls)
             except BadInput as error:  # a call that its bank cannot hold, which ends a run
                 self._reasons[setup] = str(error)
                 del self._states[setup]

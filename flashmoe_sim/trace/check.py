@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, blocks
 
 MOST = (1 << 31) - 1
 MOST_BYTES = 1 << 50
@@ -71,9 +71,12 @@ def check_trace(trace: RoutingTrace, *, where: str) -> None:
 def largest_experts(trace: RoutingTrace) -> NDArray[np.int64]:
     """The largest expert number of each layer, i64 [last layer + 1]; -1 for a layer without references."""
     largest = np.full(max(trace.layers, default=-1) + 1, -1, np.int64)
-    filled = np.flatnonzero(trace.offset[1:] > trace.offset[:-1])
-    if len(filled):
-        np.maximum.at(largest, trace.layer[filled], np.maximum.reduceat(trace.expert, trace.offset[filled]))
+    for block in blocks(trace.calls):
+        offset, layer = trace.offset[block.start : block.stop + 1], trace.layer[block]
+        filled = np.flatnonzero(offset[1:] > offset[:-1])
+        if len(filled):
+            expert = trace.expert[offset[0] : offset[-1]]
+            np.maximum.at(largest, layer[filled], np.maximum.reduceat(expert, offset[filled] - offset[0]))
     return largest
 
 
@@ -90,11 +93,13 @@ def _check_arrays(trace: RoutingTrace) -> None:
     offset = trace.offset
     if offset[0] != 0 or offset[-1] != len(trace.expert):
         raise ValueError(f"offset goes from {offset[0]} to {offset[-1]}; expected 0 to {len(trace.expert)} references")
-    if trace.n_text is not None and (more := trace.n_text > trace.n_tokens).any():
-        at = int(more.argmax())
-        raise ValueError(f"n_text {at} is {trace.n_text[at]}; the call has {trace.n_tokens[at]} tokens")
-    if (back := offset[1:] < offset[:-1]).any():
-        raise ValueError(f"offset goes back at call {back.argmax()}; the references of a call follow those before it")
+    for block in blocks(trace.calls):
+        if trace.n_text is not None and (more := trace.n_text[block] > trace.n_tokens[block]).any():
+            at = block.start + int(more.argmax())
+            raise ValueError(f"n_text {at} is {trace.n_text[at]}; the call has {trace.n_tokens[at]} tokens")
+        if (back := offset[1:][block] < offset[block]).any():
+            at = block.start + int(back.argmax())
+            raise ValueError(f"offset goes back at call {at}; the references of a call follow those before it")
 
 
 def _check_kind(name: str, values: Any, dtype: type[np.generic], *, length: int) -> None:
@@ -180,16 +185,18 @@ def _check_top_k(trace: RoutingTrace) -> None:
     """Check that calls with known tokens use at most top_k experts per token; fewer are left to `lint`."""
     if not trace.top_k:
         return
-    tokens, length = trace.n_tokens.astype(np.int64), np.diff(trace.offset)
-    differs = (length > tokens * trace.top_k) & (tokens > 0)
-    if not differs.any():
-        return
-    differs[differs] = length[differs] % tokens[differs] == 0
-    if differs.any():
-        call = int(differs.argmax())
-        raise ValueError(
-            f"top_k is {trace.top_k}, but call {call} has {length[call]} references of {tokens[call]} tokens"
-        )
+    for block in blocks(trace.calls):
+        tokens, length = trace.n_tokens[block].astype(np.int64), trace.offset[1:][block] - trace.offset[block]
+        differs = (length > tokens * trace.top_k) & (tokens > 0)
+        if not differs.any():
+            continue
+        differs[differs] = length[differs] % tokens[differs] == 0
+        if differs.any():
+            at = int(differs.argmax())
+            raise ValueError(
+                f"top_k is {trace.top_k}, but call {block.start + at} has {length[at]} references of "
+                f"{tokens[at]} tokens"
+            )
 
 
 def _whole(value: Any, low: int, high: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -88,28 +89,6 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
     )
 
 
-def only_layers(trace: LongTrace, layers: Collection[int]) -> LongTrace:
-    """The calls of some layers, in their steps of the whole trace, whose head is kept.
-
-    One of several machines counts them, if every layer has its own bank and nothing is predicted.
-    """
-    return LongTrace(trace.head, lambda: _of_layers(trace, np.array(sorted(layers), np.int16)))
-
-
-def _of_layers(trace: LongTrace, layers: NDArray[np.int16]) -> Iterator[Chunk]:
-    last = Last()
-    for chunk in trace.read():
-        step = steps_after(chunk, last)
-        if chunk.calls:
-            last = Last(int(chunk.layer[-1]), int(step[-1]), last.calls + chunk.calls)
-        kept = np.isin(chunk.layer, layers)
-        length = np.diff(chunk.offset)
-        arrays: dict[str, Any] = {"offset": np.concatenate([[0], np.cumsum(length[kept])])}
-        for names, which in ((PER_CALL, kept), (PER_REFERENCE, np.repeat(kept, length))):
-            arrays |= {name: getattr(chunk, name)[which] for name in names if getattr(chunk, name) is not None}
-        yield replace(chunk, **arrays | {"step": step[kept]})
-
-
 def joined(some: Chunk, more: Chunk) -> Chunk:
     """Two consecutive chunks as one."""
     arrays: dict[str, Any] = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
@@ -125,16 +104,26 @@ def regrouped(chunks: Iterator[Chunk], *, calls: int, refs: int) -> Iterator[Chu
     for chunk in chunks:
         rest = chunk if rest is None else joined(rest, chunk)
         begin = 0
-        while True:
-            end = min(begin + calls, int(np.searchsorted(rest.offset, rest.offset[begin] + refs, side="right")) - 1)
-            end = max(end, begin + 1)
-            if end >= rest.calls:
-                break
+        while (end := _end_of_part(rest, begin, calls=calls, refs=refs)) < rest.calls:
             yield part_of(rest, begin, end)
             begin = end
         rest = part_of(rest, begin, rest.calls)
     if rest is not None and rest.calls:
         yield rest
+
+
+def parts_of(trace: RoutingTrace) -> Iterator[Chunk]:
+    """All calls of a trace, in parts of at most BLOCK calls and references, but at least one call each."""
+    begin = 0
+    while begin < trace.calls:
+        end = _end_of_part(trace, begin, calls=routing.BLOCK, refs=routing.BLOCK)
+        yield part_of(trace, begin, end)
+        begin = end
+
+
+def _end_of_part(trace: RoutingTrace, begin: int, *, calls: int, refs: int) -> int:
+    last = trace.offset[begin : begin + calls + 1]
+    return begin + max(int(np.searchsorted(last, last[0] + refs, side="right")) - 1, min(1, len(last) - 1))
 
 
 def part_of(trace: RoutingTrace, begin: int, end: int) -> Chunk:

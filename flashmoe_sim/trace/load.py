@@ -14,6 +14,7 @@ from flashmoe_sim.trace.bundled import BundledTrace, find_trace
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
 from flashmoe_sim.trace.formats import FORMATS, find_format
+from flashmoe_sim.trace.on_disk import OnDisk, unpack
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import Reading, reading
@@ -79,6 +80,15 @@ def open_long(
             long = chosen.read_chunks(path, lenient=lenient, progress=progress)
             check_trace(long.head, where=str(path))
         yield LongTrace(_named(long.head, folder, bundled, how), partial(_checked, long, str(path)))
+
+
+def load_on_disk(path: str | Path, *, lenient: bool = False, hints: Hints | None = None) -> OnDisk:
+    """Read a trace into temporary files, for one larger than memory. Arguments are as for `load_trace`.
+
+    Raises what `open_long` and `unpack` raise.
+    """
+    with open_long(path, lenient=lenient, hints=hints) as long:
+        return unpack(long)
 
 
 def _checked(long: LongTrace, where: str) -> Iterator[Chunk]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from flashmoe_sim.content import hash_of
 
@@ -17,6 +17,7 @@ PHASE_UNKNOWN, PHASE_PROMPT, PHASE_DECODE = 0, 1, 2
 PER_LAYER = ("n_experts", "expert_bytes", "dense_bytes")
 RECORDED = ("weight", "slot", "resident")  # recorded beside the routing, read by no stage
 NOT_CONTENT = ("name", "format", "notes", "n_experts_known", *RECORDED)
+BLOCK = 1 << 20
 
 
 Value = TypeVar("Value")
@@ -32,6 +33,15 @@ def frozen(value: Value) -> Value:
         array.setflags(write=False)
         array = array.base
     return value
+
+
+def blocks(length: int, *, width: int = 1) -> Iterator[slice]:
+    """Slices of at most BLOCK numbers, so that what is computed for one at a time takes little memory.
+
+    width: how many numbers each item has.
+    """
+    most = max(BLOCK // width, 1)
+    return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
 
 
 class LayerView(NamedTuple):
@@ -117,20 +127,30 @@ class RoutingTrace:
     def refs(self) -> int:
         return len(self.expert)
 
+    def empty(self, length: int, dtype: DTypeLike) -> NDArray[Any]:
+        """An array for numbers computed from the trace, where its own arrays are: in memory or on disk."""
+        return np.empty(length, dtype)
+
     @cached_property
     def has_refs(self) -> NDArray[np.bool_]:
         """Which calls request experts, bool [calls]: all but calls without tokens."""
-        return frozen(np.diff(self.offset) > 0)
+        has = self.empty(self.calls, np.bool_)
+        np.less(self.offset[:-1], self.offset[1:], out=has)
+        return frozen(has)
 
     @cached_property
     def layers(self) -> tuple[int, ...]:
         """The layer numbers that occur, ascending."""
-        return tuple(np.flatnonzero(np.bincount(self.layer)).tolist())
+        found: set[int] = set()
+        for block in blocks(self.calls):
+            found.update(np.flatnonzero(np.bincount(self.layer[block])).tolist())
+        return tuple(sorted(found))
 
     @cached_property
     def longest_call(self) -> int:
         """The most references of a call."""
-        return int(np.diff(self.offset).max(initial=0))
+        ends = self.offset[1:]
+        return max((int((ends[block] - self.offset[block]).max()) for block in blocks(self.calls)), default=0)
 
     @property
     def text(self) -> NDArray[np.int32]:
@@ -140,16 +160,23 @@ class RoutingTrace:
     @cached_property
     def tokens(self) -> int:
         """Tokens of text of the workload: the most in any layer (the last layer can have fewer)."""
-        return int(np.bincount(self.layer, weights=self.text).max(initial=0))
+        tokens = np.zeros(max(self.layers, default=0) + 1)
+        for block in blocks(self.calls):
+            tokens += np.bincount(self.layer[block], self.text[block], len(tokens))
+        return int(tokens.max())
 
     @cached_property
     def steps(self) -> NDArray[np.int32]:
         """The step of each call, i32 [calls]: as recorded, else one begins when the layer number does not increase."""
         if self.step is not None:
             return self.step
-        begins = np.zeros(self.calls, dtype=np.int32)
-        begins[1:] = self.layer[1:] <= self.layer[:-1]
-        return frozen(np.cumsum(begins, dtype=np.int32))
+        steps = self.empty(self.calls, np.int32)
+        steps[:1] = 0
+        for block in blocks(self.calls - 1):
+            begins = self.layer[1:][block] <= self.layer[:-1][block]
+            np.cumsum(begins, dtype=np.int32, out=steps[1:][block])
+            steps[1:][block] += steps[block.start]
+        return frozen(steps)
 
     @cached_property
     def by_layer(self) -> tuple[LayerView, ...]:
@@ -176,7 +203,7 @@ class RoutingTrace:
         Recorded steps count like the same steps derived from the layer numbers.
         """
         absent = ("n_text",) * (self.n_text is None)
-        return hash_of(replace(self, step=self.steps), without={RoutingTrace: (*NOT_CONTENT, "dense_bytes", *absent)})
+        return hash_of(replace(self, step=self.steps), without={type(self): (*NOT_CONTENT, "dense_bytes", *absent)})
 
     def with_(self, **changes: Any) -> RoutingTrace:
         """A copy with some fields replaced."""

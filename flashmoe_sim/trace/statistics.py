@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
+from flashmoe_sim.trace.check import largest_experts
+from flashmoe_sim.trace.chunk import parts_of
 from flashmoe_sim.trace.counting import count_aliased, count_requests
 from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
-from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace
+from flashmoe_sim.trace.phases import distinct_steps, find_phases
+from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace, blocks
 
 if TYPE_CHECKING:
     import polars
@@ -130,31 +132,53 @@ def inspect(
 ) -> TraceStatistics:
     """Exact statistics of a trace; banks: bank sizes in slots to compare the unions with.
 
-    progress: called after each layer with how many are done, and of how many.
+    progress: called as calls are counted with how many are done, and of how many.
     Raises BadInput for a trace without calls or a bank smaller than 1.
     """
     check_asked(trace.name, trace.calls, banks)
-    layers = count_layers(trace, progress)
-    prompt_share, recorded = _prompt_share(trace)
-    return summary(
-        trace,
-        layers,
-        steps=len(np.unique(trace.steps)),
-        aliased_refs=int(aliased_by_call(trace).sum()) if trace.slot is not None else None,
+    counted = count_layers(trace, progress)
+    layers = [_layer_statistics(one) for one in counted]
+    unions, reuse = np.zeros((2, max(one.n_experts for one in counted) + 1), np.int64)
+    for one in counted:
+        unions[: len(one.unions)] += one.unions
+        reuse[: len(one.reuse)] += one.reuse
+    weights = np.array([layer.requests for layer in layers], dtype=np.float64)
+    compared = sum(one.compared for one in counted)
+    prompt_share, recorded = _prompt_share(trace, counted)
+    return TraceStatistics(
+        calls=trace.calls,
+        refs=trace.refs,
+        requests=sum(layer.requests for layer in layers),
+        tokens=max(one.tokens for one in counted),
+        steps=len(distinct_steps(trace)),
+        top_k=trace.top_k,
+        n_experts_known=trace.n_experts_known,
+        union=_union_sizes(unions),
+        top_decile_share=_mean([layer.top_decile_share for layer in layers], weights),
+        normalised_entropy=_mean([layer.normalised_entropy for layer in layers], weights),
+        reuse=_reuse_distances(reuse, sum(layer.reuse.first_uses for layer in layers)),
+        overlap=sum(one.shared for one in counted) / compared if compared else None,
+        aliased_refs=None if trace.slot is None else sum(int(aliased_by_call(one).sum()) for one in parts_of(trace)),
         prompt_share=prompt_share,
         phases_recorded=recorded,
-        banks=banks,
+        banks=tuple(_bank_use(unions, slots) for slots in banks),
+        layers=tuple(layers),
     )
 
 
 def count_layers(trace: RoutingTrace, progress: Callable[[int, int], None] | None = None) -> list[LayerCounts]:
-    """The counts of every layer of a trace."""
-    layers = []
-    for view in trace.by_layer:
-        layers.append(LayerCounts(view.layer, experts_of(trace, view)))
-        layers[-1].add(view, trace.n_tokens[view.call])
-        if progress:
-            progress(len(layers), len(trace.layers))
+    """The counts of every layer of a trace.
+
+    progress: called as calls are counted with how many are done, and of how many.
+    """
+    largest, done = largest_experts(trace), 0
+    layers = [LayerCounts(layer, max(trace.n_experts.get(layer, 0), largest[layer] + 1)) for layer in trace.layers]
+    for part in parts_of(trace):
+        for view, counted in zip(part.by_layer, layers, strict=True):
+            counted.add(view, part.n_tokens[view.call])
+            done += len(view.call)
+            if progress:
+                progress(done, trace.calls)
     return layers
 
 
@@ -169,45 +193,6 @@ def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:
         raise BadInput(f"{name or 'trace'}: has no routed calls; nothing to describe")
     if any(slots < 1 for slots in banks):
         raise BadInput(f"a bank of {min(banks)} slots; expected at least 1")
-
-
-def summary(
-    trace: RoutingTrace,
-    counted: Sequence[LayerCounts],
-    *,
-    steps: int | None,
-    aliased_refs: int | None,
-    prompt_share: float | None,
-    phases_recorded: bool,
-    banks: Sequence[int],
-) -> TraceStatistics:
-    """The statistics of a trace from its layers' counts; of the trace itself only the fields that are not arrays."""
-    layers = [_layer_statistics(one) for one in counted]
-    unions, reuse = np.zeros((2, max(one.n_experts for one in counted) + 1), np.int64)
-    for one in counted:
-        unions[: len(one.unions)] += one.unions
-        reuse[: len(one.reuse)] += one.reuse
-    weights = np.array([layer.requests for layer in layers], dtype=np.float64)
-    compared = sum(one.compared for one in counted)
-    return TraceStatistics(
-        calls=sum(layer.calls for layer in layers),
-        refs=sum(layer.refs for layer in layers),
-        requests=sum(layer.requests for layer in layers),
-        tokens=max(one.tokens for one in counted),
-        steps=steps,
-        top_k=trace.top_k,
-        n_experts_known=trace.n_experts_known,
-        union=_union_sizes(unions),
-        top_decile_share=_mean([layer.top_decile_share for layer in layers], weights),
-        normalised_entropy=_mean([layer.normalised_entropy for layer in layers], weights),
-        reuse=_reuse_distances(reuse, sum(layer.reuse.first_uses for layer in layers)),
-        overlap=sum(one.shared for one in counted) / compared if compared else None,
-        aliased_refs=aliased_refs,
-        prompt_share=prompt_share,
-        phases_recorded=phases_recorded,
-        banks=tuple(_bank_use(unions, slots) for slots in banks),
-        layers=tuple(layers),
-    )
 
 
 def _layer_statistics(counted: LayerCounts) -> LayerStatistics:
@@ -297,14 +282,16 @@ def _bank_use(calls: NDArray[np.int64], slots: int) -> BankUse:
     return BankUse(slots, sizes.p50 / slots, sizes.p99 / slots, sizes.max / slots, int(calls[slots + 1 :].sum()))
 
 
-def _prompt_share(trace: RoutingTrace) -> tuple[float | None, bool]:
+def _prompt_share(trace: RoutingTrace, counted: Sequence[LayerCounts]) -> tuple[float | None, bool]:
     """Share of prompt tokens in the layer that saw the most tokens; None if phases or prompt tokens are unknown."""
     phases = find_phases(trace)
     if phases is None:
         return None, False
-    prompt = phases.of_calls(trace) == PHASE_PROMPT
-    if not trace.tokens or (trace.n_tokens[prompt & trace.has_refs] == 0).any():
-        return None, phases.recorded
-    busiest = max(trace.by_layer, key=lambda view: int(trace.n_tokens[view.call].sum(dtype=np.int64)))
-    tokens = trace.n_tokens[busiest.call]
-    return float(tokens[prompt[busiest.call]].sum() / tokens.sum()), phases.recorded
+    busiest = max(counted, key=lambda one: one.tokens)
+    prompt_tokens = 0
+    for block in blocks(trace.calls):
+        prompt, tokens = phases.of_calls(trace, block) == PHASE_PROMPT, trace.n_tokens[block]
+        if (tokens[prompt & trace.has_refs[block]] == 0).any():
+            return None, phases.recorded
+        prompt_tokens += int(tokens[prompt & (trace.layer[block] == busiest.layer)].sum())
+    return (prompt_tokens / busiest.tokens if trace.tokens else None), phases.recorded

@@ -41,11 +41,6 @@ VALUE_BYTES = 8  # the most that a value takes in memory
 PLAIN = ("n_experts_known", "top_k", "format", "name")
 
 
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a Parquet file."""
-    return head.startswith(MAGIC)
-
-
 def write_store(
     trace: RoutingTrace, path: Path, *, force: bool = False, progress: Callable[[int, int], None] | None = None
 ) -> None:

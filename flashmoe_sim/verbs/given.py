@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,12 +15,10 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import Several
 from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
-from flashmoe_sim.sweep.long import read_head
 from flashmoe_sim.sweep.plan import plan
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.bundled import catalog
-from flashmoe_sim.trace.chunk import LongTrace
-from flashmoe_sim.trace.load import load_trace, open_long
+from flashmoe_sim.trace.load import load_on_disk, load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 
 if TYPE_CHECKING:
@@ -35,15 +32,23 @@ Trace: TypeAlias = str | Path | RoutingTrace | Workload
 Model: TypeAlias = str | Path | ModelGeometry
 
 
-def workload_of(trace: Trace, model: Model | None = None, *, lenient: bool = False) -> Workload:
-    """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace."""
+def workload_of(
+    trace: Trace, model: Model | None = None, *, lenient: bool = False, in_chunks: bool = False
+) -> Workload:
+    """The trace with its model: the given one, else the catalogue's, else the sizes recorded in the trace.
+
+    in_chunks: unpack the trace into temporary files; raises BadInput for a trace in memory.
+    """
+    if in_chunks and not isinstance(trace, str | Path):
+        raise BadInput("in_chunks reads files; give the path of a trace or the name of a bundled one")
     if isinstance(trace, Workload):
         if model is None:
             return trace
         trace = trace.trace
     geometry = geometry_of(trace, model)
     if not isinstance(trace, RoutingTrace):
-        trace = load_trace(trace, lenient=lenient, hints=hints_of(geometry))
+        read = load_on_disk if in_chunks else load_trace
+        trace = read(trace, lenient=lenient, hints=hints_of(geometry))
     return prepare(trace, geometry)
 
 
@@ -108,23 +113,3 @@ def task_of(verb: Allocate | Ceilings | Diagnose | Judge | Replay) -> Task:
     runs_on = learnt_machine(runs_on, getattr(verb, "measured", ()), workload=workload)
     conditions = conditions_of(workload.geometry)
     return Task(drafted(workload, conditions.drafts), setup, runs_on, conditions)
-
-
-def read_head_of(
-    stack: ExitStack,
-    trace: Trace,
-    model: Model | None = None,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[Workload, LongTrace]:
-    """A trace that is read once in chunks, and can be read again while the stack is open.
-
-    progress: called with the bytes read so far, also in later readings.
-    Raises BadInput for a trace in memory.
-    """
-    if not isinstance(trace, str | Path):
-        raise BadInput("in_chunks reads files; give the path of a trace or the name of a bundled one")
-    geometry = geometry_of(trace, model)
-    long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress, hints=hints_of(geometry)))
-    return read_head(long, geometry), long

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from flashmoe_sim.sweep.collect import Plan
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import LeftOut
-    from flashmoe_sim.sweep.long import LongPlan
     from flashmoe_sim.sweep.workers import OpenWorkers
     from flashmoe_sim.timeline.assemble import Conditions
-    from flashmoe_sim.trace.chunk import LongTrace
     from flashmoe_sim.verbs.given import Model, Trace
 
 
@@ -32,43 +30,29 @@ if TYPE_CHECKING:
 class OpenSweep:
     """A sweep whose traces are read, and whose ledger is open.
 
-    longs: with in_chunks, the trace of each workload. left_out: what does not fit; planning and running add to it.
+    left_out: what does not fit; planning and running add to it.
     """
 
     setups: list[Setup]
     conditions: Callable[[Setup, ModelGeometry | None], Conditions]
     workloads: list[Workload]
-    longs: dict[Workload, LongTrace]
     machines: list[Machine]
     workers: OpenWorkers
     cores: int
     ledger: Ledger | None
     left_out: list[LeftOut]
 
-    def plan(self) -> Plan | LongPlan:
+    def plan(self) -> Plan:
         """What it would do."""
         from flashmoe_sim.sweep.collect import Plan, plan_tasks
-        from flashmoe_sim.sweep.long import LongPlan
 
-        if self.longs:
-            return LongPlan(self.workloads, self.setups, self.ledger, self.left_out)
         tasks = plan_tasks(self.workloads, self.setups, machines=self.machines, conditions=self.conditions)
         return Plan(tasks, self.ledger, self.left_out)
 
     def rows(self, progress: Callable[[int, int], None] | None = None) -> list[dict[str, Any]]:
         """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order."""
         from flashmoe_sim.sweep.collect import sweep
-        from flashmoe_sim.sweep.long import sweep_in_chunks
 
-        if self.longs:
-            return sweep_in_chunks(
-                self.longs,
-                self.setups,
-                threads=self.cores,
-                left_out=self.left_out,
-                ledger=self.ledger,
-                progress=progress,
-            )
         return sweep(
             self.workloads,
             self.setups,
@@ -136,7 +120,7 @@ class Sweep(SweepOptions):
     )
     in_chunks: bool = field(
         default=False,
-        metadata=option("", "Read TRACE in chunks, for a trace larger than memory; the counts are the same."),
+        metadata=option("", "For traces larger than memory: unpack TRACE into temporary files."),
     )
 
     @contextmanager
@@ -144,24 +128,22 @@ class Sweep(SweepOptions):
         self,
         *,
         force: bool = False,
-        read: Callable[[Trace, Model | None], Workload] | None = None,
-        read_head: Callable[[ExitStack, Trace, Model | None], tuple[Workload, LongTrace]] | None = None,
+        read: Callable[..., Workload] | None = None,
     ) -> Iterator[OpenSweep]:
         """The sweep with its traces read and its ledger open, in the block.
 
-        force: drop the rows that the ledger has. read, read_head: how a trace is read, as a whole or in chunks.
+        force: drop the rows that the ledger has. read: reads a trace with its model, like `workload_of`.
         """
         from flashmoe_sim.drafts import asked_drafts, drafted
         from flashmoe_sim.sweep.ledger import Ledger
-        from flashmoe_sim.sweep.long import check_in_chunks
         from flashmoe_sim.sweep.plan import plan_sweep
         from flashmoe_sim.sweep.workers import run_on
         from flashmoe_sim.sweep.workloads import plan_workloads
-        from flashmoe_sim.verbs.given import learnt_machine, machines_of, read_head_of, workload_of
+        from flashmoe_sim.verbs.given import learnt_machine, machines_of, workload_of
 
         self.check_rank()
         if self.in_chunks:
-            check_in_chunks(machine=self.machine, cluster=self.cluster, top_k=self.top_k)
+            _check_in_chunks(self)
         workers = run_on(threads=self.threads, cluster=self.cluster)
         left_out: list[LeftOut] = []
         setups, conditions = plan_sweep(self, in_chunks=self.in_chunks, left_out=left_out)
@@ -171,22 +153,16 @@ class Sweep(SweepOptions):
 
             check_folder(Path(self.out), force=force)
         with ExitStack() as stack:
-            longs: dict[Workload, LongTrace] = {}
-            if self.in_chunks:
-                heads = [(read_head or read_head_of)(stack, trace, self.model) for trace in named]
-                workloads = plan_workloads([workload for workload, _ in heads], named)
-                longs = dict(zip(workloads, (long for _, long in heads), strict=True))
-            else:
-                loaded = [(read or workload_of)(trace, self.model) for trace in named]
-                workloads = plan_workloads(loaded, named, top_ks=self.top_k)
-                workloads = [
-                    drafted(one, asked_drafts(self.draft, self.accept, self.drafter, one.geometry)) for one in workloads
-                ]
+            loaded = [(read or workload_of)(trace, self.model, in_chunks=self.in_chunks) for trace in named]
+            workloads = plan_workloads(loaded, named, top_ks=self.top_k)
+            workloads = [
+                drafted(one, asked_drafts(self.draft, self.accept, self.drafter, one.geometry)) for one in workloads
+            ]
             if self.measured:
                 machines = [learnt_machine(_only(machines), self.measured, workload=workloads[0])]
             ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))
             cores = self.threads or os.cpu_count() or 1
-            yield OpenSweep(setups, conditions, workloads, longs, machines, workers, cores, ledger, left_out)
+            yield OpenSweep(setups, conditions, workloads, machines, workers, cores, ledger, left_out)
 
     def check_rank(self) -> None:
         """Raise BadInput for an unknown way to rank, and for speeds without a machine."""
@@ -208,6 +184,16 @@ class Sweep(SweepOptions):
         if not several:
             raise BadInput("no traces given; give at least one")
         return several
+
+
+def _check_in_chunks(asked: Sweep) -> None:
+    """Raise BadInput for what would take memory that grows with a trace."""
+    if asked.machine:
+        raise BadInput("--in-chunks only counts; leave out --machine, or sweep the trace in memory")
+    if asked.cluster is not None:
+        raise BadInput("--in-chunks sweeps in one process; leave out --cluster, or sweep the trace in memory")
+    if asked.top_k is not None:
+        raise BadInput("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
 
 
 def _only(machines: list[Machine]) -> Machine:

@@ -45,8 +45,9 @@ class Watch(SeveralOptions):
 
     def begin(self, *, lenient: bool = False) -> Watcher:
         """A watcher that has not looked yet."""
+        from flashmoe_sim.residency.growing import why_not_while_written
         from flashmoe_sim.sweep.plan import names_all, plan_sweep
-        from flashmoe_sim.sweep.watch import Watcher, why_not_while_written
+        from flashmoe_sim.sweep.watch import Watcher
         from flashmoe_sim.verbs.given import model_of
 
         setups, _ = plan_sweep(self)

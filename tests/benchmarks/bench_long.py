@@ -1,14 +1,14 @@
-"""Peak memory and time of a trace in chunks, at two lengths, and of its layers on one and on two processes.
+"""Peak memory and CPU time of a trace on disk, at two lengths.
 
 Run it with `python -m tests.benchmarks.bench_long`; `--refs` and `--folder` say how long the trace is and where it is
-kept meanwhile. Each figure is of a process of its own, which says what it took when it ends.
+kept meanwhile. Each figure is of a process of its own. Memory is anonymous (`RssAnon`, Linux): the system can take back
+the pages of files.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 
@@ -23,17 +24,20 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
-from flashmoe_sim.residency.long import replay_chunks
-from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+from flashmoe_sim.residency.curve import hit_curve
+from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.trace.chunk import Chunk, LongTrace, only_layers
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.trace.chunk import Chunk, LongTrace
+from flashmoe_sim.trace.on_disk import unpack
+from flashmoe_sim.trace.statistics import inspect
 from flashmoe_sim.trace.store import read_chunks, write_chunks
 from flashmoe_sim.trace.synth_kernels import draw_alike
 
 LAYERS, EXPERTS, TOP_K, SLOTS = 32, 256, 8, 64
 TOKENS_PER_CHUNK, DRAWN = 4096, 16
 KEPT = 0.3  # of a token's experts, those of the token before
-WORK = ("runtime", "protected", "lfu-decay", "temporal", "min", "curve")
+WORK = ("runtime", "protected", "lfu-decay", "temporal", "min", "curve", "inspect")
 
 
 def synthetic(references: int, *, layers: int = LAYERS) -> LongTrace:
@@ -78,7 +82,7 @@ def _drawn(head: Chunk, tokens: int) -> Iterator[Chunk]:
         )
 
 
-def work(what: str, path: Path, references: int, layers: range) -> None:
+def work(what: str, path: Path, references: int) -> None:
     """Do one thing in this process, and print its seconds and peak memory."""
     bank = Bank(slots=SLOTS)
     setups = {
@@ -92,29 +96,47 @@ def work(what: str, path: Path, references: int, layers: range) -> None:
     def once(long: LongTrace) -> None:
         if what == "write":
             write_chunks(long, path, force=True)
-        elif what == "curve":
-            hit_curve_in_chunks(long, Lru())
         elif what == "read":
-            for _ in long.read():
-                pass
+            unpack(long)
+        elif what == "curve":
+            hit_curve(prepare(unpack(long)), Lru())
+        elif what == "inspect":
+            inspect(unpack(long))
         else:
-            replay_chunks(long, [setups[what]])
+            count(prepare(unpack(long)), setups[what])
 
     if what != "write":
         once(synthetic(2 * LAYERS * TOP_K))  # compiles
     long = synthetic(references) if what == "write" else read_chunks(path)
-    begin, begin_cpu = time.perf_counter(), time.process_time()
-    once(long if len(layers) == LAYERS else only_layers(long, layers))
-    seconds = time.perf_counter() - begin
-    cpu = time.process_time() - begin_cpu
-    print(
-        json.dumps({"seconds": seconds, "cpu": cpu, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
-    )
+    begin = time.process_time()
+    with Peak() as peak:
+        once(long)
+    print(json.dumps({"seconds": time.process_time() - begin, "mib": peak.kib / 1024}))
 
 
-def start(what: str, path: Path, references: int, layers: range = range(LAYERS)) -> subprocess.Popen[str]:
+class Peak:
+    """The most anonymous memory of this process, looked at every 5 ms."""
+
+    def __enter__(self) -> Peak:
+        self.kib, self._ended = 0, Event()
+        self._thread = Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(0.005)
+            (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in line]
+            self.kib = max(self.kib, int(line.split()[1]))
+
+
+def start(what: str, path: Path, references: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", __spec__.name, "--work", what, "--folder", str(path), "--refs", str(references)]
-    command += ["--layers", str(layers.start), str(layers.stop)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -128,20 +150,13 @@ def ended(process: subprocess.Popen[str]) -> dict[str, float]:
 def measure(references: int, folder: Path) -> None:
     """Print a row for each thing done with a short trace and a long one."""
     lengths = (references // 10, references)
-    print(f"{LAYERS} layers of {EXPERTS} experts, top-{TOP_K}, bank {SLOTS}; seconds and peak MiB of a process")
+    print(f"{LAYERS} layers of {EXPERTS} experts, top-{TOP_K}, bank {SLOTS}; CPU seconds and peak MiB of a process")
     print(f"{'':12}" + "".join(f"{length:>14,} refs{'MiB':>9}" for length in lengths))
     for what in ("write", "read", *WORK):
         rows = [ended(start(what, folder / f"{length}.parquet", length)) for length in lengths]
         print(f"{what:12}" + "".join(f"{row['seconds']:>17.1f} s{row['mib']:>9.0f}" for row in rows), flush=True)
     sizes = [(folder / f"{length}.parquet").stat().st_size / 2**20 for length in lengths]
     print(f"{'store':12}" + "".join(f"{'':19}{size:>9.0f}" for size in sizes))
-    path, half = folder / f"{lengths[0]}.parquet", LAYERS // 2
-    for what in ("read", "runtime", "lfu-decay"):
-        one = ended(start(what, path, lengths[0]))
-        both = [start(what, path, lengths[0], part) for part in (range(half), range(half, LAYERS))]
-        two = [ended(process) for process in both]
-        shown = [f"{row['seconds']:.1f} s ({row['cpu']:.1f} s of CPU)" for row in (one, *two)]
-        print(f"{what}: all layers {shown[0]}; half of them in each of two processes at once {shown[1]}, {shown[2]}")
 
 
 def main() -> None:
@@ -149,10 +164,9 @@ def main() -> None:
     parser.add_argument("--refs", type=lambda text: int(float(text)), default=200_000_000)
     parser.add_argument("--folder", type=Path, help="where the traces are kept meanwhile")
     parser.add_argument("--work", choices=["write", "read", *WORK], help=argparse.SUPPRESS)
-    parser.add_argument("--layers", type=int, nargs=2, default=[0, LAYERS], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
-        work(given.work, given.folder, given.refs, range(*given.layers))
+        work(given.work, given.folder, given.refs)
         return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         measure(given.refs, Path(folder))

@@ -16,7 +16,7 @@ from flashmoe_sim.sweep.watch import Seen, Watcher
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.residency.builders import geometry_of, random_calls, trace_of
-from tests.residency.test_long import assert_same
+from tests.residency.test_growing import assert_same
 
 SETUPS = [
     *plan_setups("2,4,16", policy="lru"),

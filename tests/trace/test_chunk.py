@@ -143,24 +143,10 @@ def test_steps_go_on_from_the_chunk_before() -> None:
         assert found == trace.steps.tolist()
 
 
-def test_convert_replay_and_curve_in_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_in_chunks(tmp_path: Path) -> None:
     out = tmp_path / "a.parquet"
     assert main(["trace", "convert", "python-256", str(out)]) == 0
     assert load_trace(out).with_(format="", notes=()).equals(load_trace("python-256").with_(format="", notes=()))
-    capsys.readouterr()
-    shown = []
-    for flags in ([], ["--in-chunks"]):
-        assert main(["curve", str(out), "--json", *flags]) == 0
-        curve = json.loads(capsys.readouterr().out)
-        assert main(["replay", str(out), "--bank", "64", "--prefetch", "temporal", "--json", *flags]) == 0
-        replayed = json.loads(capsys.readouterr().out)
-        shown.append((curve, replayed["counts"], replayed["layers"]))
-    assert shown[0] == shown[1]
-    hindsight = ["replay", str(out), "--bank", "64", "--policy", "min", "--contract", "atomic"]
-    assert main([*hindsight, "--in-chunks", "--prefetch", "temporal"]) == 2
-    assert "leave out the predictor" in capsys.readouterr().err
-    assert main(["replay", str(out), "--bank", "64", "--machine", "m3-max-48", "--in-chunks"]) == 2
-    assert "leave out --machine" in capsys.readouterr().err
 
 
 def test_a_chunk_shares_the_references_of_its_trace() -> None:

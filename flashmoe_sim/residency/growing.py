@@ -1,18 +1,13 @@
-"""Replays of a trace that is read in chunks: a state and a chunk go in, and the state after the chunk comes out.
+"""Replays of a trace that is being written: a state and new calls go in, and the state after them comes out.
 
-Wherever a trace is cut, the counts are exactly those of the whole trace. The state has everything that a loop keeps
-from call to call; only a predictor may keep more of a chunk.
+However the calls are divided, the counts are exactly those of the whole trace. The state has everything that a loop
+keeps from call to call; only a predictor may keep more of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,30 +16,27 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
-from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, step_ends
+from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import pinned, tally
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts, added
-from flashmoe_sim.residency.long_setups import reads_twice, why_not_in_chunks
-from flashmoe_sim.residency.next_uses import NextUses, TooLong, scratch_file
 from flashmoe_sim.residency.own_results import check_predictions
-from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, count_unused, go_on
-from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, NOW, Past, PoolState
+from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, check_uses, count_unused, go_on
+from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, Past, PoolState
 from flashmoe_sim.residency.replay import build_counts, by_layer, pinned_keys
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, fit
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
-from flashmoe_sim.trace.chunk import Chunk, Last, LongTrace, steps_after
+from flashmoe_sim.trace.chunk import Chunk, Last, steps_after
 from flashmoe_sim.trace.routing import RoutingTrace
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayState:
-    """A replay after some chunks of a trace. It is immutable and can be pickled.
+    """A replay after some chunks of a trace. It is immutable.
 
     head: the trace's head, fitted to the model. banks, pools: the bank of each pool, and its contents.
     pinned: bool [keys] of each pool, for a policy that does not evict, which has no `pools`.
@@ -66,10 +58,32 @@ class ReplayState:
 
 
 def fit_head(head: Chunk, geometry: ModelGeometry | None = None) -> Workload:
-    """A long trace before its first call, with its model; raises what `prepare` raises."""
+    """A trace before its first call, with its model; raises what `prepare` raises."""
     if not head.layers:
         raise BadInput(f"{head.name}: no routed calls in it; record or convert the trace again")
     return fit(head, geometry)
+
+
+def why_not_while_written(setup: Setup) -> str | None:
+    """Why a setup cannot be replayed along a trace that is being written; None if it can."""
+    policy, prefetch = setup.policy, setup.prefetch
+    later = "replay the trace when it is complete"
+    if isinstance(policy, ProfiledPolicy) and (not policy.profile or policy.profile.startswith("first-")):
+        return (
+            f"policy {policy.spec} counts requests in the trace before it is replayed; "
+            f"give it another trace as profile ({policy.name}:profile=FILE), or {later}"
+        )
+    if isinstance(policy, PinningPolicy) and policy.by_routing and not isinstance(policy, ProfiledPolicy):
+        return f"policy {policy.spec} pins by the requests of the whole trace; {later}"
+    if not isinstance(policy, EvictingPolicy | PinningPolicy):
+        return f"policy {policy.spec} plans over all steps of a trace at once; {later}"
+    knows_all = isinstance(policy, EvictingPolicy) and policy.hindsight
+    if knows_all or prefetch.hindsight:
+        chosen = f"policy {policy.spec}" if knows_all else f"predictor {prefetch.spec}"
+        return f"{chosen} needs future requests, which a trace being written does not have yet"
+    if not isinstance(prefetch, NoPrefetch | PastOnly):
+        return f"predictor {prefetch.spec} predicts for all of a trace at once; make it a PastOnly, or {later}"
+    return None
 
 
 def begin(head: Workload, setup: Setup) -> ReplayState:
@@ -77,14 +91,8 @@ def begin(head: Workload, setup: Setup) -> ReplayState:
 
     Raises BadInput for a bank that does not fit the model, and for a policy or predictor that needs the whole trace.
     """
-    if reason := why_not_in_chunks(setup):
+    if reason := why_not_while_written(setup):
         raise BadInput(reason)
-    if reads_twice(setup):
-        raise BadInput(f"policy {setup.policy.spec} needs a reading of the trace before this one; use replay_chunks")
-    return _begin(head, setup)
-
-
-def _begin(head: Workload, setup: Setup) -> ReplayState:
     banks, pools = capacities(head, setup), head.pools(setup.scope)
     memory: Memory = ()
     if isinstance(setup.prefetch, PastOnly):
@@ -113,14 +121,6 @@ def _begin(head: Workload, setup: Setup) -> ReplayState:
     )
 
 
-def advance(state: ReplayState, chunk: RoutingTrace) -> ReplayState:
-    """The state after the next calls of the trace.
-
-    Raises BadInput if the chunk does not match this trace's model, and wherever `replay` raises it.
-    """
-    return advance_by(state, chunk_workload(state.head, chunk, state.last))
-
-
 def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
     """The next calls of a trace, with the layers, experts and model of the whole trace."""
     whole = head.trace
@@ -133,8 +133,11 @@ def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
     return replace(fit(part, head.geometry), first_call=last.calls)
 
 
-def advance_by(state: ReplayState, calls: Workload) -> ReplayState:
-    """Like `advance`, for calls shared by several states."""
+def advance(state: ReplayState, calls: Workload) -> ReplayState:
+    """The state after the next calls of the trace, which several states may share.
+
+    Raises BadInput wherever `replay` raises it.
+    """
     trace = calls.trace
     if not trace.calls:
         return state
@@ -175,21 +178,13 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
     for number, (pool, bank, ahead, now) in enumerate(zip(pools, state.banks, aheads, states, strict=True)):
         nothing = Recording.of(pool, ahead, wanted=False)
         go_on(calls, setup, number, bank, ahead, now, table, nothing)
-        _check_uses(setup, now)
+        check_uses(setup, now)
         unused = np.flatnonzero(now.fresh)
         now.fresh[unused] = ahead.after[now.fresh[unused] - 1] + calls.first_call - BEFORE_ALL
         pasts.append(_standing(ahead, calls.first_call))
         counted = table.sum(axis=0) if setup.scope == "global" else table[number]
         check_books(setup, bank, now.held, counted)
     return replace(state, pools=states, memory=memory, pasts=pasts, table=table)
-
-
-def _check_uses(setup: Setup, now: PoolState) -> None:
-    most = setup.policy.most_uses
-    if most is not None and now.carry[NOW] > most:
-        raise BadInput(
-            f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts"
-        )
 
 
 def _ahead(
@@ -227,88 +222,6 @@ def _standing(ahead: Ahead, first_call: int) -> Past:
     at = np.concatenate(where)
     offset = np.cumsum([0, *map(len, where)], dtype=np.int64)
     return Past(ahead.after[at] + first_call, ahead.key[at], ahead.row[number], offset)
-
-
-def replay_chunks(
-    trace: LongTrace,
-    setups: Sequence[Setup],
-    geometry: ModelGeometry | None = None,
-    *,
-    threads: int = 1,
-    refused: dict[Setup, BadInput] | None = None,
-) -> dict[Setup, Counts]:
-    """The counts of several setups from one pass over a long trace; all are replayed chunk by chunk.
-
-    For `min` the trace is read once more beforehand, into a temporary file.
-    threads: how many setups are replayed at once.
-    refused: called with each setup that cannot begin or go on, and why; the others go on.
-    Raises BadInput for a setup that needs all of the trace, before anything is read, and for a trace that changes
-    between two readings; without `refused` also for a setup that does not fit.
-    """
-    head = fit_head(trace.head, geometry)
-    for reason in filter(None, map(why_not_in_chunks, setups)):
-        raise BadInput(reason)
-    go = partial(_unless_refused, refused)
-    with ExitStack() as stack:
-        workers = ThreadPoolExecutor(threads)
-        stack.callback(workers.shutdown, cancel_futures=True)
-        states = _kept({setup: go(setup, _begin, head, setup) for setup in setups})
-        uses = []
-        for scope in sorted({setup.scope for setup in states if reads_twice(setup)}):
-            try:
-                uses.append(NextUses(head, scope, each_chunk(trace, head), stack.enter_context(scratch_file())))
-            except TooLong as error:
-                if refused is None:
-                    raise
-                for setup in [one for one in states if reads_twice(one) and one.scope == scope]:
-                    refused[setup] = error
-                    del states[setup]
-        for calls in each_chunk(trace, head, uses):
-            for scope in {setup.scope for setup in states}:
-                calls.unions(scope, range(len(calls.pools(scope))))  # once, not in each thread
-            running = {setup: workers.submit(go, setup, advance_by, state, calls) for setup, state in states.items()}
-            states = _kept({setup: one.result() for setup, one in running.items()})
-            if not states:
-                break
-        return _kept({setup: go(setup, finish, state) for setup, state in states.items()})
-
-
-def _unless_refused(
-    refused: dict[Setup, BadInput] | None, setup: Setup, step: Callable[..., Value], *arguments: Any
-) -> Value | None:
-    """The result of a step of a replay; None if it raised BadInput, which goes to `refused`."""
-    try:
-        return step(*arguments)
-    except BadInput as error:
-        if refused is None:
-            raise
-        refused[setup] = error
-        return None
-
-
-def _kept(found: Mapping[Setup, Value | None]) -> dict[Setup, Value]:
-    return {setup: one for setup, one in found.items() if one is not None}
-
-
-def each_chunk(trace: LongTrace, head: Workload, uses: Sequence[NextUses] = ()) -> Iterator[Workload]:
-    """Read a long trace; `head` is its head, fitted to the model. uses: the next uses after each chunk.
-
-    Raises BadInput for a trace without calls, and for a chunk that does not match the model.
-    """
-    last = Last()
-    for chunk in trace.read():
-        if chunk.calls:
-            calls = chunk_workload(head, chunk, last)
-            if uses:
-                calls = replace(calls, after={one.scope: one.after_next() for one in uses})
-            for one in uses:
-                one.check(calls)
-            yield calls
-            last = last_of(calls)
-    for one in uses:
-        one.check_end()
-    if not last.calls:
-        raise BadInput(f"{head.trace.name}: no routed calls in it; record or convert the trace again")
 
 
 def last_of(calls: Workload) -> Last:

@@ -1,4 +1,4 @@
-"""A sweep in chunks gives the rows of the sweep over the whole trace, with their ids."""
+"""A sweep over a trace on disk gives the rows of the sweep over the trace in memory, with their ids."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.question import SweepOptions
-from flashmoe_sim.residency import next_uses
+from flashmoe_sim.residency import capacity
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.ledger import FILE
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.long import read_head, sweep_in_chunks
-from flashmoe_sim.sweep.plan import plan_setups, plan_sweep
+from flashmoe_sim.sweep.plan import plan_sweep
 from flashmoe_sim.sweep.task import Task
-from flashmoe_sim.trace.chunk import LongTrace, cut_up
-from flashmoe_sim.trace.long_content import ReadHead
+from flashmoe_sim.sweep.workers import in_threads
+from flashmoe_sim.trace import routing
+from flashmoe_sim.trace.chunk import cut_up
+from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of
-from tests.residency.test_long import cuts_of, narrow
+from tests.residency.test_growing import cuts_of, narrow
 from tests.trace.strategies import trace_of
 
-POLICIES, PREDICTORS = ("lru", "fifo", "demand", "min", "min:forced"), ("none", "temporal", "markov")
+POLICIES, PREDICTORS = ("lru", "fifo", "demand", "min", "min:forced", "static"), ("none", "temporal", "markov")
 CONTRACTS = ("runtime", "protected", "atomic", "sequential")
 
 
 def setups_of(contract: str, scope: Any, banks: list[Bank]) -> list[Setup]:
-    """All that can be under a contract and in chunks."""
+    """All that can be under a contract."""
     combinations = [(parse_policy(one), parse_prefetcher(two)) for one in POLICIES for two in PREDICTORS]
     return [
         Setup(bank, policy, contract, prefetch, scope)
         for bank in banks
         for policy, prefetch in combinations
-        if not why_not(policy, contract, prefetch, bank) and not (policy.hindsight and prefetch.name != "none")
+        if not why_not(policy, contract, prefetch, bank)
     ]
 
 
@@ -63,13 +64,10 @@ def recorded(trace: RoutingTrace, rng: np.random.Generator) -> RoutingTrace:
     )
 
 
-def asked(left_out: list[LeftOut]) -> set[tuple[Any, ...]]:
-    return {one[:-1] for one in left_out}
-
-
 @pytest.mark.parametrize("contract", CONTRACTS)
 @pytest.mark.parametrize("scope", ["layer", "global"])
-def test_rows_are_those_of_the_whole_trace(contract: str, scope: str) -> None:
+def test_rows_are_those_of_the_whole_trace(contract: str, scope: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "BLOCK", 5)
     compared = 0
     for seed in range(7):
         rng = np.random.default_rng(seed)
@@ -84,51 +82,26 @@ def test_rows_are_those_of_the_whole_trace(contract: str, scope: str) -> None:
             banks.append(Bank(budget_bytes=len(sizes) * 300 * most // 2 + 300))
         setups, gone, lost = setups_of(contract, scope, banks), list[LeftOut](), list[LeftOut]()
         expected = sweep([prepare(trace, geometry)], setups, left_out=gone)
-        long = cut_up(trace, cuts_of(trace, rng))
-        found = sweep_in_chunks({read_head(long, geometry): long}, setups, threads=2, left_out=lost)
+        workload = prepare(unpack(cut_up(trace, cuts_of(trace, rng))), geometry)
+        found = sweep([workload], setups, workers=in_threads(2), left_out=lost)
         assert found == expected
         assert [list(row) for row in found] == [list(row) for row in expected]
-        assert asked(lost) == asked(gone)
+        assert lost == gone
         compared += len(found)
     assert compared > 70
 
 
-def test_a_trace_that_grew_or_changed_is_refused() -> None:
-    trace = random_trace(7)
-    other = trace.with_(expert=trace.expert[::-1].copy(), n_experts=dict.fromkeys(trace.layers, 16))
-    workload = read_head(cut_up(trace, [3]))
-    setups = [Setup(Bank(slots=2), Lru(), "atomic")]
-    for changed in (other, cut_up(trace, []).head):
-        long = LongTrace(cut_up(trace, []).head, cut_up(changed, []).read)
-        with pytest.raises(BadInput, match=r"changed (since|while) it was read"):
-            sweep_in_chunks({workload: long}, setups, threads=1, left_out=[])
-
-
 def test_without_the_optimum_the_other_rows_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bank with more references than min can count has rows, but for min."""
-    monkeypatch.setattr(next_uses, "MOST_REFERENCES", 10)
+    monkeypatch.setattr(capacity, "MOST_REFERENCES", 10)
     trace, left_out = narrow(random_trace(5)), list[LeftOut]()
     assert trace.refs > 20
     setups = [Setup(Bank(slots=2), parse_policy(name), "atomic", scope="global") for name in ("lru", "min")]
+    (row,) = sweep([prepare(unpack(cut_up(trace, [4])))], setups, left_out=left_out)
+    monkeypatch.undo()
     (whole, _) = sweep([prepare(trace)], setups)
-    long = cut_up(trace, [4])
-    (row,) = sweep_in_chunks({read_head(long): long}, setups, threads=1, left_out=left_out)
     assert row == whole | {"best_hit_rate": None, "best_bytes_per_token": None}
     assert [(one.policy, "at most 10 references" in one.reason) for one in left_out] == [("min", True)]
-
-
-def test_if_nothing_fits_the_first_reason_is_the_error() -> None:
-    trace = trace_of((0, [1, 2, 3]), (0, [2]))
-    long = cut_up(trace, [1])
-    for contract in ("runtime", "protected"):
-        left_out: list[LeftOut] = []
-        with pytest.raises(
-            BadInput, match=r"asks for 3 distinct .* later calls may need more slots \(--contract atomic"
-        ):
-            sweep_in_chunks(
-                {read_head(long): long}, plan_setups("1,2", contract=contract), threads=1, left_out=left_out
-            )
-        assert [one.bank for one in left_out] == ["1", "2"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +111,7 @@ class Pinned(PinningPolicy):
     name: ClassVar[str] = "pinned"
 
     def pinned(self, candidates: Candidates) -> list[np.ndarray]:
-        return [counts >= np.sort(counts)[-2] for counts in candidates.counts]
+        return [np.isin(np.arange(len(counts)), np.argsort(counts)[-2:]) for counts in candidates.counts]
 
 
 class OwnLru(Lru):
@@ -153,27 +126,17 @@ def test_ids_of_own_policies_cover_what_was_recorded() -> None:
     ids = []
     for one in (trace, trace.with_(weight=trace.weight * 2)):
         for setup in (Setup(Bank(slots=2), OwnLru()), Setup(Bank(slots=2))):
-            chunks = Task(read_head(cut_up(one, [2, 9])), setup)
+            chunks = Task(prepare(unpack(cut_up(one, [2, 9]))), setup)
             assert chunks.strong_id == Task(prepare(one), setup).strong_id is not None
             ids.append(chunks.strong_id)
     assert ids[1] == ids[3]
     assert len(set(ids)) == 3
 
 
-def test_an_own_policy_that_pins_by_requests_is_refused() -> None:
-    with pytest.raises(BadInput, match="policy pinned pins by the requests of the whole trace; replay the whole trace"):
-        plan_sweep(SweepOptions(bank="2", policy=Pinned, contract="atomic"), in_chunks=True)
-
-
-def test_a_read_head_has_the_ids_of_the_whole_under_any_name() -> None:
-    trace = recorded(random_trace(4), np.random.default_rng(2))
-    geometry = geometry_of(dict.fromkeys(trace.layers, 100), 64)
-    whole, read = prepare(trace, geometry), read_head(cut_up(trace, [5]), geometry)
-    assert isinstance(read.trace, ReadHead)
-    assert (read.trace.all_calls, read.trace.all_refs) == (trace.calls, trace.refs)
-    assert read.trace.longest_refs == max(trace.offset[5], trace.refs - trace.offset[5])
-    assert read.content_id == whole.content_id
-    assert read.trace.with_(name="x").routing_id == whole.trace.routing_id != trace.routing_id
+def test_an_own_policy_that_pins_by_requests() -> None:
+    setups, _ = plan_sweep(SweepOptions(bank="2", policy=Pinned, contract="atomic"), in_chunks=True)
+    trace = narrow(random_trace(5))
+    assert sweep([prepare(unpack(cut_up(trace, [4])))], setups) == sweep([prepare(trace)], setups)
 
 
 # ---------------------------------------------------------------------------------------------------- the command line
@@ -198,7 +161,7 @@ def test_either_goes_on_with_the_ledger_of_the_other(
         return dict(json.loads(capsys.readouterr().out))
 
     plan = run("4", "--in-chunks", "--dry-run")
-    assert (plan["in_ledger"], plan["to_compute"], plan["passes"]) == (0, 5, {"chunks": 1})
+    assert (plan["in_ledger"], plan["to_compute"], plan["passes"]) == (0, 5, {"stack": 3, "walk": 9})
     assert plan["estimate"]["seconds"] > 0
     for banks, flags in (("4", ["--in-chunks"]), ("4,8", []), ("4,8,12", ["--in-chunks"])):
         assert len(run(banks, *flags)["rows"]) == 5 * len(banks.split(","))
@@ -220,15 +183,10 @@ def test_the_table_and_the_json_are_those_of_the_whole_trace(store: str, capsys:
 def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", store, "--bank", "4", "--contract", "atomic", "--in-chunks"]
     for options, says in (
-        (
-            ["--policy", "lru,lookahead-4"],
-            "policy lookahead:steps=4 needs future requests, which a trace read in chunks",
-        ),
-        (["--policy", "static"], "policy static counts requests in the trace before it is replayed; give it another"),
-        (["--prefetch", "oracle-1"], "predictor oracle-1 needs future requests"),
-        (["--policy", "lru,min", "--prefetch", "temporal"], "policy min with a predictor needs the whole trace; leave"),
-        (["--machine", "m3-max-48"], "--in-chunks only counts; leave out --machine, or sweep the whole trace"),
-        (["--cluster", "local:2"], "--in-chunks reads a trace in one process; leave out --cluster"),
+        (["--policy", "lru,hot-window"], "policy hot-window plans over all steps in memory; leave out --in-chunks"),
+        (["--prefetch", "oracle-1"], "predictor oracle-1 keeps all predictions in memory; leave out --in-chunks"),
+        (["--machine", "m3-max-48"], "--in-chunks only counts; leave out --machine, or sweep the trace in memory"),
+        (["--cluster", "local:2"], "--in-chunks sweeps in one process; leave out --cluster"),
         (["--topk", "1"], "--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out"),
     ):
         assert main([*command, *options]) == 2
@@ -238,8 +196,8 @@ def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]
         assert printed.err.count("\n") == 1
     assert main([*command, "--policy", "lru,all", "--prefetch", "none", "--dry-run", "--json"]) == 0
     left_out = {one["policy"]: one["reason"] for one in json.loads(capsys.readouterr().out)["left_out"]}
-    assert {"lookahead", "static", "static:global", "hot-window", "hot-profile", "bounded-swaps"} == left_out.keys()
-    assert all("replay the whole trace, or a part (`sim trace cut`)" in reason for reason in left_out.values())
+    assert {"hot-window", "hot-profile", "bounded-swaps"} == left_out.keys()
+    assert all("or replay a part (`sim trace cut`)" in reason for reason in left_out.values())
 
 
 def test_from_python_too(store: str) -> None:

@@ -1,10 +1,9 @@
-"""A trace replayed in chunks counts what it counts whole, wherever it is cut."""
+"""A trace replayed while it grows counts what it counts whole, however its calls come."""
 
 from __future__ import annotations
 
-import pickle
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import reduce
 
 import numpy as np
@@ -12,20 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import PastOnly
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.curve import hit_curve
-from flashmoe_sim.residency.long import advance, begin, finish, fit_head, replay_chunks
-from flashmoe_sim.residency.long_curve import hit_curve_in_chunks
+from flashmoe_sim.residency.growing import advance, begin, chunk_workload, finish, fit_head, last_of
+from flashmoe_sim.residency.growing_curve import LruCurve
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup, why_not
-from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.trace.chunk import cut_up, only_layers
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.trace.chunk import Last, LongTrace, cut_up
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of, trace_of
@@ -40,6 +40,22 @@ CONTRACTS = ["runtime", "protected", "atomic", "sequential"]
 def cuts_of(trace: RoutingTrace, rng: np.random.Generator) -> list[int]:
     """Cuts anywhere: the same call twice, before the first and after the last included."""
     return sorted(rng.integers(0, trace.calls + 1, int(rng.integers(0, 8))).tolist())
+
+
+def grown(long: LongTrace, geometry: ModelGeometry | None = None) -> tuple[Workload, list[Workload]]:
+    """The head of a trace, and its calls as they come."""
+    head, last, found = fit_head(long.head, geometry), Last(), []
+    for chunk in long.read():
+        if chunk.calls:
+            found.append(chunk_workload(head, chunk, last))
+            last = last_of(found[-1])
+    return head, found
+
+
+def counted(long: LongTrace, setup: Setup, geometry: ModelGeometry | None = None) -> Counts:
+    """The counts of a replay along a trace that grows."""
+    head, chunks = grown(long, geometry)
+    return finish(reduce(advance, chunks, begin(head, setup)))
 
 
 def narrow(trace: RoutingTrace) -> RoutingTrace:
@@ -57,24 +73,16 @@ def assert_same(found: Counts, expected: Counts) -> None:
 
 @pytest.mark.parametrize("contract", CONTRACTS)
 @pytest.mark.parametrize("policy", EVICTING)
-def test_every_policy_in_chunks(policy: str, contract: str) -> None:
+def test_every_policy(policy: str, contract: str) -> None:
     if (contract, policy) not in PAIRS:
         return
     for seed in range(12):
         _compare(seed, policy, contract, "none")
 
 
-@settings(max_examples=120)
-@given(
-    seed=st.integers(0, 2**32 - 1), policy=st.sampled_from(["min", "min:forced"]), contract=st.sampled_from(CONTRACTS)
-)
-def test_min_at_any_cut(seed: int, policy: str, contract: str) -> None:
-    _compare(seed, policy, contract, "none")
-
-
 @pytest.mark.parametrize("contract", CONTRACTS[:3])
 @pytest.mark.parametrize("predictor", [*PAST_ONLY, *VARIANTS])
-def test_every_predictor_in_chunks(predictor: str, contract: str) -> None:
+def test_every_predictor(predictor: str, contract: str) -> None:
     for seed in range(24):
         _compare(seed, "lru", contract, predictor)
 
@@ -109,44 +117,45 @@ def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
         whole = replay(prepare(trace, geometry), setup)
     except BadInput:
         with pytest.raises(BadInput, match="slot-bank overflow") as error:
-            replay_chunks(long, [setup], geometry)
+            counted(long, setup, geometry)
         call, asked = map(int, re.search(r"call (\d+) of .* for (\d+) distinct", str(error.value)).groups())
         assert asked == len(set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()))
         return
-    assert_same(replay_chunks(long, [setup], geometry)[setup], whole.counts)
+    assert_same(counted(long, setup, geometry), whole.counts)
 
 
-def test_a_state_is_a_value() -> None:
-    """A state goes on twice, and after pickling, as if nothing had happened in between."""
+def test_a_state_goes_on_twice() -> None:
     trace = narrow(random_trace(7))
     setup = Setup(Bank(slots=2), parse_policy("lfu-decay"), "atomic", parse_prefetcher("markov"))
-    long = cut_up(trace, [trace.calls // 2])
-    first, second = long.read()
-    state = advance(begin(fit_head(long.head), setup), first)
-    saved = pickle.dumps(state)
+    head, (first, second) = grown(cut_up(trace, [trace.calls // 2]))
+    state = advance(begin(head, setup), first)
     once = finish(advance(state, second))
     assert_same(finish(advance(state, second)), once)
-    assert_same(finish(advance(pickle.loads(saved), second)), once)
     assert_same(once, replay(prepare(trace), setup).counts)
 
 
-@pytest.mark.parametrize(("policy", "contract"), [("lru", "protected"), ("lru", "atomic"), ("min", "atomic")])
-def test_curves_in_chunks(policy: str, contract: str) -> None:
+def test_curves_of_lru() -> None:
     for seed in range(40):
-        trace, rng, chosen = random_trace(seed), np.random.default_rng(seed), parse_policy(policy)
+        trace, rng = random_trace(seed), np.random.default_rng(seed)
         if not trace.refs:
             continue
-        whole = hit_curve(prepare(trace), chosen, contract=contract)
-        found = hit_curve_in_chunks(cut_up(trace, cuts_of(trace, rng)), chosen, contract=contract)
-        assert found.keys() == whole.keys()
-        for slots, counts in whole.items():
-            assert_same(found[slots], counts)
+        setups = [Setup(Bank(slots=slots)) for slots in range(1, max(trace.n_experts.values()) + 1)]
+        head, chunks = grown(cut_up(trace, cuts_of(trace, rng)))
+        curve = LruCurve(head)
+        for calls in chunks:
+            curve.add(calls)
+        for setup, found in zip(setups, curve.counts(setups, [capacities(head, one) for one in setups]), strict=True):
+            if found is None:
+                with pytest.raises(BadInput, match="slot-bank overflow"):
+                    replay(prepare(trace), setup)
+            else:
+                assert_same(found, replay(prepare(trace), setup).counts)
 
 
 def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
-    long = cut_up(random_trace(1), [])
+    head = fit_head(cut_up(random_trace(1), []).head)
     for policy, contract, predictor, why in (
-        ("min", "atomic", "temporal", "policy min with a predictor needs the whole trace"),
+        ("min", "atomic", "temporal", "policy min needs future requests"),
         ("lookahead-4", "atomic", "none", "needs future requests"),
         ("lru", "atomic", "oracle-1", "predictor oracle-1 needs future requests"),
         ("static", "atomic", "none", "counts requests in the trace before it is replayed"),
@@ -154,30 +163,14 @@ def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
     ):
         setup = Setup(Bank(slots=2), parse_policy(policy), contract, parse_prefetcher(predictor))
         with pytest.raises(BadInput, match=why) as refused:
-            replay_chunks(long, [setup])
+            begin(head, setup)
         assert "\n" not in str(refused.value)
-    with pytest.raises(BadInput, match="no curve in chunks"):
-        hit_curve_in_chunks(long, parse_policy("static"))
 
 
 def test_a_chunk_of_another_model_is_refused() -> None:
     trace = trace_of([(0, [1, 2], 1), (1, [0, 3], 1)], 4)
-    state = begin(fit_head(cut_up(trace, []).head), Setup(Bank(slots=2), contract="atomic"))
+    head = fit_head(cut_up(trace, []).head)
     with pytest.raises(BadInput, match="layer 2 in the calls from 0"):
-        advance(state, trace_of([(2, [1], 1)], 4))
+        chunk_workload(head, trace_of([(2, [1], 1)], 4), Last())
     with pytest.raises(BadInput, match="expert 9"):
-        advance(state, trace_of([(1, [9], 1)], 16))
-
-
-def test_layers_on_several_machines_join_to_the_whole() -> None:
-    setup = Setup(Bank(slots=2), parse_policy("lfu-decay"), "atomic")
-    for seed in range(12):
-        trace, rng = random_trace(seed), np.random.default_rng(seed)
-        whole = replay(prepare(trace), setup).counts
-        long, shards = cut_up(trace, cuts_of(trace, rng)), rng.integers(0, 2, len(trace.layers))
-        parts = []
-        for shard in set(shards.tolist()):
-            layers = [layer for layer, where in zip(trace.layers, shards, strict=True) if where == shard]
-            parts.append(replay_chunks(only_layers(long, layers), [setup])[setup])
-        joined = reduce(Counts.joined, parts)
-        assert_same(replace(joined, tokens=max(part.tokens for part in parts)), whole)
+        chunk_workload(head, trace_of([(1, [9], 1)], 16), Last())

@@ -1,0 +1,16 @@
+"""The folder for what can be made again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_root() -> Path:
+    """The folder of compiled kernels and temporary files: `FLASHMOE_CACHE`, else the user's cache folder."""
+    if given := os.environ.get("FLASHMOE_CACHE"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "flashmoe-sim"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flashmoe-sim"
