@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.drafts import drafted
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
@@ -21,7 +20,6 @@ from flashmoe_sim.timeline.assemble import Conditions, weights_of
 from flashmoe_sim.tune.across import Transfer, across
 from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
 from flashmoe_sim.tune.enough import Convergence, check_length, converged
-from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
@@ -63,8 +61,8 @@ class Recommendation(InNotebook):
     system, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
     text.
-    levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
-        no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
+    levers: the gains of single changes of the machine.
+    enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
     smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
     filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
@@ -83,7 +81,6 @@ class Recommendation(InNotebook):
     sizes: Sizes | None
     fewer: tuple[Compared, ...]
     levers: tuple[Lever, ...]
-    by_layer: LayerBanks | None
     enough: Convergence | None
     transfers: tuple[Transfer, ...]
     smaller: Smaller | None
@@ -222,7 +219,6 @@ def recommend(
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
         tuple(levers(workload, case, [best.best.system], now=best.best, borrowed=borrowed, progress=progress)),
-        _by_layer(workload, case, best.best.system),
         None
         if borrowed or len(best.tried) < 2
         else converged(workload, case, best.tried, objective=found.objective, progress=progress),
@@ -258,18 +254,6 @@ def _refuse_another_model(workload: Workload, other: Workload) -> None:
             f"{theirs.name}: is a trace of another model than {ours.name}: other layers, experts or top-k",
             advice="give traces of one model",
         )
-
-
-def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | None:
-    """Slots by layer; None if the system has no slots per layer, or its layers depend on each other."""
-    plan = system.plan(case)
-    if plan.setup.bank.slots is None or plan.setup.policy.by_routing or not plan.execution.has_bank:
-        return None
-    try:
-        routed = system.prepared(drafted(workload, case.drafts))
-        return allocate(routed, plan.setup, machine=plan.machine, conditions=system.conditions(plan, case))
-    except BadInput:
-        return None
 
 
 def neighbours(found: Recommendation) -> list[Compared]:
