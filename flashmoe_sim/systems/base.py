@@ -497,14 +497,6 @@ def free_bytes(case: Case, shares: Sequence[Share]) -> dict[str, int | None]:
     return {"gpu": gpu, "ram": max(ram - kept["mapped"], 0)}
 
 
-def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:
-    """The most slots per layer that fit in `room` bytes; raises BadInput if none fit."""
-    slots = min(room // case.slot_bytes, case.n_experts) if room > 0 else 0
-    if slots < 1:
-        raise no_room(what, room)
-    return slots
-
-
 def ladder(least: int, most: int) -> list[int]:
     """Sizes worth trying from `least` to `most`, both included."""
     return sorted({least, most, *(size for size in LADDER if least < size < most)}) if least <= most else []
