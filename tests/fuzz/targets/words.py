@@ -19,9 +19,9 @@ from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.policies.bank import Bank, parse_banks
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.systems.placed import overridden
 from flashmoe_sim.systems.split import parse_shares
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from flashmoe_sim.systems.tensors import overridden
 from tests.fuzz.target import Document, Skip, Target
 from tests.trace.jsonl_twin import in_layout
 
