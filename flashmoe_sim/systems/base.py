@@ -377,6 +377,17 @@ class System(ABC):
         """The system with its `size` set as its own rule would; raises BadInput if nothing fits."""
         return self
 
+    def of_size(self, size: int) -> Self:
+        return replace(self, **{self.size: size})
+
+    def at_each_size(self, case: Case) -> list[Self]:
+        """The system at each size worth trying, else at its given size or its own rule's.
+
+        Raises BadInput if nothing fits.
+        """
+        sizes = () if self.size_given else self.sizes(case)
+        return [self.of_size(size) for size in sizes] or [self.sized(case)]
+
     @abstractmethod
     def plan(self, case: Case) -> Plan:
         """The replay and the machine that the settings mean."""

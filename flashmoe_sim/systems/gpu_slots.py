@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from flashmoe_sim.systems.base import Case, System, gpu_left, ladder, no_room
@@ -35,4 +35,4 @@ class GpuSlots(System):
             return self
         if not (most := self.most(case)):
             raise no_room("slots on the GPU", self.room(case))
-        return replace(self, **{self.size: most})
+        return self.of_size(most)

@@ -269,7 +269,7 @@ def neighbours(found: Recommendation) -> list[Compared]:
     below = [value for value in values if value * APART <= own][::-1]
     above = [value for value in values if value >= own * APART]
     chosen = (below[:1] + above[:1]) if above else below[:2]
-    systems = [replace(best.system, **{size: value}) for value in chosen]
+    systems = [best.system.of_size(value) for value in chosen]
     on, case, tokens = found.workload, found.case, found.objective.prompt_tokens
     return [best, *(at_setting(on, case, one, borrowed=found.borrowed, prompt_tokens=tokens) for one in systems)]
 
@@ -284,7 +284,7 @@ def _sizes(
     fastest = min(tried, key=lambda one: seconds[id(one)])
     knee = next(one for one in tried if seconds[id(one)] * KNEE <= seconds[id(fastest)])
     most = max(getattr(one.system, system.size) for one in tried)
-    larger = [replace(system, **{system.size: size}) for size in system.sizes(case) if size > most]
+    larger = [system.of_size(size) for size in system.sizes(case) if size > most]
     return Sizes(
         timed(tried[0]),
         timed(knee),
