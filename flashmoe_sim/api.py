@@ -44,7 +44,6 @@ from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import Recommendation
-from flashmoe_sim.verbs.allocate import Allocate
 from flashmoe_sim.verbs.ceilings import Ceilings
 from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.curve import Curve, ExactCurve
@@ -66,7 +65,6 @@ __all__ = [
     "PinningPolicy",
     "SimError",
     "Workload",
-    "allocate",
     "bundled_folder",
     "catalog",
     "ceilings",
@@ -247,7 +245,6 @@ judge_policies = _of_verb(JudgePolicies, _judged)
 curve = _of_verb(Curve, _curve)
 recommend = _of_verb(Recommend, _recommended)
 next_run = _of_verb(NextRun, NextRun.run)
-allocate = _of_verb(Allocate, Allocate.run)
 compare = _of_verb(Compare, _compared)
 predict = _of_verb(Predict, _predicted)
 synth = _of_verb(Synth, _synthesized)

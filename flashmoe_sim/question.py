@@ -22,7 +22,7 @@ SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
 DRAFTS = ("draft", "accept", "drafter")
 CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", *DRAFTS, "direct_io", "hot")
 
-BANK = option("N", "Slots of each layer (64), slots by layer (0-9:64+10-39:32), or bytes of all banks (8GiB).")
+BANK = option("N", "Slots of each layer (64), or bytes of all banks (8GiB).")
 POLICY = option("P", "Eviction policy; see `sim policy list`.")
 CONTRACT = option(
     "C",
@@ -32,8 +32,7 @@ SCOPE = option("S", "layer: a bank for each layer; global: one for all.")
 IO_SPLIT = option("N", "The most chunks in one read of a tensor family.")
 SIZES = option(
     "SIZES",
-    "16..256 (a range), 16,24,64 (a list); slots of each layer or by layer (0-9:64+10-39:32), or bytes in total "
-    "(4GiB..16GiB).",
+    "16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes in total (4GiB..16GiB).",
 )
 RULES = option("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own.")
 MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
@@ -111,8 +110,6 @@ def in_order(verb: type) -> list[Field[Any]]:
 
 def bank_meaning(setup: Setup) -> str:
     """The meaning of a bank's number."""
-    if setup.bank.by_layer:
-        return "slots by layer"
     if setup.bank.in_slots:
         return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
     return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"
@@ -120,6 +117,4 @@ def bank_meaning(setup: Setup) -> str:
 
 def bank_text(setup: Setup) -> str:
     """The bank, short enough for a heading, and the meaning of its number."""
-    from flashmoe_sim.policies.bank import brief_bank
-
-    return f"bank {brief_bank(str(setup.bank))} ({bank_meaning(setup)})"
+    return f"bank {setup.bank} ({bank_meaning(setup)})"

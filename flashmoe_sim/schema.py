@@ -19,8 +19,8 @@ class Column(NamedTuple):
 
 
 BANK = (
-    Column("bank", "str", "", "slots of each layer, slots by layer, or bytes of all banks with a unit"),
-    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes or by layer"),
+    Column("bank", "str", "", "slots of each layer, or bytes of all banks with a unit"),
+    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes"),
     Column("bank_bytes", "int", "bytes", "bytes of all banks; null for slots of each layer"),
 )
 
@@ -71,13 +71,13 @@ COUNTS = (
         "union_over_slots_p50",
         "float",
         "1",
-        "median of requests / slots over calls with tokens; null if slots differ by layer",
+        "median of requests / slots over calls with tokens; null for a bank without slots",
     ),
     Column(
         "union_over_slots_p99",
         "float",
         "1",
-        "its 99th percentile; null if slots differ by layer",
+        "its 99th percentile; null for a bank without slots",
     ),
     Column("resident_bytes", "int", "bytes", "memory of the banks"),
     Column(
@@ -109,7 +109,7 @@ SAMPLED = (
     Column("trace", "str", "", "name of the trace"),
     Column("policy", "str", "", "eviction policy with its parameters"),
     Column("contract", "str", "", "replay contract"),
-    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes or by layer"),
+    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes"),
     Column("hit_rate", "float", "1", "hits / requests, estimated"),
     Column("hit_rate_lo", "float", "1", "lower end of its 90 % interval"),
     Column("hit_rate_hi", "float", "1", "upper end of its 90 % interval"),
@@ -250,15 +250,6 @@ TRANSFERS = (
     Column("why_not", "str", "", "why `setting` cannot run on `scored_on`; null if it can"),
 )
 
-ALLOCATED = (
-    Column("layer", "int", "", "layer number in the model"),
-    Column("expert_bytes", "int", "bytes", "bytes of one expert"),
-    Column("asked_slots", "int", "slots", "slots in the bank asked for"),
-    Column("slots", "int", "slots", "slots in the best bank"),
-    Column("asked_misses", "int", "experts", "misses in the bank asked for"),
-    Column("misses", "int", "experts", "misses in the best bank"),
-)
-
 OF_SEVERAL_TRACES = (
     *BANK,
     Column("policy", "str", "", "eviction policy with its parameters"),
@@ -343,7 +334,6 @@ GROUPS = (
     ("As the context fills", "The rows of `sim.figures.speeds_by_depth`.", BY_DEPTH),
     ("Parts of a trace", "The setting chosen from the first tokens of a trace.", PARTS),
     ("From one trace to another", "What a setting chosen from one trace costs on another.", TRANSFERS),
-    ("Slots by layer", "`layers` of `sim allocate --json`, and the table of `api.allocate`.", ALLOCATED),
     ("Over several traces", "`summary` of `sim sweep --json`, if there are several traces.", OF_SEVERAL_TRACES),
 )
 HEAD = """\

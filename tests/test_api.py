@@ -32,7 +32,6 @@ from flashmoe_sim.question import in_order
 from flashmoe_sim.schema import LAYER_COLUMNS, RESULT_COLUMNS, Column
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
-from flashmoe_sim.verbs.allocate import Allocate
 from flashmoe_sim.verbs.ceilings import Ceilings
 from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.curve import Curve
@@ -95,7 +94,6 @@ def test_the_examples_of_the_docstrings() -> None:
 @pytest.mark.parametrize(
     ("verb", "function"),
     [
-        (Allocate, sim.allocate),
         (Ceilings, sim.ceilings),
         (Compare, sim.compare),
         (Curve, sim.curve),

@@ -50,14 +50,12 @@ def hardware_moves(
     """
     setup = own.setup
     before = _speed(workload, setup, work, machine, conditions)
-    has = dict(machine.quantities())
+    has = dict(machine.quantities()).keys()
     moves = []
     for name, factors in CHANGES.items():
-        if not has.keys() >= factors.keys():
+        if not has >= factors.keys():
             continue
-        other, asked = machine, work
-        for path, factor in factors.items():
-            other = other.varied(path, has[path].value * factor)
+        other, asked = machine.scaled(factors), work
         if RAM in factors:
             room = page_cache_bytes(workload, setup, own, other, conditions)
             asked = work_of(workload, own, page_cache_bytes=room, loaded=conditions.execution.in_place)

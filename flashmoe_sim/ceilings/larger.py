@@ -18,7 +18,7 @@ class LargerBank:
     """Larger banks for the same policy under the same contract, as written after `--bank`.
 
     Banks in bytes are tried in steps of one expert of every layer, rounded up to whole KiB, MiB or GiB, the largest
-    unit that is no more than a step. Slots by layer grow equally in every layer.
+    unit that is no more than a step.
 
     full_misses: misses of a bank that holds every expert.
     halves: the smallest bank with at most half the misses, and halves_misses: its misses. None if there is no such
@@ -64,13 +64,6 @@ def larger_bank(workload: Workload, own: Replay, *, replayed: Callable[[], None]
 def _larger_banks(workload: Workload, setup: Setup) -> list[Bank]:
     """All useful larger banks, ascending; the last holds every expert."""
     n_experts, bank = workload.n_experts, setup.bank
-    if bank.by_layer:
-        now = [(layer, slots, n) for (layer, slots), n in zip(bank.by_layer, n_experts, strict=True)]
-        most = max(n - slots for _, slots, n in now)
-        return [
-            Bank(by_layer=tuple((layer, min(slots + more, n)) for layer, slots, n in now))
-            for more in range(1, most + 1)
-        ]
     if bank.slots is not None:
         return [Bank(slots=slots) for slots in range(bank.slots + 1, max(n_experts) + 1)]
     sizes, budget = workload.expert_bytes, bank.budget_bytes

@@ -29,7 +29,6 @@ VERBS: dict[str, Verb] = {
     "sweep": Verb(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
     "replay": Verb(f"{HERE}.replay", "count hits and bytes of one setup, layer by layer"),
     "curve": Verb(f"{HERE}.curve", "count the hits at every bank size in one pass"),
-    "allocate": Verb(f"{CLASSES}.allocate:Allocate", "choose the slots of each layer, and show what that gains"),
     "diagnose": Verb(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
     "ceilings": Verb(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
     "watch": Verb(f"{HERE}.watch", "follow a growing trace: hits, misses and bytes of every bank"),

@@ -24,7 +24,6 @@ from flashmoe_sim.cli.common import (
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.io.cells import UNKNOWN, Column, percent, speed, table
 from flashmoe_sim.io.sections import Table
-from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.verbs.judge_policies import JudgePolicies
 
 LEAST_P = 0.001
@@ -118,7 +117,7 @@ def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies) -> Table:
     shown, timed = means or rows, rows[0]["gain"] is not None
     level = f"{100 * asked.confidence:g} %"
     columns: list[Column] = [
-        ("bank", "right", lambda row: brief_bank(row["bank"])),
+        ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: row["policy"]),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("more", "right", lambda row: _points(row["more_hits"])),

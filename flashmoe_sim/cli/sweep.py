@@ -172,9 +172,7 @@ def _print(rows: list[dict[str, Any]], asked: Sweep, opened: OpenSweep) -> None:
 
 
 def _listed(setups: list[Setup]) -> str:
-    from flashmoe_sim.policies.bank import brief_bank
-
-    banks = list(dict.fromkeys(brief_bank(str(setup.bank)) for setup in setups))
+    banks = list(dict.fromkeys(str(setup.bank) for setup in setups))
     if len(banks) > LISTED_BANKS:
         banks = [*banks[:3], "...", f"{banks[-1]} ({len(banks)} sizes)"]
     return ", ".join(banks)
@@ -185,14 +183,12 @@ def _count(number: int, what: str) -> str:
 
 
 def _aliasing(rows: list[dict[str, Any]]) -> list[str]:
-    from flashmoe_sim.policies.bank import brief_bank
-
     aliased = [row for row in rows if row["aliased_refs"]]
     if not aliased:
         return []
     worst = max(aliased, key=lambda row: row["aliased_refs"] / row["requests"])
     return [
         f"slot aliasing in {len(aliased)} of {len(rows)} rows, at worst {worst['aliased_refs']:,} of "
-        f"{worst['requests']:,} requests (bank {brief_bank(worst['bank'])}): there the runtime computes experts with "
+        f"{worst['requests']:,} requests (bank {worst['bank']}): there the runtime computes experts with "
         "the wrong weights; --contract protected shows the banks without it"
     ]

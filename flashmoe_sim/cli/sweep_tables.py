@@ -11,7 +11,6 @@ from flashmoe_sim.cli.workload import slots_hint
 from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.question import bank_meaning
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def print_summary(
 def _who(rows: Sequence[Row], contract: str) -> list[Column]:
     """The columns that name a row; * marks a contract other than the requested one."""
     columns: list[Column] = [
-        ("bank", "right", lambda row: brief_bank(row["bank"])),
+        ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != contract)),
     ]
     own = [row for row in rows if row["contract"] == contract]
@@ -163,7 +162,7 @@ def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
 
     def listed(name: str, asked: Sequence[str | None]) -> str:
         have = {row[name] for row in rows}
-        names = {one: brief_bank(str(one)) for one in asked}
+        names = {one: str(one) for one in asked}
         return ", ".join(f"{name} in part" if one in have else name for one, name in names.items())
 
     banks = listed("bank", [one.bank for one in left_out if one.bank is not None])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from flashmoe_sim.io.cells import percent
 from flashmoe_sim.io.printable import printable
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.question import bank_meaning
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ def as_line(trace: Path, seen: Seen) -> str:
         return _status(trace, seen)
     several = len({row.setup.policy for row in seen.rows}) > 1
     rates = [
-        f"{brief_bank(str(row.setup.bank))}{f' {row.setup.policy.spec}' if several else ''} "
-        f"{_rate(row.whole)} ({_rate(row.window)})"
+        f"{row.setup.bank}{f' {row.setup.policy.spec}' if several else ''} {_rate(row.whole)} ({_rate(row.window)})"
         for row in seen.rows
         if row.whole is not None
     ]
@@ -109,7 +107,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     assert row.window is not None
     whole, window = row.whole.total(), row.window.total()
     return (
-        brief_bank(str(row.setup.bank)),
+        str(row.setup.bank),
         row.setup.policy.spec,
         percent(whole["hit_rate"]),
         percent(window["hit_rate"]),

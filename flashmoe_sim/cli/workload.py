@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
-    from flashmoe_sim.verbs.allocate import Allocate
     from flashmoe_sim.verbs.ceilings import Ceilings
     from flashmoe_sim.verbs.compare import Compare
     from flashmoe_sim.verbs.diagnose import Diagnose
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 trace_argument = click.argument("trace", metavar="TRACE")
 AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
-OfTrace = TypeVar("OfTrace", "Allocate", "Ceilings", "Diagnose", "Judge", "Replay")
+OfTrace = TypeVar("OfTrace", "Ceilings", "Diagnose", "Judge", "Replay")
 
 in_chunks_option = click.option(
     "--in-chunks",

@@ -110,7 +110,7 @@ class Policy:
     has_bank: whether it keeps any experts.
     by_routing: whether its hits depend on the routing.
     pooled: whether a diagnosis treats it as one bank for all layers, whatever the scope.
-    by_budget: whether it treats a bank as one budget for all layers, so that slots by layer do not apply.
+    by_budget: whether it treats a bank as one budget for all layers.
     preloaded: whether its first residents are loaded before the run.
     most_uses: how many uses of one bank its counters can hold, if a long trace may have more.
     execution: the execution model of the engine that uses it; the default when its runs are timed.

@@ -17,7 +17,6 @@ from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
-from flashmoe_sim.tune.layers import LayerBanks
 from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import Proof, kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
@@ -272,29 +271,7 @@ def _settings(found: Recommendation) -> Section:
             f"top_k: {one.system.spec} uses fewer experts a token than the model's {found.case.model.top_k}: "
             f"{speed(one)}, {_gain(found, one)}. It changes the text, so judge the quality yourself."
         )
-    if found.by_layer is not None:
-        parts.append(_slots_by_layer(found.by_layer))
     return Section("Other settings", tuple(parts))
-
-
-def _slots_by_layer(banks: LayerBanks) -> str:
-    """The gain of slots by layer, for which no engine has an option yet."""
-    held = (
-        ""
-        if banks.held_out is None
-        else f", and {_fewer(banks.held_out)} on a half of the trace that they were not chosen for"
-    )
-    speed = ""
-    if banks.speed is not None and banks.speed.gain is not None:
-        speed = f", {banks.speed.gain:+.1%} speed"
-    return (
-        f"Slots by layer in the same memory, for which the engine has no option, would miss "
-        f"{_fewer(banks.avoided)} on this trace{speed}{held}: `sim allocate` has them."
-    )
-
-
-def _fewer(share: float) -> str:
-    return f"{abs(share):.1%} {'fewer' if share >= 0 else 'more'} bytes"
 
 
 def _gain(found: Recommendation, one: Compared) -> str:

@@ -57,7 +57,6 @@ def document(found: Recommendation) -> dict[str, Any]:
         "choices": [row(one) for one in found.best.others],
         "fewer_experts": [row(one) for one in found.fewer],
         "levers": [one.as_row() for one in found.levers],
-        "by_layer": None if found.by_layer is None else found.by_layer.to_dict(),
         "enough": None
         if found.enough is None
         else {

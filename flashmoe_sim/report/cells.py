@@ -10,7 +10,6 @@ from typing import Any
 from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.policies.bank import brief_bank
 
 Row = Mapping[str, Any]
 MOST_ROWS = 800
@@ -27,7 +26,7 @@ def page_table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
 def who(rows: Sequence[Row]) -> list[Column]:
     """Bank and policy, and a column for everything else that distinguishes the rows."""
     columns: list[Column] = [
-        ("bank", "right", lambda row: brief_bank(row["bank"])),
+        ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: row["policy"]),
     ]
     for heading, name in (("predictor", "prefetch"), ("contract", "contract"), ("scope", "scope")):

@@ -9,7 +9,7 @@ from flashmoe_sim.io.cells import interval, percent, speed
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Figure, Part, Section, Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.cells import HITS, SPEEDS, Row, page_table, who
 from flashmoe_sim.report.close import Close
 from flashmoe_sim.report.figures import hit_curves, speeds, waterfall
@@ -60,7 +60,7 @@ def seconds(found: Material) -> Section:
     for number, some in enumerate(shown, start=1):
         first = some[0]
         limits = _limits(found.close, first)
-        ceilings = "" if limits is None else f" Rules: what a bank of {brief_bank(limits.bank)} could reach at best."
+        ceilings = "" if limits is None else f" Rules: what a bank of {limits.bank} could reach at best."
         caption = (
             f"{first['trace']} on {first['machine']}: decode speed against the bank ({_meaning(some)}), with its 90 % "
             f"interval.{ceilings}"
@@ -73,7 +73,7 @@ def seconds(found: Material) -> Section:
     close = found.close
     if close is not None and close.ceilings is not None:
         on = close.ceilings
-        parts += [f"{on.policy} in a bank of {brief_bank(on.bank)} on {on.machine}, and what could be:", _ceilings(on)]
+        parts += [f"{on.policy} in a bank of {on.bank} on {on.machine}, and what could be:", _ceilings(on)]
     return Section("How fast it runs", tuple(parts))
 
 
@@ -85,7 +85,7 @@ def token(found: Material) -> Section:
     parts = {name: ms for name, ms in on.part_ms_per_token.items() if ms}
     total = sum(parts.values())
     caption = (
-        f"A decoded token under {on.policy} in a bank of {brief_bank(on.bank)} on {on.machine}, under the execution "
+        f"A decoded token under {on.policy} in a bank of {on.bank} on {on.machine}, under the execution "
         f"model {on.execution}: what the unit that computes does or waits for, one after the other."
     )
     rows = tuple((PART_WORDS[name], three(ms), percent(ms / total)) for name, ms in parts.items())

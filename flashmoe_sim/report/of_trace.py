@@ -6,7 +6,6 @@ import numpy as np
 
 from flashmoe_sim.io.cells import count, percent
 from flashmoe_sim.io.sections import Figure, Part, Section, Table
-from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.report.figures import drift, misses_by_layer, popularity, reuse_distances
 from flashmoe_sim.report.material import Material
 from flashmoe_sim.report.of_rows import MOST_TRACES
@@ -39,16 +38,13 @@ def layers(found: Material) -> Section:
     banks = list(dict.fromkeys(row["bank"] for row in rows))
     missed = {(row["layer"], row["bank"]): row["misses"] / max(row["requests"], 1) for row in rows}
     numbers = Table(
-        (("layer", "right"), *((f"bank {brief_bank(bank)}", "right") for bank in banks)),
+        (("layer", "right"), *((f"bank {bank}", "right") for bank in banks)),
         tuple(
             (str(layer), *(percent(missed.get((layer, bank))) for bank in banks))
             for layer in dict.fromkeys(row["layer"] for row in rows)
         ),
     )
-    caption = (
-        f"{first['trace']}, {first['policy']}: the share of each layer's requests that miss, for every bank size. "
-        "Layers that miss more than others gain from more slots: `sim allocate` shares them out."
-    )
+    caption = f"{first['trace']}, {first['policy']}: the share of each layer's requests that miss, for every bank size."
     return Section(
         "Which layers miss", (Figure("misses-by-layer", misses_by_layer(frame(rows, LAYER_COLUMNS)), caption, numbers),)
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flashmoe_sim.io.cells import count, percent, speed
 from flashmoe_sim.io.sections import Command, Part, Section, Table
-from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report import of_machine, of_rows, of_trace
 from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import page_table
@@ -61,7 +61,7 @@ def _title(found: Material) -> str:
 def _question(found: Material) -> str:
     rows = found.rows
     banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
-    ends = brief_bank(banks[0]) + (f" to {brief_bank(banks[-1])}" if len(banks) > 1 else "")
+    ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
     unit = " slots a layer" if parse_bank(banks[0]).in_slots else ""
     fast = "" if rows[0]["machine"] is None else f", and how fast is it on {_listed(rows, 'machine')}"
     traces = f"trace{'s' * (len({row['trace'] for row in rows}) > 1)} {_listed(rows, 'trace')}"
@@ -83,7 +83,7 @@ def _in_short(row: Row | None) -> str:
     best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
     return (
         f"On the trace {row['trace']}, {row['policy']}{engine} reaches nine tenths of its best {what}{where} "
-        f"with a bank of {brief_bank(row['bank'])}: it hits {percent(row['hit_rate'])} %{fast}{best}."
+        f"with a bank of {row['bank']}: it hits {percent(row['hit_rate'])} %{fast}{best}."
     )
 
 

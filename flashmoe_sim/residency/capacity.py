@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.bank import Bank, brief_bank
+from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.setup import Setup
@@ -76,28 +76,12 @@ def _slot_bank(slots: int, experts: int, expert_bytes: int | None) -> Capacity:
 def layer_slots(workload: Workload, bank: Bank) -> list[int]:
     """The slots of each layer of `trace.layers` in a bank of slots, at most the layer's experts.
 
-    Raises BadInput for more slots than any layer has experts, and for a bank by layer that does not name exactly these
-    layers.
+    Raises BadInput for more slots than any layer has experts.
     """
-    trace, n_experts = workload.trace, workload.n_experts
-    asked = dict(bank.by_layer or dict.fromkeys(trace.layers, bank.slots or 0))
-    name = f"bank {brief_bank(str(bank))}"
-    if wrong := asked.keys() ^ set(trace.layers):
-        layer = min(wrong)
-        has = f"slots for layer {layer}, which" if layer in asked else f"no slots for layer {layer}, which"
-        routes = "does not route" if layer in asked else "routes"
-        raise BadInput(f"{name}: has {has} {trace.name} {routes}; name exactly the layers of the trace")
-    if max(asked.values()) > max(n_experts):
-        at_most = f"{max(n_experts)} slots" if bank.by_layer else f"--bank {max(n_experts)}"
-        raise BadInput(f"{name}: a layer of {trace.name} has {max(n_experts)} experts; give at most {at_most}")
-    return [min(asked[layer], n) for layer, n in zip(trace.layers, n_experts, strict=True)]
-
-
-def bank_bytes(workload: Workload, bank: Bank) -> int | None:
-    """Bytes of all banks together, for a bank in bytes or by layer; None for slots per layer, or without a geometry."""
-    if bank.by_layer is None or workload.expert_bytes is None:
-        return bank.budget_bytes
-    return sum(n * size for n, size in zip(layer_slots(workload, bank), workload.expert_bytes, strict=True))
+    slots, most = bank.slots or 0, max(workload.n_experts)
+    if slots > most:
+        raise BadInput(f"bank {bank}: a layer of {workload.trace.name} has {most} experts; give at most --bank {most}")
+    return [min(slots, n) for n in workload.n_experts]
 
 
 def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: list[Pool]) -> list[Capacity]:

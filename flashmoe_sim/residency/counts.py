@@ -17,8 +17,7 @@ class Counts:
 
     layers: layer numbers. table: i64 [layers, tally.N_COLUMNS].
     unions: i64, how many calls requested 0, 1, 2, … distinct experts.
-    tokens: tokens of the workload. slots: slots that a call's experts compete for; 0 for a bank in bytes, or if layers
-        differ.
+    tokens: tokens of the workload. slots: slots that a call's experts compete for; 0 for a bank in bytes.
     expert_bytes, reads_per_install: of each layer; None if no geometry is known.
     resident_bytes: memory of the banks; None if no geometry is known.
     """

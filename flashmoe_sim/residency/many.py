@@ -48,11 +48,9 @@ class CountPass:
         return RUN[self.kind](workload, self.setups, self.part)
 
 
-def plan_jobs(
-    workload: Workload, setups: Sequence[Setup], *, refused: dict[Setup, BadInput] | None = None
-) -> list[Job]:
+def plan_jobs(workload: Workload, setups: Sequence[Setup]) -> list[Job]:
     """The passes of `plan_counts` as functions without arguments."""
-    return [partial(one.run, workload) for one in plan_counts(workload, setups, refused=refused)]
+    return [partial(one.run, workload) for one in plan_counts(workload, setups)]
 
 
 def plan_counts(

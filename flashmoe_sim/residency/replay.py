@@ -193,8 +193,7 @@ def build_counts(
     elif sizes is not None:
         resident_bytes = sum(banks[number].bytes or 0 for number in part)
     layers = workload.layer_geometry
-    uneven = len({slots for _, slots in setup.bank.by_layer or ()}) > 1
-    in_slots = (setup.bank.in_slots or setup.fixed_slots) and not uneven
+    in_slots = setup.bank.in_slots or setup.fixed_slots
     return Counts(
         layers=workload.trace.layers,
         table=table,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.notes import Note
-from flashmoe_sim.policies.bank import Bank, Scope, brief_bank
+from flashmoe_sim.policies.bank import Bank, Scope
 from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, ScheduledPolicy, check_kernels
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.base import PastOnly, Prefetcher
@@ -37,13 +37,8 @@ class Setup:
             raise unknown_name("contract", self.contract, ALL_CONTRACTS)
         if self.scope not in ("layer", "global"):
             raise unknown_name("scope", self.scope, ("layer", "global"))
-        if reason := why_not(self.policy, self.contract, self.prefetch, self.bank):
+        if reason := why_not(self.policy, self.contract, self.prefetch):
             raise BadInput(reason)
-        if self.bank.by_layer and self.scope == "global":
-            raise BadInput(
-                f"bank {brief_bank(str(self.bank))}: one bank for all layers has no slots by layer; "
-                "leave out --scope global, or give --bank 64"
-            )
         if isinstance(self.policy, EvictingPolicy):
             check_kernels(type(self.policy))
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
@@ -55,7 +50,7 @@ class Setup:
         return isinstance(self.policy, EvictingPolicy) and self.contract in FIXED_SLOT_CONTRACTS
 
 
-def why_not(policy: Policy, contract: str, prefetch: Prefetcher, bank: Bank | None = None) -> Note | None:
+def why_not(policy: Policy, contract: str, prefetch: Prefetcher) -> Note | None:
     """Why these cannot be combined under the contract, with a code for the rule; None if they can."""
     for kind, chosen in (("policy", policy), ("predictor", prefetch)):
         if contract not in chosen.contracts:
@@ -70,12 +65,6 @@ def why_not(policy: Policy, contract: str, prefetch: Prefetcher, bank: Bank | No
         )
     if not isinstance(prefetch, NoPrefetch) and not isinstance(policy, EvictingPolicy):
         return Note("no installs", f"predictor {prefetch.name} cannot work: policy {policy.name} never installs a miss")
-    if bank is not None and bank.by_layer and policy.by_budget:
-        return Note(
-            "by layer",
-            f"policy {policy.spec} takes a bank as one budget for all layers, so slots by layer mean nothing to it; "
-            "give --bank 64 or --bank 8GiB",
-        )
     return None
 
 

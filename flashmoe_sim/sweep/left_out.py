@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.policies.bank import brief_bank
 from flashmoe_sim.residency.setup import Setup
 
 NAMED = 3
@@ -60,7 +59,7 @@ def _banks(left_out: Sequence[LeftOut]) -> list[str]:
         policies = tuple(dict.fromkeys(one.policy for one in ones))
         alike.setdefault((trace, policies), []).append(ones[0])
     return [
-        f"left out of {trace}: bank {', '.join(brief_bank(str(one.bank)) for one in ones)} "
+        f"left out of {trace}: bank {', '.join(str(one.bank) for one in ones)} "
         f"with {_some(policies, 'policies')}: {ones[0].reason}"
         for (trace, policies), ones in alike.items()
     ]

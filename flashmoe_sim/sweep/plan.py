@@ -167,7 +167,7 @@ def plan_setups(
             ceiling = _is_ceiling(rule, contract)
             under = "atomic" if ceiling else contract
             for ahead in (NoPrefetch(),) if ceiling else predictors:
-                reason = why_not(rule, under, ahead, one)
+                reason = why_not(rule, under, ahead)
                 if reason is None:
                     setups.append(
                         plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)

@@ -15,7 +15,6 @@ from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Prefetcher
-from flashmoe_sim.residency.capacity import bank_bytes
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions
@@ -73,7 +72,7 @@ class Task:
             "io_split": setup.io_split,
             "version": version(),
             "bank_slots": setup.bank.slots,
-            "bank_bytes": bank_bytes(workload, setup.bank),
+            "bank_bytes": setup.bank.budget_bytes,
         }
 
 

@@ -377,6 +377,17 @@ class System(ABC):
         """The system with its `size` set as its own rule would; raises BadInput if nothing fits."""
         return self
 
+    def of_size(self, size: int) -> Self:
+        return replace(self, **{self.size: size})
+
+    def at_each_size(self, case: Case) -> list[Self]:
+        """The system at each size worth trying, else at its given size or its own rule's.
+
+        Raises BadInput if nothing fits.
+        """
+        sizes = () if self.size_given else self.sizes(case)
+        return [self.of_size(size) for size in sizes] or [self.sized(case)]
+
     @abstractmethod
     def plan(self, case: Case) -> Plan:
         """The replay and the machine that the settings mean."""
@@ -495,14 +506,6 @@ def free_bytes(case: Case, shares: Sequence[Share]) -> dict[str, int | None]:
     ram = case.ram_bytes - kept["ram"] - (0 if own_memory(case.machine) else kept["gpu"])
     gpu = None if case.machine.gpu is None else case.gpu_bytes - kept["gpu"]
     return {"gpu": gpu, "ram": max(ram - kept["mapped"], 0)}
-
-
-def slots_that_fit(case: Case, room: int, *, what: str = "slots on the GPU") -> int:
-    """The most slots per layer that fit in `room` bytes; raises BadInput if none fit."""
-    slots = min(room // case.slot_bytes, case.n_experts) if room > 0 else 0
-    if slots < 1:
-        raise no_room(what, room)
-    return slots
 
 
 def ladder(least: int, most: int) -> list[int]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,19 +20,16 @@ from flashmoe_sim.systems.base import (
     Launch,
     Plan,
     Share,
-    System,
-    gpu_left,
     gpu_weights,
-    ladder,
     llama_words,
-    slots_that_fit,
 )
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.ways import HitsThenMisses
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundedInsert(System):
+class BoundedInsert(GpuSlots):
     """Every layer has slots on the GPU for the last used experts, and installs a few per token; the CPU computes
     misses.
 
@@ -53,8 +49,6 @@ class BoundedInsert(System):
     source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -65,12 +59,6 @@ class BoundedInsert(System):
             raise BadInput(
                 f"system bounded-insert: slots {self.slots}, inserts {self.inserts}; expected 0 and 1 or more"
             )
-
-    def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
-
-    def sized(self, case: Case) -> Self:
-        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")

@@ -239,8 +239,7 @@ def _one(
 
 def _best(workload: Workload, case: Case, system: System) -> System | None:
     """The smallest of a system's sizes within NEAR of the fastest one; None if none runs."""
-    each = [replace(system, **{system.size: size}) for size in system.sizes(case)]
-    ran = [at_setting(workload, case, one, interval=False) for one in each]
+    ran = [at_setting(workload, case, one, interval=False) for one in system.at_each_size(case)]
     ran = [one for one in ran if one.tok_s and not one.tight] or ran
     fastest = max((one.tok_s or 0.0 for one in ran), default=0.0)
     near = [one for one in ran if one.tok_s is not None and one.tok_s >= (1 - NEAR) * fastest]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -17,13 +16,10 @@ from flashmoe_sim.systems.base import (
     Launch,
     Plan,
     Share,
-    System,
-    gpu_left,
     gpu_weights,
-    ladder,
     llama_words,
-    slots_that_fit,
 )
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.ways import UploadedFromRam
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 
@@ -31,7 +27,7 @@ HALF_OF_RAM = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crow(System):
+class Crow(GpuSlots):
     """Each layer's slots on the GPU hold the last used experts; a tier in pinned RAM serves misses, then the SSD.
 
     The engine evicts from its tier by CLOCK or in the order of arrival; here the expert read longest ago is evicted,
@@ -50,8 +46,6 @@ class Crow(System):
     )
     keeps: ClassVar[str] = "the experts used last in slots of each layer, and more in pinned RAM"
     misses: ClassVar[str] = "uploaded from pinned RAM, or read from storage past the page cache"
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = True
 
     slots: int = 0
     tier_gib: int = HALF_OF_RAM
@@ -62,17 +56,10 @@ class Crow(System):
                 f"system crow: slots {self.slots}, tier_gib {self.tier_gib}; expected 0 or more, and -1 or more"
             )
 
-    def why_not(self, case: Case) -> str:
-        return super().why_not(case) or self.why_not_slots(self.slots, case)
-
-    def sizes(self, case: Case) -> Sequence[int]:
-        most = min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts)
-        return self.accepted(ladder(1, most), case)
-
     def sized(self, case: Case) -> Self:
         if self.slots:
             return self
-        sized = replace(self, slots=min(slots_that_fit(case, gpu_left(case)), case.n_experts - 1))
+        sized = replace(self, slots=min(super().sized(case).slots, case.n_experts - 1))
         if reason := sized.why_not(case):
             raise BadInput(reason)
         return sized

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
@@ -17,8 +16,7 @@ def why_none_fits(case: Case, system: System) -> str:
     try:
         if reason := system.why_not(case):
             return reason
-        sizes = () if system.size_given else system.sizes(case)
-        settings = [replace(system, **{system.size: size}) for size in sizes] or [system.sized(case)]
+        settings = system.at_each_size(case)
     except BadInput as error:
         return str(error)
     reasons = [_why_not(case, one) for one in settings]
@@ -59,8 +57,7 @@ def _least_bytes(system: System, case: Case) -> int | None:
     try:
         if system.why_not(case):
             return None
-        sizes = () if system.size_given else system.sizes(case)
-        least = replace(system, **{system.size: sizes[0]}) if sizes else system.sized(case)
+        least = system.at_each_size(case)[0]
         return sum(share.size_bytes for share in least.memory(case) if share.where != "mapped")
     except BadInput:
         return None

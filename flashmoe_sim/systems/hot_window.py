@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
@@ -17,13 +17,11 @@ from flashmoe_sim.systems.base import (
     Launch,
     Plan,
     Share,
-    System,
-    gpu_left,
     gpu_weights,
     ladder,
     llama_words,
-    no_room,
 )
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 
 MAP_BYTES = 8  # per expert: its slot, and its place in the routing, on the GPU
@@ -31,7 +29,7 @@ ID_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotWindow(System):
+class HotWindow(GpuSlots):
     """The most used experts of the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
     For long prompts, which bypass the hot set, the program copies experts to the GPU; here the CPU computes them.
@@ -49,8 +47,6 @@ class HotWindow(System):
     source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -71,18 +67,10 @@ class HotWindow(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(case.model.top_k or 1, self._most(case))
+        return ladder(case.model.top_k or 1, self.most(case))
 
-    def sized(self, case: Case) -> Self:
-        if self.slots:
-            return self
-        if not (most := self._most(case)):
-            raise no_room("hot experts on the GPU", gpu_left(case))
-        return replace(self, slots=most)
-
-    def _most(self, case: Case) -> int:
-        room = gpu_left(case) - _maps_bytes(case)
-        return min(max(room, 0) // case.slot_bytes, case.n_experts)
+    def room(self, case: Case) -> int:
+        return super().room(case) - _maps_bytes(case)
 
     def plan(self, case: Case) -> Plan:
         return Plan(Setup(Bank(slots=self.slots), self._policy(), "atomic"), HotCold(), self.adapted(case.machine))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,12 +22,9 @@ from flashmoe_sim.systems.base import (
     Launch,
     Plan,
     Share,
-    System,
-    gpu_left,
     gpu_weights,
-    ladder,
-    slots_that_fit,
 )
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.ways import CopiedFromFile, UploadedFromRam
 
@@ -35,7 +32,7 @@ MOST_PERCENT = 90
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imp(System):
+class Imp(GpuSlots):
     """Each layer's slots on the GPU hold the last used experts, and misses are copied to the GPU from RAM.
 
     A call that requests more experts than a layer has slots bypasses the slots: it uploads all experts and keeps none.
@@ -53,8 +50,6 @@ class Imp(System):
     source: ClassVar[str] = "kekzl/imp 0aabfb5f: tools/imp-cli/args.cpp; #235, #1365, #1374, #1375"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "copied to the GPU from RAM"
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -66,17 +61,11 @@ class Imp(System):
             given = f"slots {self.slots}, percent {self.percent}"
             raise BadInput(f"system imp: {given}; expected 0 or more, and 1 to {MOST_PERCENT}")
 
-    def why_not(self, case: Case) -> str:
-        return super().why_not(case) or self.why_not_slots(self.slots, case)
+    def room(self, case: Case) -> int:
+        return super().room(case) * self.percent // 100
 
     def sizes(self, case: Case) -> Sequence[int]:
-        room = max(gpu_left(case), 0) * MOST_PERCENT // 100
-        return self.accepted(ladder(1, min(room // case.slot_bytes, case.n_experts)), case)
-
-    def sized(self, case: Case) -> Self:
-        if self.slots:
-            return self
-        return replace(self, slots=slots_that_fit(case, gpu_left(case) * self.percent // 100))
+        return super(Imp, replace(self, percent=MOST_PERCENT)).sizes(case)
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")

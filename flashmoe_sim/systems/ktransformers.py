@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -24,12 +23,9 @@ from flashmoe_sim.systems.base import (
     Launch,
     Plan,
     Share,
-    System,
-    gpu_left,
     gpu_weights,
-    ladder,
-    slots_that_fit,
 )
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.static_profile import profile_of, written_profile
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -58,7 +54,7 @@ STRATEGIES = ("uniform", "frequency", "front-loading")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KTransformers(System):
+class KTransformers(GpuSlots):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
     Several GPUs divide every tensor; here they compute at the speed of one. The engine's `random` placement and its
@@ -81,7 +77,6 @@ class KTransformers(System):
     keeps: ClassVar[str] = "a share of the experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
     size: ClassVar[str] = "experts"
-    own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
 
     experts: int = 0
@@ -97,12 +92,6 @@ class KTransformers(System):
     @property
     def uses_profile(self) -> bool:
         return self.strategy == "frequency"
-
-    def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
-
-    def sized(self, case: Case) -> Self:
-        return self if self.experts else replace(self, experts=slots_that_fit(case, gpu_left(case)))
 
     def plan(self, case: Case) -> Plan:
         by_number = ByNumber(front=self.strategy == "front-loading")

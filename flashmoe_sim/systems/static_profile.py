@@ -26,13 +26,10 @@ from flashmoe_sim.systems.base import (
     Launch,
     Plan,
     Share,
-    System,
-    gpu_left,
     gpu_weights,
-    ladder,
     llama_words,
-    slots_that_fit,
 )
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
@@ -42,7 +39,7 @@ MOST_IN_LINE = 256  # experts
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticProfile(System):
+class StaticProfile(GpuSlots):
     """The GPU holds the most used experts of each layer in a profile, and the CPU computes misses in parallel.
 
     Here the same two lanes compute prompts; the engine copies the CPU's experts to the GPU for a large batch, so its
@@ -60,8 +57,6 @@ class StaticProfile(System):
     source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
-    size: ClassVar[str] = "slots"
-    own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -70,12 +65,6 @@ class StaticProfile(System):
     def __post_init__(self) -> None:
         if self.slots < 0:
             raise BadInput(f"system static-profile: slots {self.slots}; expected 0 or more")
-
-    def sizes(self, case: Case) -> Sequence[int]:
-        return ladder(1, min(max(gpu_left(case), 0) // case.slot_bytes, case.n_experts))
-
-    def sized(self, case: Case) -> Self:
-        return self if self.slots else replace(self, slots=slots_that_fit(case, gpu_left(case)))
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Static(), "atomic")

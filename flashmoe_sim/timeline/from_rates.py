@@ -197,8 +197,6 @@ def page_cache_share(
     them as fit beside the bank: min(1, its bytes / bytes of the experts outside the bank). Real misses favour recently
     read experts, so the true share is higher; until the page cache has filled it is lower.
     """
-    if bank is not None and bank.by_layer:
-        raise BadInput(f"{where}: a hit rate covers all layers, so slots by layer mean nothing; give the bank in bytes")
     slots = 0 if bank is None or bank.slots is None else bank.slots
     budget = 0 if bank is None or bank.budget_bytes is None else bank.budget_bytes
     inside = sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers) + budget

@@ -15,7 +15,6 @@ from flashmoe_sim.machines.belief import (
     Draws,
     Whose,
     drawn,
-    ends,
     error_draws,
     moved,
     normals,
@@ -46,23 +45,6 @@ def speed_draws(
     """
     run = SPEED_SD * normals(f"run {'' if whose is None else whose.setting}")
     return _machine_draws(speed_on, machine) + error_draws(machine, whose) + _luck(_resampled(step_s)) + run
-
-
-def gain_interval(
-    ratio: float,
-    ratio_on: Callable[[Machine], float],
-    machine: Machine,
-    before_s: NDArray[np.float64],
-    after_s: NDArray[np.float64],
-) -> tuple[float, float]:
-    """The 90 % interval of the ratio of two speeds on one machine, over the same steps.
-
-    The errors of the two are correlated: a machine's quantity changes both speeds, and the same steps are resampled.
-    The difference between two runs of one setup is not included.
-    ratio_on: like speed_on. before_s, after_s: f64 [steps], seconds of each one's decoded steps.
-    """
-    luck = _luck(_resampled(after_s) / _resampled(before_s))
-    return ends(ratio, _machine_draws(ratio_on, machine) + luck)
 
 
 def _machine_draws(value_on: Callable[[Machine], float], machine: Machine) -> Draws:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.crc import crc32_joined
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE, REQUIRED
 from flashmoe_sim.trace.routing import RoutingTrace
 
 CHECKSUM = "checksum"
+POLYNOMIAL = 0xEDB88320  # zlib's: the highest bit is the coefficient of x^0
+ONE, ONE_BYTE = 1 << 31, 1 << 23  # x^0 and x^8
 
 
 def columns_of(trace: RoutingTrace) -> dict[str, Any]:
@@ -125,3 +126,28 @@ def _offsets(name: str, column: Any) -> NDArray[np.int64]:
         raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, expected lists")
     lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
     return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)
+
+
+def crc32_joined(first: int, second: int, second_bytes: int) -> int:
+    """The `zlib.crc32` of two pieces of data, one after the other, from the CRC-32 of each.
+
+    second_bytes: the length of the second.
+    """
+    factor, power = ONE, ONE_BYTE
+    while second_bytes:
+        if second_bytes & 1:
+            factor = _product(factor, power)
+        power = _product(power, power)
+        second_bytes >>= 1
+    return _product(factor, first) ^ second
+
+
+def _product(a: int, b: int) -> int:
+    """The product of two polynomials over the field of 0 and 1, modulo CRC-32's polynomial."""
+    product = 0
+    while a:
+        if a & ONE:
+            product ^= b
+        a = a << 1 & 0xFFFFFFFF
+        b = b >> 1 ^ (POLYNOMIAL if b & 1 else 0)
+    return product

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,7 +129,7 @@ def _larger_ram(machine: Machine) -> dict[str, Machine]:
     if machine.gpu is not None and machine.gpu.memory_gib is not None and not own_memory(machine):
         paths.append("gpu.memory_gib")
     return {
-        f"{size} GiB of RAM instead of {_gib(now)}": scaled(machine, dict.fromkeys(paths, size / now))
+        f"{size} GiB of RAM instead of {_gib(now)}": machine.scaled(dict.fromkeys(paths, size / now))
         for size in _next_and_twice(now, RAM_GIB)
     }
 
@@ -139,8 +139,8 @@ def _larger_gpu(machine: Machine) -> dict[str, Machine]:
         return {}
     now = machine.gpu.memory_gib.value
     return {
-        f"{size} GiB on the GPU instead of {_gib(now + DRIVER_GIB)}": scaled(
-            machine, {"gpu.memory_gib": (size - DRIVER_GIB) / now}
+        f"{size} GiB on the GPU instead of {_gib(now + DRIVER_GIB)}": machine.scaled(
+            {"gpu.memory_gib": (size - DRIVER_GIB) / now}
         )
         for size in _next_and_twice(now + DRIVER_GIB, GPU_GIB)
     }
@@ -163,20 +163,9 @@ def _faster(machine: Machine) -> dict[str, Machine]:
             continue
         rate = quantities.get(RATES.get(what, ""))
         said = "" if rate is None else f" ({three(TWICE * rate.value)} GB/s instead of {three(rate.value)})"
-        found[f"{what} twice as fast{said}"] = scaled(machine, factors)
+        found[f"{what} twice as fast{said}"] = machine.scaled(factors)
     return found
 
 
 def _gib(size: float) -> str:
     return f"{round(size, 1):g}"
-
-
-def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
-    """The machine with some quantities, and their intervals, times a factor."""
-    for path, factor in factors.items():
-        section, _, key = path.partition(".")
-        part = getattr(machine, section)
-        now = getattr(part, key)
-        new = replace(now, value=now.value * factor, lo=now.lo * factor, hi=now.hi * factor)
-        machine = replace(machine, **{section: replace(part, **{key: new})})
-    return machine

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.drafts import drafted
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
@@ -21,7 +20,6 @@ from flashmoe_sim.timeline.assemble import Conditions, weights_of
 from flashmoe_sim.tune.across import Transfer, across
 from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
 from flashmoe_sim.tune.enough import Convergence, check_length, converged
-from flashmoe_sim.tune.layers import LayerBanks, allocate
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
@@ -63,8 +61,8 @@ class Recommendation(InNotebook):
     system, or none runs.
     sizes: of `best`; None if it has no size to choose. fewer: `best` with fewer experts per token, which changes the
     text.
-    levers: the gains of single changes of the machine. by_layer: slots by layer in the memory of `best`; None if it has
-        no slots, or its layers depend on each other. enough: whether the trace is long enough; None if it is borrowed.
+    levers: the gains of single changes of the machine.
+    enough: whether the trace is long enough; None if it is borrowed.
     transfers: the choice made on every given trace, applied to every other one.
     smaller: a smaller quantization that runs much faster, and changes the text; None if there is none.
     filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
@@ -83,7 +81,6 @@ class Recommendation(InNotebook):
     sizes: Sizes | None
     fewer: tuple[Compared, ...]
     levers: tuple[Lever, ...]
-    by_layer: LayerBanks | None
     enough: Convergence | None
     transfers: tuple[Transfer, ...]
     smaller: Smaller | None
@@ -222,7 +219,6 @@ def recommend(
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
         tuple(levers(workload, case, [best.best.system], now=best.best, borrowed=borrowed, progress=progress)),
-        _by_layer(workload, case, best.best.system),
         None
         if borrowed or len(best.tried) < 2
         else converged(workload, case, best.tried, objective=found.objective, progress=progress),
@@ -260,18 +256,6 @@ def _refuse_another_model(workload: Workload, other: Workload) -> None:
         )
 
 
-def _by_layer(workload: Workload, case: Case, system: System) -> LayerBanks | None:
-    """Slots by layer; None if the system has no slots per layer, or its layers depend on each other."""
-    plan = system.plan(case)
-    if plan.setup.bank.slots is None or plan.setup.policy.by_routing or not plan.execution.has_bank:
-        return None
-    try:
-        routed = system.prepared(drafted(workload, case.drafts))
-        return allocate(routed, plan.setup, machine=plan.machine, conditions=system.conditions(plan, case))
-    except BadInput:
-        return None
-
-
 def neighbours(found: Recommendation) -> list[Compared]:
     """The recommended setting, then the nearest sizes on both sides that a run can distinguish from it, with intervals.
 
@@ -285,7 +269,7 @@ def neighbours(found: Recommendation) -> list[Compared]:
     below = [value for value in values if value * APART <= own][::-1]
     above = [value for value in values if value >= own * APART]
     chosen = (below[:1] + above[:1]) if above else below[:2]
-    systems = [replace(best.system, **{size: value}) for value in chosen]
+    systems = [best.system.of_size(value) for value in chosen]
     on, case, tokens = found.workload, found.case, found.objective.prompt_tokens
     return [best, *(at_setting(on, case, one, borrowed=found.borrowed, prompt_tokens=tokens) for one in systems)]
 
@@ -300,7 +284,7 @@ def _sizes(
     fastest = min(tried, key=lambda one: seconds[id(one)])
     knee = next(one for one in tried if seconds[id(one)] * KNEE <= seconds[id(fastest)])
     most = max(getattr(one.system, system.size) for one in tried)
-    larger = [replace(system, **{system.size: size}) for size in system.sizes(case) if size > most]
+    larger = [system.of_size(size) for size in system.sizes(case) if size > most]
     return Sizes(
         timed(tried[0]),
         timed(knee),

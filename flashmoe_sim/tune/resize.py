@@ -76,7 +76,7 @@ class Resizer:
         refused = min((value for value in larger if value > own), default=own)
         best = found
         while refused - own > max(1, FINE * refused):
-            middle = self._at(replace(found.system, **{size: (own + refused) // 2}), case)
+            middle = self._at(found.system.of_size((own + refused) // 2), case)
             if middle.tok_s is None:
                 refused = (own + refused) // 2
                 continue
@@ -115,6 +115,6 @@ def _sizes(system: System, case: Case) -> list[System]:
     if system.size_given:
         return []
     try:
-        return [replace(system, **{system.size: size}) for size in system.sizes(case)]
+        return [system.of_size(size) for size in system.sizes(case)]
     except BadInput:
         return []

@@ -123,7 +123,7 @@ class _Searcher:
         ways, refused = [], ""
         for one in asked:
             try:
-                ways.append(self._sizes(one))
+                ways.append(one.at_each_size(self.case))
             except BadInput as error:
                 refused = refused or str(error)
         if not ways:
@@ -131,11 +131,6 @@ class _Searcher:
         found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways]
         best = pick([one.best for one in found], self.objective)
         return next((one for one in found if one.best is best), found[0])
-
-    def _sizes(self, system: System) -> list[System]:
-        """The system at each size worth trying; raises BadInput if none fits."""
-        sizes = () if system.size_given else system.sizes(self.case)
-        return [replace(system, **{system.size: size}) for size in sizes] or [system.sized(self.case)]
 
     def _prompt_choices(self, system: System) -> Mapping[str, tuple[Any, ...]]:
         """The prompt choices that the user left open, if the prompt counts."""
@@ -167,7 +162,7 @@ class _Searcher:
         refused = [size for size in system.sizes(self.case) if size > max(fits)]
         while gap := self._gap(found, min(refused, default=None)):
             middle = sum(gap) // 2
-            one = self.at(replace(system, **{system.size: middle}), self.whole)
+            one = self.at(system.of_size(middle), self.whole)
             if one.tok_s is None or one.tight:
                 refused.append(middle)
             else:

@@ -22,7 +22,6 @@ from flashmoe_sim.trace.load import load_on_disk, load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 
 if TYPE_CHECKING:
-    from flashmoe_sim.verbs.allocate import Allocate
     from flashmoe_sim.verbs.ceilings import Ceilings
     from flashmoe_sim.verbs.diagnose import Diagnose
     from flashmoe_sim.verbs.judge import Judge
@@ -99,7 +98,7 @@ def machines_of(machines: OneMachine | Iterable[OneMachine] | None) -> list[Mach
     return [machine_of(one.strip() if isinstance(one, str) else one) for one in each]
 
 
-def task_of(verb: Allocate | Ceilings | Diagnose | Judge | Replay) -> Task:
+def task_of(verb: Ceilings | Diagnose | Judge | Replay) -> Task:
     """The one setup of a verb, on its trace (the first of the catalogue if none is given) and machine, if it has one.
 
     Raises BadInput for unknown words before it reads the trace.

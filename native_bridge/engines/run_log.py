@@ -29,11 +29,10 @@ class Routed:
     """Sums over all routed calls. Times are milliseconds, as the log has them.
 
     misses: exact, cold installs and evictions together. bytes_read: rounded to 0.01 GiB by the log.
-    reads: reads from the sidecar (sidecar_reads) and copies from packed RAM (packed_copies). source_ms: over all
-    reading threads; a call's wait is install_ms, which includes upload_ms. source: where installs come from,
-    in the runtime's words (`pread-slot-bank`, `resident-packed`, `oracle-all-hit`, `oracle-prefetch`). hit_percent: of
-    the requests, rounded to 0.1. misses_a_call: rounded to 0.01. The switches at the end are None if the log does
-    not tell.
+    reads: reads from the sidecar (sidecar_reads) and copies from packed RAM (packed_copies). A call's wait is
+    install_ms, which includes upload_ms. source: where installs come from, in the runtime's words (`pread-slot-bank`,
+    `resident-packed`, `oracle-all-hit`, `oracle-prefetch`). hit_percent: of the requests, rounded to 0.1.
+    misses_a_call: rounded to 0.01. The switches at the end are None if the log does not tell.
     """
 
     calls: int
@@ -45,10 +44,8 @@ class Routed:
     topk_ms: float
     resolve_ms: float
     install_ms: float
-    source_ms: float
     upload_ms: float
     slotwr_ms: float
-    trace_ms: float
     other_ms: float
     io_split: int
     source: str
@@ -58,11 +55,8 @@ class Routed:
     evictions: int
     sidecar_reads: int
     packed_copies: int
-    async_upload: bool | None
     parallel_reads: bool | None
     batched_reads: bool | None
-    mixed_buffer: bool | None
-    cpu_visible_writes: bool | None
 
     @property
     def chunks(self) -> int:
@@ -115,7 +109,7 @@ class Prefetch:
 
     requests: distinct experts that it wanted resident; misses: those that were not. calls: one per layer and
     micro-batch, and in `oracle-prefetch` per record and repair. hit_percent: rounded to 0.1. bytes_read: rounded to
-    0.01 GiB. total_ms includes everything, install_ms the reads and uploads; source_ms is over all reading threads.
+    0.01 GiB.
     """
 
     name: str
@@ -124,10 +118,6 @@ class Prefetch:
     hit_percent: float
     misses: int
     bytes_read: float
-    total_ms: float
-    install_ms: float
-    source_ms: float
-    upload_ms: float
     sidecar_reads: int
     packed_copies: int
 
@@ -155,25 +145,15 @@ class Overlap:
 class Prime:
     """The installs before the run: by a replay of a trace, or by a bank as large as the layer.
 
-    bytes_read: rounded to 0.01 GiB. source_ms: over all reading threads. packed_copies: 0 if the log does not say.
+    bytes_read: rounded to 0.01 GiB. packed_copies: 0 if the log does not say.
     """
 
     installs: int
     bytes_read: float
     total_ms: float
     install_ms: float
-    source_ms: float
     upload_ms: float
     packed_copies: int
-
-
-@dataclass(frozen=True)
-class OracleTrace:
-    """The replayed trace. experts: distinct experts over all layers; None except in the mode `oracle-all-hit`."""
-
-    path: str
-    calls: int
-    experts: int | None
 
 
 @dataclass(frozen=True)
@@ -193,55 +173,11 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Perf:
-    """llama.cpp's own timings, milliseconds; None if the line is not there or is not a number.
-
-    prompt_tokens: decoded in batches of several. decode_runs: decodes of one token.
-    """
-
-    load_ms: float | None = None
-    prompt_ms: float | None = None
-    prompt_tokens: int | None = None
-    decode_ms: float | None = None
-    decode_runs: int | None = None
-    total_ms: float | None = None
-    graphs_reused: int | None = None
-
-
-@dataclass(frozen=True)
-class ProfileRow:
-    """One row of the table of `--perf`. mib_a_layer: what the table calls MB. layers: those that routed anything."""
-
-    name: str
-    ms_a_layer: float
-    mib_a_layer: float
-    layers: int
-    ms_a_token: float
-    percent: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The table of `--perf`. Its token is the routed calls over the routed layers: prompt and output alike.
-
-    gib_a_token: rounded to 0.01 GiB. hit_percent: of the requests. replay_hit_percent: of Metal's own cache of
-    commands, not of experts. Each is None if the line is not there.
-    """
-
-    rows: tuple[ProfileRow, ...] = ()
-    ms_a_token: float | None = None
-    gib_a_token: float | None = None
-    hit_percent: float | None = None
-    replay_hit_percent: float | None = None
-
-
-@dataclass(frozen=True)
 class Buffer:
     """Memory of one kind (`model`, `output`, `compute`, `KV`, `RS`) in one place (`CPU_Mapped`, `CUDA0`)."""
 
     kind: str
     place: str
-    mib: float
 
 
 @dataclass(frozen=True)
@@ -264,19 +200,14 @@ class Placement:
     """Where the runtime put things; it prints most of this only with `-lv 3`.
 
     follows_layers: whether the build puts the bank where the layers are (else the host); None if no line says.
-    mapped: the buffer types for which memory was reserved: requested, not necessarily obtained.
     bank_contexts: buffers of slots. They are allocated after all others and are the last of the kind `model`.
-    async_uploads: devices with asynchronous uploads. memory: at the end of the run. routed_on: by backend, the matrix
-    products of routed experts that it computed; only with LLAMA_FLASH_MOE_BACKEND_TRACE.
+    memory: at the end of the run.
     """
 
     follows_layers: bool | None = None
-    mapped: tuple[str, ...] = ()
     bank_contexts: int = 0
     buffers: tuple[Buffer, ...] = ()
-    async_uploads: tuple[str, ...] = ()
     memory: tuple[Memory, ...] = ()
-    routed_on: dict[str, int] = field(default_factory=dict)
 
     @property
     def bank(self) -> tuple[str, ...]:
@@ -314,10 +245,9 @@ class RunLog:
     in lower case; empty if no line names one. families: by name (`gate_up`, `gate`, `up`, `down`), empty if
     nothing was installed. prefetch: of `--moe-prefetch-temporal`, and the reads of `oracle-prefetch`; predict: of
     `--moe-predict-…`, which overlap judges. prime: of `oracle-all-hit`; resident_prime: of a bank from packed RAM that
-    holds the layer. repairs: records that `oracle-prefetch` had to make resident again. perf and profile: of `--perf`.
-    build, system_info: as printed. gpu_layers: on the GPU, of how many. placement: where its memory is. metal_kernels:
-    how often Metal took each path of a routed matrix product. unread: lines about Flash-MoE that were not
-    understood. failure: what went wrong, in the runtime's words if it has any; None for a run that ended well.
+    holds the layer. repairs: records that `oracle-prefetch` had to make resident again. build: as
+    printed. gpu_layers: on the GPU, of how many. placement: where its memory is. unread: lines about Flash-MoE that
+    were not understood. failure: what went wrong, in the runtime's words if it has any; None for a run that ended well.
     overflow: where it was a bank too small. exhausted: where it was a trace that ended before its replay did.
     reads_ahead: its prefetch mode, by the engine's name, or empty. bypass: the flag that left its routed experts out,
     or empty. lanes: of an engine that counts the uses of each expert, by layer.
@@ -335,16 +265,11 @@ class RunLog:
     predict: Prefetch | None = None
     overlap: Overlap | None = None
     resident_prime: Prime | None = None
-    oracle_trace: OracleTrace | None = None
     repairs: int = 0
-    perf: Perf | None = None
-    profile: Profile | None = None
     build: str = ""
-    system_info: str = ""
     devices: tuple[Device, ...] = ()
     gpu_layers: tuple[int, int] | None = None
     placement: Placement = field(default_factory=Placement)
-    metal_kernels: Mapping[str, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     failure: str | None = None
     overflow: Overflow | None = None

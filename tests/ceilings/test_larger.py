@@ -32,8 +32,6 @@ def test_a_cycle() -> None:
     assert larger(CYCLE, 3, "min", "atomic") == LargerBank(5, halves="5", halves_misses=5, unaliased=None)
     assert larger(CYCLE, 5, "lru", "atomic") == LargerBank(5, halves=None, halves_misses=None, unaliased=None)
     assert larger(CYCLE, 8, "lru", "atomic") == LargerBank(5, halves=None, halves_misses=None, unaliased=None)
-    by_layer = larger(CYCLE, Bank(by_layer=((0, 3),)), "lru", "atomic")
-    assert by_layer == LargerBank(5, halves="0:5", halves_misses=5, unaliased=None)
 
 
 @pytest.mark.parametrize(

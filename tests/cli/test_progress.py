@@ -117,7 +117,6 @@ def test_each_verb_that_can_take_long_counts_its_work(
         ["trace", "merge", stored, jsonl, "--concurrency", "2", "--out", str(tmp_path / "n.parquet")],
         ["trace", "synth", "--like", stored, "--out", str(tmp_path / "like.parquet")],
         ["diagnose", stored, "--bank", "4", "--contract", "atomic"],
-        ["allocate", stored, "--bank", "4", "--policy", "lru", "--contract", "atomic"],
         ["curve", "--in-chunks", jsonl],
     ):
         made.clear()

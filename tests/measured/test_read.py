@@ -11,8 +11,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import Measured, distinct, missing, read_measured, with_layers
 from flashmoe_sim.measured.quants import quant_of
 from flashmoe_sim.measured.read import FORMATS
+from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
-from flashmoe_sim.systems.tensors import on_cpu
 
 FILES = sorted(path for path in (Path(__file__).parent / "files").iterdir() if path.name != "README.md")
 SAMPLES = sorted((Path(__file__).parents[2] / "data" / "measured").glob("*.[jl]*"))

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.bank import Bank, brief_bank, parse_bank, parse_banks
+from flashmoe_sim.policies.bank import Bank, parse_bank, parse_banks
 
 GIB = 2**30
 
@@ -29,10 +29,6 @@ GIB = 2**30
         ("1048577B", Bank(budget_bytes=2**20 + 1), "1048577B"),
         ("1.25 GiB", Bank(budget_bytes=5 * 2**28), "1.25GiB"),
         ("0.5GiB", Bank(budget_bytes=2**29), "512MiB"),
-        ("0:64", Bank(by_layer=((0, 64),)), "0:64"),
-        ("0-2:64+3:32", Bank(by_layer=((0, 64), (1, 64), (2, 64), (3, 32))), "0-2:64+3:32"),
-        ("3:32 + 0:64+1-2:064", Bank(by_layer=((0, 64), (1, 64), (2, 64), (3, 32))), "0-2:64+3:32"),
-        ("1:8+3:8", Bank(by_layer=((1, 8), (3, 8))), "1:8+3:8"),  # layer 2 has no experts
     ],
 )
 def test_one_bank(text: str, bank: Bank, written: str) -> None:
@@ -152,52 +148,6 @@ def test_refused(text: str, step: str, says: str) -> None:
 def test_a_bank_is_slots_or_bytes() -> None:
     with pytest.raises(BadInput, match="bank None: expected at least one slot or byte"):
         Bank()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("0:", "bank '0:': '0:' is not slots by layer; expected for example 0-9:64+10-39:32"),
-        (":8", "':8' is not slots by layer"),
-        ("0:8+", "'' is not slots by layer"),
-        ("0-:8", "'0-:8' is not slots by layer"),
-        ("0:8:8", "'0:8:8' is not slots by layer"),
-        ("0:8GiB", "'0:8GiB' is not slots by layer"),
-        ("٣:8", "is not slots by layer"),
-        ("3-1:8", "'3-1:8' goes down; write the lower layer first"),
-        ("0-4:8+2:16+3:16", "gives slots to layer 2 twice; name each layer once"),
-        ("0-1:8+2:0", "bank of layer 2: 0 slots; expected at least one"),
-    ],
-)
-def test_not_by_layer(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)):
-        parse_bank(text)
-
-
-def test_layers_are_in_order() -> None:
-    with pytest.raises(BadInput, match="expected layers in ascending order, each once"):
-        Bank(by_layer=((1, 8), (0, 8)))
-    with pytest.raises(BadInput, match="has slots of each layer or bytes too; give one of them"):
-        Bank(slots=4, by_layer=((0, 8),))
-    with pytest.raises(BadInput, match="bank None: expected at least one slot or byte"):
-        Bank(by_layer=())
-
-
-def test_a_list_with_slots_by_layer() -> None:
-    """Among slots of each layer, by the mean."""
-    banks = parse_banks("64,0-1:16+2:20,16..18,0-2:99,0-1:16+2:20")
-    assert [str(bank) for bank in banks] == ["16", "0-1:16+2:20", "17", "18", "64", "0-2:99"]
-    with pytest.raises(BadInput, match="slots by layer have no range; list them with commas"):
-        parse_banks("0-1:16..0-1:32")
-    with pytest.raises(BadInput, match="bank step '0:4': expected auto"):
-        parse_banks("16..32", step="0:4")
-    with pytest.raises(BadInput, match="give all in slots or all in bytes"):
-        parse_banks("0:4,8GiB")
-
-
-def test_a_long_bank_in_a_table() -> None:
-    assert brief_bank("0-9:64+10-39:32") == "0-9:64+10-39:32"
-    assert brief_bank("0-9:64+10-19:32+20-29:16+30-39:8") == "0-9:64+...+30-39:8"
 
 
 def test_steps_of_bytes() -> None:

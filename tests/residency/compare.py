@@ -53,7 +53,7 @@ def assert_twins(
             contract=contract,
             policy=policy,
             n_experts=trace.n_experts,
-            slots=dict(bank.by_layer) if bank.by_layer else bank.slots,
+            slots=bank.slots,
             budget_bytes=bank.budget_bytes,
             expert_bytes=expert_bytes,
             scope=scope,

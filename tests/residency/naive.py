@@ -524,7 +524,7 @@ def replay(
     contract: str,
     policy: str,
     n_experts: Mapping[int, int],
-    slots: int | Mapping[int, int] | None = None,
+    slots: int | None = None,
     budget_bytes: int | None = None,
     expert_bytes: Mapping[int, int] | None = None,
     scope: str = "layer",
@@ -532,7 +532,7 @@ def replay(
     request_starts: Sequence[int] = (),
     kinds: StepKinds | None = None,
 ) -> Result:
-    """The twin of `flashmoe_sim.residency.replay.replay` for `slots` a layer or by layer, or `budget_bytes` for all.
+    """The twin of `flashmoe_sim.residency.replay.replay` for `slots` a layer, or `budget_bytes` for all.
 
     Raises Overflow if a contract with fixed slots has fewer of them than one call requests.
     """
@@ -541,8 +541,7 @@ def replay(
     name, _, stamp = policy.partition(":stamp=")
     weights = dict(expert_bytes or dict.fromkeys(layers, 1))
     if slots is not None:
-        asked = dict.fromkeys(layers, slots) if isinstance(slots, int) else slots
-        each = {layer: min(asked[layer], n_experts[layer]) for layer in layers}
+        each = {layer: min(slots, n_experts[layer]) for layer in layers}
         budget = sum(each[layer] * weights[layer] for layer in layers)
     else:
         assert budget_bytes is not None

@@ -31,22 +31,6 @@ def distinct(workload: Workload) -> int:
 
 
 @pytest.mark.parametrize(("contract", "policy"), PAIRS)
-def test_equal_slots_by_layer_are_slots_of_each_layer(contract: str, policy: str) -> None:
-    if POLICIES[policy].by_budget:
-        pytest.skip("refused: slots by layer mean nothing to it")
-    for seed in SEEDS:
-        workload = random_workload(seed)
-        for slots in fitting_banks(workload, contract):
-            one = run(workload, slots, policy, contract, record=True)
-            other = run(
-                workload, Bank(by_layer=tuple((layer, slots) for layer in workload.trace.layers)), policy, contract
-            )
-            assert one.counts.total() == other.counts.total()
-            assert one.counts.by_layer() == other.counts.by_layer()
-            assert [keys.tolist() for keys in one.contents] == [keys.tolist() for keys in other.contents]
-
-
-@pytest.mark.parametrize(("contract", "policy"), PAIRS)
 def test_bookkeeping(contract: str, policy: str) -> None:
     """Counts add up, in total and in each call; contents fit; a bank of everything misses only what is new."""
     for seed in SEEDS:

@@ -25,7 +25,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import random_calls
 from tests.residency.compare import workload_of
-from tests.residency.test_twins import INSTALLING, PAIRS, banks_by_layer, byte_banks, every_bank, random_workload
+from tests.residency.test_twins import INSTALLING, PAIRS, byte_banks, every_bank, random_workload
 
 
 def fits(workload: Workload, setup: Setup) -> bool:
@@ -64,10 +64,9 @@ def test_every_policy(contract: str, policy: str, scope: str) -> None:
     kinds = set()
     for seed in (0, 3):
         workload = random_workload(seed, same_size=scope == "global" and seed % 2 == 0)
-        by_layer = banks_by_layer(workload) if scope == "layer" and not parse_policy(policy).by_budget else []
         setups = [
             Setup(bank, parse_policy(policy), contract, prefetch, scope=scope)
-            for bank in (*every_bank(workload), *byte_banks(workload, scope), *by_layer)
+            for bank in (*every_bank(workload), *byte_banks(workload, scope))
             for prefetch in ahead
         ]
         setups = [setup for setup in setups if fits(workload, setup)]

@@ -54,14 +54,6 @@ def test_predictor_and_contract(name: str, contract: str) -> None:
             {"policy": "lru:stamp=last", "contract": "runtime"},
             "the runtime stamps experts in the order of their first reference",
         ),
-        (
-            {"bank": Bank(by_layer=((0, 4), (1, 3))), "scope": "global"},
-            "bank 0:4+1:3: one bank for all layers has no slots by layer",
-        ),
-        (
-            {"bank": Bank(by_layer=((0, 4),)), "policy": "placed"},
-            "policy placed takes a bank as one budget for all layers, so slots by layer mean nothing to it",
-        ),
         ({"io_split": 0}, "io-split 0: expected 1 to 8"),
         ({"io_split": 9}, "io-split 9: expected 1 to 8"),
         ({"io_split": -1}, "io-split -1: expected 1 to 8"),
@@ -71,7 +63,8 @@ def test_refused_combinations(options: dict[str, object], says: str) -> None:
     chosen = {
         "policy": parse_policy(str(options.pop("policy", "lru"))),
         "prefetch": parse_prefetcher(str(options.pop("prefetch", "none"))),
-        **{"bank": Bank(slots=4)} | options,
+        "bank": Bank(slots=4),
+        **options,
     }
     with pytest.raises(BadInput, match=re.escape(says)):
         Setup(**chosen)  # type: ignore[arg-type]

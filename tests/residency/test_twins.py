@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy
-from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.workload import Workload
 from tests.policies.naive.table import EVICTING, SCHEDULED, SCHEDULED_VARIANTS
@@ -89,15 +89,6 @@ def every_bank(workload: Workload) -> list[Bank]:
     return [Bank(slots=slots) for slots in range(1, max(workload.n_experts) + 1)]
 
 
-def banks_by_layer(workload: Workload) -> list[Bank]:
-    """Slots that differ from layer to layer, from one to all, and some more than a layer has experts."""
-    layers, most = workload.trace.layers, max(workload.n_experts)
-    return [
-        Bank(by_layer=tuple((layer, (first + 5 * place) % most + 1) for place, layer in enumerate(layers)))
-        for first in range(most)
-    ]
-
-
 def byte_banks(workload: Workload, scope: str) -> list[Bank]:
     """From one expert of the largest layer to everything."""
     assert workload.expert_bytes is not None
@@ -120,16 +111,6 @@ def test_slots(contract: str, policy: str) -> None:
         for bank in every_bank(workload):
             for scope in ("layer", "global"):
                 assert_twins(workload, bank, policy, contract, scope=scope)
-
-
-@pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)
-def test_slots_by_layer(contract: str, policy: str) -> None:
-    if parse_policy(policy).by_budget:
-        pytest.skip("refused: slots by layer mean nothing to it")
-    for seed in (3,):
-        workload = random_workload(seed)
-        for bank in banks_by_layer(workload):
-            assert_twins(workload, bank, policy, contract)
 
 
 @pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)

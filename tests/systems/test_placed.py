@@ -10,9 +10,8 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import Placed, cpu_pattern, on_cpu, routed_tensors
 from flashmoe_sim.systems.placed_ik import PlacedIk
-from flashmoe_sim.systems.tensors import cpu_pattern, on_cpu, routed_tensors
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from tests.systems.cases import case, machine, model, workload
 

@@ -11,10 +11,9 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
 from flashmoe_sim.systems.compare import compare
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import Placed, overridden
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.split import evened, gpu_of_layers, loads, parse_shares, shared_out
-from flashmoe_sim.systems.tensors import overridden
 from tests.systems.cases import case, model, workload
 
 

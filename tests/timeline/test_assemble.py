@@ -20,7 +20,7 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, costs_of, page_cache_bytes, price, weigh
-from flashmoe_sim.timeline.interval import gain_interval, speed_draws
+from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.names import ON_LINK
 from flashmoe_sim.timeline.timed import Timed, time_replay
@@ -302,18 +302,6 @@ def test_causes_add_up_as_squares() -> None:
     assert half(None) == pytest.approx(math.hypot(0.5, ONE_RUN), rel=0.05)
     assert half(Whose()) == pytest.approx(math.hypot(0.5, ONE_RUN, SD_90 * errors()["sd"]["all"]), rel=0.05)
     assert half(Whose("all-gpu")) < half(Whose())
-
-
-def test_what_two_speeds_have_in_common_is_not_in_their_ratio() -> None:
-    """Neither the luck of the trace, nor a quantity that changes both alike, nor how far one run is from another."""
-    on = load_machine("vm-2core")
-    step_s = np.random.default_rng(1).exponential(size=512) + 1
-    assert gain_interval(1.25, lambda _: 1.25, on, step_s, 0.8 * step_s) == pytest.approx((1.25, 1.25))
-    lo, hi = gain_interval(1.25, lambda _: 1.25, on, step_s, 0.8 * step_s[::-1])
-    assert lo < 1.25 < hi
-    lo, hi = gain_interval(1.25, lambda other: other.storage.read_gb_s.value, on, step_s, 0.8 * step_s)
-    reads = on.storage.read_gb_s
-    assert (lo, hi) == pytest.approx((1.25 * reads.lo / reads.value, 1.25 * reads.hi / reads.value), rel=0.01)
 
 
 def test_the_luck_of_the_trace_narrows_with_its_length() -> None:

@@ -23,11 +23,10 @@ from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune import stock as stock_module
 from flashmoe_sim.tune.buy import Advice, buy, next_better
-from flashmoe_sim.tune.fewest import at_least, least
 from flashmoe_sim.tune.many import over_machines, over_models
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import Change, changes, note_on, parts_of
-from flashmoe_sim.tune.stock import Stock
+from flashmoe_sim.tune.stock import Stock, at_least, least
 from tests.systems.cases import model, workload
 
 LARGE = model(layers=range(2, 26), experts=128, top_k=4)  # 12 GiB of experts

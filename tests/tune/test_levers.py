@@ -14,8 +14,8 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.slot_bank import SlotBank
-from flashmoe_sim.tune.fewest import at_least
-from flashmoe_sim.tune.levers import changed_machines, levers, scaled
+from flashmoe_sim.tune.levers import changed_machines, levers
+from flashmoe_sim.tune.stock import at_least
 from tests.systems.cases import machine, model, workload
 
 LARGE = model(layers=range(2, 26), experts=128, top_k=4, arch="gemma4")  # 12 GiB of experts, slots on the GPU
@@ -23,8 +23,7 @@ LARGE = model(layers=range(2, 26), experts=128, top_k=4, arch="gemma4")  # 12 Gi
 
 def quick_but_for_storage() -> Machine:
     """Nothing but reads takes time worth mentioning, and no page cache is known of."""
-    found = scaled(
-        machine(),
+    found = machine().scaled(
         {
             "gpu.weights_gb_s": 1e6,
             "gpu.layer_us": 1e-6,

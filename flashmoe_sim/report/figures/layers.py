@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, titled, values
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def misses_by_layer(rows: polars.DataFrame) -> Chart:
     data = [
         {
             "layer": row["layer"],
-            "bank": label(brief_bank(row["bank"])),
+            "bank": label(row["bank"]),
             "missed": 100 * row["misses"] / row["requests"],
             "misses_per_token": row["misses_per_token"],
         }
         for row in known
         if row["bank"] in banks
     ]
-    shown = [label(brief_bank(bank)) for bank in banks]
+    shown = [label(bank) for bank in banks]
     smallest = [row for row in data if row["bank"] == shown[0]]
     worst = max(smallest, key=lambda row: row["missed"])
     subtitle = (

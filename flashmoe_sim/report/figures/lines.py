@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, size
-from flashmoe_sim.policies.bank import brief_bank, parse_bank
+from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Row, cleaned, labels, spread, values
 from flashmoe_sim.sweep.summary import foresees
 
@@ -142,10 +142,9 @@ def bank_axis(rows: Sequence[Row]) -> Axis:
     if not in_slots:
         places = {text: bank.size / GIB for text, bank in banks.items()}
         return Axis([f"bank of all layers{scope}, GiB"], places, dict.fromkeys(banks, ""))
-    of_each = "slots of each layer" if not any(bank.by_layer for bank in banks.values()) else "mean slots of a layer"
     known = all(one is not None for one in memory.values())
     return Axis(
-        [f"bank, {of_each}{scope}", *(["below: memory of all banks"] if known else [])],
+        [f"bank, slots of each layer{scope}", *(["below: memory of all banks"] if known else [])],
         {text: float(bank.size) for text, bank in banks.items()},
         {text: size(memory[text]) if known else "" for text in banks},
     )
@@ -158,7 +157,7 @@ def points(rows: Sequence[Row], names: Named, axis: Axis, value: str, scale: flo
             "line": names.of[line_of(row)],
             "x": axis.of[row["bank"]],
             "y": scale * row[value],
-            "bank": cleaned(brief_bank(row["bank"])),
+            "bank": cleaned(row["bank"]),
             "memory": axis.memory[row["bank"]] or "not known",
             **{name: scale * row[column] for name, column in more.items() if row[column] is not None},
         }

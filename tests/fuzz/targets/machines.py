@@ -200,7 +200,7 @@ TARGETS = (
         of_rates,
         lambda: [
             b"bank,hit_pct,topk,tok_s\n16,58.8,4,12.5\n8GiB,72%,4,\n",
-            b"| bank | misses_per_call | tok_s_lo | tok_s_hi |\n|---|---|---|---|\n| 0-9:4+10:5 | 1.5 | 2 | 3 |\n",
+            b"| bank | misses_per_call | tok_s_lo | tok_s_hi |\n|---|---|---|---|\n| 8 | 1.5 | 2 | 3 |\n",
         ],
         (*EXTREMES, b"hit_rate", b"hit rate (%)", b"slots", b'"', b";", b"|"),
         "r.csv",

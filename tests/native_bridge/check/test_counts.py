@@ -397,11 +397,11 @@ def test_a_bank_in_the_host_s_memory_uploads_nothing(run: Path) -> None:
 
 def test_the_install_paths_of_a_gpu_are_told_apart() -> None:
     said = {run.name: read_run(run).log.routed for run in ALL if run.parent == TIMED_GPU}
-    paths = {name: (one.async_upload, one.parallel_reads, one.chunks) for name, one in said.items() if one}
-    assert paths["slot-bank16"] == (False, False, 4)
-    assert paths["split1-bank16"] == (False, False, 1)
-    assert paths["async-bank16"] == (True, False, 4)
-    assert paths["parallel-bank16"] == (False, True, 4)
-    assert paths["parallel-async-bank16"] == (True, True, 4)
-    assert paths["parallel-split1-bank16"] == (False, True, 1)
+    paths = {name: (one.parallel_reads, one.chunks) for name, one in said.items() if one}
+    assert paths["slot-bank16"] == (False, 4)
+    assert paths["split1-bank16"] == (False, 1)
+    assert paths["async-bank16"] == (False, 4)
+    assert paths["parallel-bank16"] == (True, 4)
+    assert paths["parallel-async-bank16"] == (True, 4)
+    assert paths["parallel-split1-bank16"] == (True, 1)
     assert len({(one.misses, one.requests) for name, one in said.items() if one and name.endswith("bank16")}) == 1

@@ -11,23 +11,20 @@ from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.flashmoe.log.failure import failure_of
 from native_bridge.engines.flashmoe.log.llama_cpp import LlamaCpp, take_llama_cpp
 from native_bridge.engines.flashmoe.log.placement import take_placement
-from native_bridge.engines.flashmoe.log.profile import take_profile
 from native_bridge.engines.flashmoe.log.routed import layer_of
 from native_bridge.engines.flashmoe.log.summary import (
     families_of,
-    oracle_trace_of,
     overlap_of,
     prefetch_of,
     prime_of,
     repairs_of,
 )
 from native_bridge.engines.flashmoe.log.text import bare
-from native_bridge.engines.run_log import LayerLine, Placement, Profile
+from native_bridge.engines.run_log import LayerLine, Placement
 
 SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \]")
 _SETTING = re.compile(r"  ([\w/-]+(?: [\w-]+)*) *= (.+)")
 _SUMMARY = "log_runtime_summary: Flash-MoE "
-_PROFILE = "log_perf_profile_table: "
 _LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in debug lines
 _KIND = re.compile(r"([\w -]+?)(?: summary| breakdown)? [\w/-]+=")
 
@@ -84,6 +81,10 @@ _NOTICES = (
     "Flash-MoE routed tensor entries",
     "defaulting Flash-MoE slot-bank GPU runs",
     "Flash-MoE sidecar runs keep --fit on",
+    "Flash-MoE sparse virtual-bank mapping reserved",
+    "Flash-MoE async slot uploads enabled",
+    "loaded Flash-MoE oracle trace",
+    "Flash-MoE profile (",
 )
 
 # Lines that a fit can do without.
@@ -112,7 +113,6 @@ class Lines:
     values: dict[str, Any] = field(default_factory=dict)
     layers: dict[int, LayerLine] = field(default_factory=dict)
     llama_cpp: LlamaCpp = field(default_factory=LlamaCpp)
-    profile: Profile = field(default_factory=Profile)
     placement: Placement = field(default_factory=Placement)
     unread: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -142,8 +142,6 @@ def _take(lines: Lines, place: str, line: str) -> None:
         return
     if _SUMMARY in line:
         _take_summary(lines, place, line.partition(_SUMMARY)[2])
-    elif (profile := take_profile(lines.profile, line)) is not None:
-        lines.profile = profile
     elif SPEED.fullmatch(line):
         lines.found["speed"] = place, line
     elif (llama_cpp := take_llama_cpp(lines.llama_cpp, line)) is not None:
@@ -178,15 +176,13 @@ def _take_summary(lines: Lines, place: str, rest: str) -> None:
 
 
 def _take_rest(lines: Lines, line: str) -> None:
-    """A failure, a line of a trace's replay, or any other line that names Flash-MoE."""
+    """A failure, a count of repairs, or any other line that names Flash-MoE."""
     failure, certain = failure_of(line)
     if failure is not None and certain:
         lines.failure = lines.failure or failure
     elif failure is not None:
         lines.complaint = lines.complaint or failure
-    elif (trace := oracle_trace_of(line)) is not None:
-        lines.values["oracle_trace"] = trace
     elif (repairs := repairs_of(line)) is not None:
         lines.values["repairs"] = repairs
-    elif ("Flash-MoE" in line or _PROFILE in line) and not any(notice in line for notice in _NOTICES):
+    elif "Flash-MoE" in line and not any(notice in line for notice in _NOTICES):
         lines.unread.append(line)

@@ -1,20 +1,14 @@
-"""llama.cpp's own output: devices, the build, its timings."""
+"""llama.cpp's own output: devices and the build."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from flashmoe_sim.io.sizes import MIB
 from native_bridge.engines.flashmoe.log.text import NUMBER, WHOLE
-from native_bridge.engines.run_log import Device, Perf
+from native_bridge.engines.run_log import Device
 
-_PERF = re.compile(
-    r"(?:^|llama_perf_context_print:|common_perf_print:) *"
-    r"(load time|prompt eval time|eval time|total time|graphs reused) += +"
-    rf"(?:-?nan|-?inf|{NUMBER})(?: ms(?: / +{WHOLE} (?:tokens|runs))?)?"
-)
 _BACKEND = re.compile(
     r"load_backend: loaded (\w+) backend|ggml_(metal|cuda|hip|vulkan|sycl|opencl)(?:_\w+)?: ", re.IGNORECASE
 )
@@ -30,59 +24,30 @@ _VULKAN_DEVICE = re.compile(rf"ggml_vulkan: {WHOLE} = (.+?) \([^()]*\) \| uma: (
 _USED_DEVICE = re.compile(rf"\w+: using device (\w+) \((.+?)\)(?: \([^()]*\))? - {WHOLE} MiB free")
 _OFFLOADED = re.compile(rf"\w+: offloaded {WHOLE}/{WHOLE} layers to GPU")
 _BUILD = re.compile(r"(?:build +: |build_info: |(?:main: )?build: )(\S.*)")
-_CPU = re.compile(r"system_info: (.+)")
-_METAL_KERNELS = re.compile(r"ggml_metal_op_mul_mat_id_log_stats: mul_mat_id ((?:\w+=\d{1,15} ?)+)")
 
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """llama.cpp's own output. gpu_layers: layers on the GPU, and the total; None if no line says so.
-
-    metal_kernels: how often Metal used each path of a routed matrix product, by the runtime's names.
-    """
+    """llama.cpp's own output. gpu_layers: layers on the GPU, and the total; None if no line says so."""
 
     backend: str = ""
     build: str = ""
-    system_info: str = ""
     devices: tuple[Device, ...] = ()
     gpu_layers: tuple[int, int] | None = None
-    perf: Perf | None = None
-    metal_kernels: Mapping[str, int] = field(default_factory=dict)
 
 
 def take_llama_cpp(so_far: LlamaCpp, line: str) -> LlamaCpp | None:
     """The output extended by one line; None for an unknown kind of line."""
-    if found := _PERF.search(line):
-        return replace(so_far, perf=_perf(so_far.perf or Perf(), *found.groups()))
     if found := _OFFLOADED.match(line):
         return replace(so_far, gpu_layers=(int(found[1]), int(found[2])))
-    if found := _METAL_KERNELS.fullmatch(line):
-        pairs = (pair.split("=") for pair in found[1].split())
-        return replace(so_far, metal_kernels={name: int(count) for name, count in pairs})
     if found := _BUILD.match(line):
         return replace(so_far, build=found[1])
-    if found := _CPU.match(line):
-        return replace(so_far, system_info=found[1])
     if (device := _device(so_far, line)) is not None:
         so_far = replace(so_far, devices=_with(so_far.devices, device))
     if (found := _FOUND.match(line)) or (found := _BACKEND.match(line)):
         name = next(group for group in found.groups() if group).lower()
         return so_far if name in _NOT_A_GPU else replace(so_far, backend=name)
     return None if device is None else so_far
-
-
-def _perf(perf: Perf, name: str, value: str | None, count: str | None) -> Perf:
-    number = None if value is None else float(value)
-    whole = None if count is None else int(count)
-    if name == "load time":
-        return replace(perf, load_ms=number)
-    if name == "prompt eval time":
-        return replace(perf, prompt_ms=number, prompt_tokens=whole)
-    if name == "eval time":
-        return replace(perf, decode_ms=number, decode_runs=whole)
-    if name == "total time":
-        return replace(perf, total_ms=number)
-    return replace(perf, graphs_reused=None if number is None else int(number))
 
 
 def _device(so_far: LlamaCpp, line: str) -> Device | None:

@@ -8,7 +8,7 @@ from native_bridge.engines.flashmoe.log.lines import SPEED, Lines, read_lines
 from native_bridge.engines.flashmoe.log.routed import routed_of
 from native_bridge.engines.flashmoe.log.summary import prime_of
 from native_bridge.engines.flashmoe.modes import MODES_WITHOUT_SLOTS
-from native_bridge.engines.run_log import Profile, Routed, RunLog
+from native_bridge.engines.run_log import Routed, RunLog
 
 LEAST_TOK_S, MOST_TOK_S = 0.1, 1e9  # speeds are printed with one decimal
 
@@ -60,14 +60,10 @@ def _parse(text: str, *, mode: str, where: str, routes: bool) -> tuple[RunLog, l
             routed,
             prime,
             tuple(lines.layers[layer] for layer in sorted(lines.layers)),
-            perf=lines.llama_cpp.perf,
-            profile=lines.profile if lines.profile != Profile() else None,
             build=lines.llama_cpp.build,
-            system_info=lines.llama_cpp.system_info,
             devices=lines.llama_cpp.devices,
             gpu_layers=lines.llama_cpp.gpu_layers,
             placement=lines.placement,
-            metal_kernels=lines.llama_cpp.metal_kernels,
             unread=tuple(lines.unread),
             failure=failure,
             overflow=overflow_of(failure) if failure else None,

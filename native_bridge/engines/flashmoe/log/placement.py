@@ -10,15 +10,9 @@ from native_bridge.engines.run_log import Buffer, Memory, Placement
 
 _LOADING = re.compile(r"\S+: loading model tensors, this can take a while")
 _BANK = re.compile(r"\S+: preparing virtual context with \d+ tensors via \S+ \(projected ")
-_MAPPED = re.compile(
-    rf"\S+: Flash-MoE sparse virtual-bank mapping reserved {NUMBER} GiB for \d+ routed tensors via (\S+)"
-)
 _BUFFER = re.compile(rf"\S+: +(\S+) +(model|output|compute|KV|RS) buffer size = +{NUMBER} MiB")
 _FOLLOWS_LAYERS = "Flash-MoE GPU-bank placement is enabled in this build"
 _ON_HOST = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
-_ASYNC = re.compile(
-    rf"\S+: Flash-MoE async slot uploads enabled for device (\S+) with {WHOLE} pinned buffers of {NUMBER} MiB each"
-)
 _DEVICE_MEMORY = re.compile(
     rf"llama_memory_breakdown_print: \| +- (\S+) \(.*\) +\| +{WHOLE} = +{WHOLE} \+ +\( *{WHOLE} = "
     rf"+{WHOLE} \+ +{WHOLE} \+ +{WHOLE}\) \+ +\d+ \|"
@@ -27,29 +21,21 @@ _OTHER_MEMORY = re.compile(
     rf"llama_memory_breakdown_print: \| +- (\S+) +\| +{WHOLE} = +{WHOLE} \+ +{WHOLE} \+ +{WHOLE} +\|"
 )
 _MEMORY = "llama_memory_breakdown_print: | memory breakdown [MiB] |"
-_ROUTED_ON = re.compile(r"flash_moe_log_routed_backends: node=\S+ backend=(\S+) src0=")
 
 
 def take_placement(placement: Placement, line: str) -> Placement | None:
     """The placement extended by one line; None for an unknown kind of line."""
     if found := _BUFFER.fullmatch(line):
-        buffer = Buffer(found[2], found[1], float(found[3]))
+        buffer = Buffer(found[2], found[1])
         return replace(placement, buffers=(*placement.buffers, buffer))
     if _LOADING.match(line):
-        return replace(placement, buffers=(), bank_contexts=0, mapped=())
+        return replace(placement, buffers=(), bank_contexts=0)
     if _BANK.match(line):
         return replace(placement, bank_contexts=placement.bank_contexts + 1)
-    if found := _MAPPED.fullmatch(line):
-        return replace(placement, mapped=(*placement.mapped, found[2]))
     if _FOLLOWS_LAYERS in line:
         return replace(placement, follows_layers=True)
     if _ON_HOST in line:
         return replace(placement, follows_layers=False)
-    if found := _ASYNC.fullmatch(line):
-        return replace(placement, async_uploads=(*placement.async_uploads, found[1]))
-    if found := _ROUTED_ON.match(line):
-        counts = placement.routed_on | {found[1]: placement.routed_on.get(found[1], 0) + 1}
-        return replace(placement, routed_on=counts)
     if _MEMORY in line:
         return replace(placement, memory=())
     if memory := _memory(line):

@@ -36,10 +36,8 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
         topk_ms=of.number("topk"),
         resolve_ms=of.number("resolve"),
         install_ms=of.number("install"),
-        source_ms=of.number("source"),
         upload_ms=of.number("upload"),
         slotwr_ms=of.number("slotwr"),
-        trace_ms=of.number("trace"),
         other_ms=of.number("other"),
         io_split=of.count("iosplit"),
         source=source[1] if source else "",
@@ -49,11 +47,8 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
         evictions=evicted,
         sidecar_reads=of.count("pread"),
         packed_copies=of.count("rcopy"),
-        async_upload=of.switch("async"),
         parallel_reads=of.switch("preads"),
         batched_reads=of.switch("batchrd"),
-        mixed_buffer=of.switch("mixbuf"),
-        cpu_visible_writes=of.switch("cpuvis"),
     )
 
 

@@ -7,11 +7,10 @@ import re
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from native_bridge.engines.flashmoe.log.text import NUMBER, WHOLE, Fields
-from native_bridge.engines.run_log import Family, OracleTrace, Overlap, Prefetch, Prime
+from native_bridge.engines.run_log import Family, Overlap, Prefetch, Prime
 
 _FAMILY = re.compile(rf"\b(gate_up|gate|up|down)={NUMBER} ms / {NUMBER} GiB")
 _OVERLAP = re.compile(rf"overlap={WHOLE}/{WHOLE} ")
-_TRACE = re.compile(rf"loaded Flash-MoE oracle trace (.+) with {WHOLE} routed calls(?: and {WHOLE} unique experts .+)?")
 _REPAIRED = re.compile(rf"oracle-prefetch repaired {WHOLE} replay records")
 
 
@@ -31,10 +30,6 @@ def prefetch_of(place: str, line: str) -> Prefetch:
         hit_percent=of.number("hit"),
         misses=of.count("miss"),
         bytes_read=of.number("bytes") * GIB,
-        total_ms=of.number("total"),
-        install_ms=of.number("install"),
-        source_ms=of.number("source"),
-        upload_ms=of.number("upload"),
         sidecar_reads=of.count("pread"),
         packed_copies=of.count("rcopy"),
     )
@@ -62,15 +57,9 @@ def prime_of(place: str, line: str) -> Prime:
         bytes_read=of.number("bytes") * GIB,
         total_ms=of.number("total"),
         install_ms=of.number("install"),
-        source_ms=of.number("source"),
         upload_ms=of.number("upload"),
         packed_copies=of.count("rcopy") if "rcopy" in of.values else 0,
     )
-
-
-def oracle_trace_of(line: str) -> OracleTrace | None:
-    found = _TRACE.search(line)
-    return OracleTrace(found[1], int(found[2]), int(found[3]) if found[3] else None) if found else None
 
 
 def repairs_of(line: str) -> int | None:

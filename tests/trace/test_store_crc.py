@@ -3,7 +3,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.crc import crc32_joined
+from flashmoe_sim.trace._store_columns import crc32_joined
 
 
 @given(st.binary(), st.binary())
