@@ -108,15 +108,19 @@ def command(
 
 def _several(machine: str) -> list[str]:
     """The named machines; all: every preset."""
+    from flashmoe_sim.machines.load import machines_in
     from flashmoe_sim.machines.table import PRESETS
 
-    return list(PRESETS) if machine == "all" else _names("--machine", machine)
+    return list(PRESETS) if machine == "all" else _checked("--machine", machine, machines_in(machine))
 
 
 def _names(option: str, text: str) -> list[str]:
+    return _checked(option, text, [name.strip() for name in text.split(",")])
+
+
+def _checked(option: str, text: str, names: list[str]) -> list[str]:
     from flashmoe_sim.io.errors import BadInput
 
-    names = [name.strip() for name in text.split(",")]
     if "" in names:
         raise BadInput(f"{option} {text!r}: an empty name; give names with commas between them")
     return names

@@ -68,11 +68,13 @@ def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
     A name means the preset that it is, as `rtx-3060` or `M5 Max 128GB`, and a text with a `+` names parts, such as
-    `m3-max + 48GiB`; any other chip with its RAM, as `m2-ultra-192`, is made of its parts. Write `./name` for a file
-    with the same name.
+    `m3-max + 48GiB`, or `RTX 3060 12GB, 64 GB DDR4`; any other chip with its RAM, as `m2-ultra-192`, is made of its
+    parts. Write `./name` for a file with the same name.
     Raises BadInput, naming the file and the key, for a name, a file or parts that cannot be used.
     """
     if isinstance(name_or_path, str):
+        if "," in name_or_path and len(named := machines_in(name_or_path)) == 1:
+            name_or_path = named[0]
         preset, system = _preset_in(name_or_path)
         if preset:
             return _preset(preset, system)
@@ -101,6 +103,30 @@ def load_machine(name_or_path: str | Path) -> Machine:
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
+
+
+def machines_in(text: str) -> list[str]:
+    """The machines that a text names with commas between them.
+
+    If not every name is a machine, and they are parts of one, as people write them (`RTX 3060, Ryzen 5 5600, 64 GB`),
+    that one.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if len(names) == 1 or "+" in text or all(map(_is_machine, names)):
+        return names
+    one = " + ".join(names)
+    try:
+        return names if parts_in(one) is None else [one]
+    except BadInput:
+        return names
+
+
+def _is_machine(name: str) -> bool:
+    try:
+        load_machine(name)
+    except BadInput:
+        return False
+    return True
 
 
 def parts_in(text: str) -> Parts | None:

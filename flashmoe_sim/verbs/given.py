@@ -11,7 +11,7 @@ from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.load import load_machine, machines_in
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import Several
 from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
@@ -93,9 +93,9 @@ def machines_of(machines: OneMachine | Iterable[OneMachine] | None) -> list[Mach
     """Machines that are given by names with commas between them, as one value or as several."""
     if machines is None:
         return []
-    several = machines.split(",") if isinstance(machines, str) else machines
+    several = machines_in(machines) if isinstance(machines, str) else machines
     each = several if isinstance(several, Iterable) and not isinstance(several, Path | Machine) else [several]
-    return [machine_of(one.strip() if isinstance(one, str) else one) for one in each]
+    return [machine_of(one) for one in each]
 
 
 def task_of(verb: Ceilings | Diagnose | Judge | Replay) -> Task:

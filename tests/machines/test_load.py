@@ -9,6 +9,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
+from flashmoe_sim.machines.load import machines_in
 from tests.machines.builders import FULL
 
 
@@ -275,3 +276,27 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gi
         load_machine(given)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_parts_with_commas_between_them_are_one_machine() -> None:
+    """As people write them; names that are machines by themselves stay several."""
+    whole = "RTX 3060 12GB, Ryzen 5 5600, 64 GB DDR4"
+    assert machines_in(whole) == ["RTX 3060 12GB + Ryzen 5 5600 + 64 GB DDR4"]
+    assert load_machine(whole) == load_machine("rtx-3060 + ryzen-5600 + ddr4 + 64GiB")
+    assert machines_in("rtx-3060, rtx-4090") == ["rtx-3060", "rtx-4090"]
+    two = "m4-max + 64GiB, m4-max + 64GiB + usb-ssd"
+    assert machines_in(two) == [name.strip() for name in two.split(",")]
+
+
+@pytest.mark.parametrize("text", ["rtx-3060, rtx-409", "rtx-3060, rtx-4090,", "rtx-3060, rtx-3090, 64GiB"])
+def test_what_is_no_machine_stays_as_it_is(text: str) -> None:
+    """An unknown name, an empty one, and two parts of one kind: each is said where it is read."""
+    assert machines_in(text) == [name.strip() for name in text.split(",")]
+    with pytest.raises(BadInput):
+        load_machine(text)
+
+
+def test_a_path_may_have_a_comma(tmp_path: Path) -> None:
+    path = tmp_path / "mine, too.toml"
+    path.write_text(FULL)
+    assert load_machine(path) == load_machine(str(path))
