@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,13 @@ def command(
 
     RESULTS is a folder written by `sim sweep --out`: the page shows its rows. TRACE is a file, or a name from `sim
     trace catalog`. Alone, it is swept for the page; after RESULTS, it is a trace from the sweep, and adds what only a
-    trace can show. A bundled trace need not be given after RESULTS.
+    trace can show. A bundled trace need not be given after RESULTS. With --model alone, or a model's name, a trace is
+    made for that model from the bundled one with the nearest shape.
 
     \b
     Examples:  sim report python-256 --out report.html
                sim report gpt-oss-120b --machine rtx-4090 --out report.html
+               sim report glm-4.5-air --machine rtx-4090 --out report.html
                sim report results/ my.jsonl --out report.html --figures figures/
     """
     from flashmoe_sim.cli.progress import stages
@@ -66,7 +69,10 @@ def command(
         raise BadInput(f"{figures}: is not a folder; give another folder for the figures")
     check_installed()
     from flashmoe_sim.report.report import sections
+    from flashmoe_sim.residency.workload import names_model
 
+    if asked.model is None and len(asked.sources) == 1 and names_model(asked.sources[0]):
+        asked = replace(asked, sources=(), model=asked.sources[0])
     rows, workloads = _read(asked.sources, asked.model, lenient=lenient)
     with stages() as progress:
         found = asked.gather(rows, workloads, progress)

@@ -26,13 +26,16 @@ BANKS = 16  # sizes of the sweep that a report makes if none are requested
 
 @dataclass(frozen=True, kw_only=True)
 class Report(MemoryOptions):
-    """Gather what a page shows of the rows of a sweep, or of traces that are swept for it.
+    """Gather what a page shows of the rows of a sweep, of traces that are swept for it, or of a model alone.
 
+    Without a trace, the model's bundled one is used, or one is made from the bundled one with the nearest shape.
     Raises BadInput whenever a sweep does, for traces of several models on one machine, and for a machine without a
     model.
     """
 
-    sources: tuple[str, ...] = field(kw_only=False, metadata=option("RESULTS|TRACE...", "", positional=True))
+    sources: tuple[str, ...] = field(
+        default=(), kw_only=False, metadata=option("[RESULTS|TRACE]...", "", positional=True)
+    )
     model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine | None = field(
         default=None,
@@ -67,7 +70,7 @@ class Report(MemoryOptions):
     ) -> Material:
         """The material of the page.
 
-        rows: of an earlier sweep; if there are none, the workloads are swept.
+        rows: of an earlier sweep; if there are none, the workloads are swept; without those, a trace of the model.
         """
         from flashmoe_sim.drafts import drafted
         from flashmoe_sim.report.close import look_closely
@@ -76,19 +79,29 @@ class Report(MemoryOptions):
         from flashmoe_sim.sweep.left_out import LeftOut, reasons
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
         from flashmoe_sim.sweep.predictions import predict_rates
+        from flashmoe_sim.systems.borrow import borrow, bundled
         from flashmoe_sim.systems.by_depth import by_depth
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.timeline.rates import percent_or_share, read_rates
         from flashmoe_sim.tune.recommend import recommend
-        from flashmoe_sim.verbs.given import learnt_machine, machine_of
+        from flashmoe_sim.verbs.given import learnt_machine, machine_of, model_of
 
+        wanting: list[str] = []
+        about_trace: list[str] = []
+        borrowed = False
+        if not rows and not workloads:
+            if (model := model_of(self.model)) is None:
+                raise BadInput("give a trace, a folder of results or --model; see `sim trace catalog`")
+            own = bundled(model)
+            workload, note = own or borrow(model)
+            workloads, borrowed = [workload], own is None
+            about_trace.append(note)
+        notes = list(about_trace)
         if self.measured and (self.machine is None or not workloads):
             raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
         table, speeds = self._measured()
         machine = None if self.machine is None else machine_of(self.machine)
         tell = progress or (lambda what, done, total: None)
-        wanting: list[str] = []
-        notes: list[str] = []
         first = next(iter(workloads), None)
         on = None
         if machine is None:
@@ -133,8 +146,9 @@ class Report(MemoryOptions):
             wanting += why_not
         if on is not None and first is not None:
             try:
-                advice = recommend(first, on.case, on.systems, progress=_of(tell, "comparing systems"))
-                advice = replace(advice, notes=on.notes)
+                compare = _of(tell, "comparing systems")
+                advice = recommend(first, on.case, on.systems, borrowed=borrowed, progress=compare)
+                advice = replace(advice, notes=(*about_trace, *on.notes))
                 shown = [advice.best, *(one for one in advice.others if one.runs)][:MOST_BY_DEPTH]
                 names = [one.best.system for one in shown]
                 depths = by_depth(first, on.case, names, progress=_of(tell, "filling the context"))

@@ -52,6 +52,15 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cpu is the fastest: {} ({})".format(*answer) in page
 
 
+@pytest.mark.parametrize("model", ["glm-4.5-air", "--model glm-4.5-air"])
+def test_a_model_without_a_trace(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The trace is made, and the page says of what."""
+    assert main([*f"report {model} --bank 16,32 --out r.html".split(), "--json"]) == 0
+    assert "hit-curves" in [name for one in json.loads(capsys.readouterr().out)["sections"] for name in one["figures"]]
+    page = re.sub("</?span>", "", Path("r.html").read_text()).lower()
+    assert "no trace of glm-4.5-air:q4_k_m is at hand" in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -61,6 +70,7 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
         ("prose-256 --out r.html --figures d --format gif", "unknown format of figures 'gif'"),
         ("prose-256 --out r.html --context 9", "give --machine too"),
         ("prose-256 --out r.html --bank 64 --measured none.csv", "--measured is compared with predictions"),
+        ("--out r.html", "give a trace, a folder of results or --model"),
         ("none.jsonl --out r.html", "none.jsonl: no such file"),
         ("swept --out r.html --bank 8", "--bank with the folder of results swept: the page shows its rows"),
         ("swept prose-256 --out r.html", "prose-256: no row of the results is of this trace with this model"),

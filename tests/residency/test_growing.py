@@ -109,7 +109,7 @@ def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
     bank = Bank(slots=int(rng.integers(1, most + 1)))
     if in_bytes and contract in ("atomic", "sequential"):
         bank = Bank(budget_bytes=len(trace.layers) * int(rng.integers(300, 300 * most + 1)))
-    if why_not(chosen, contract, prefetch, bank):
+    if why_not(chosen, contract, prefetch):
         return
     setup = Setup(bank, chosen, contract, prefetch, scope)
     long = cut_up(trace, cuts_of(trace, rng))

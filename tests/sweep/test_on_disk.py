@@ -49,7 +49,7 @@ def setups_of(contract: str, scope: Any, banks: list[Bank]) -> list[Setup]:
         Setup(bank, policy, contract, prefetch, scope)
         for bank in banks
         for policy, prefetch in combinations
-        if not why_not(policy, contract, prefetch, bank)
+        if not why_not(policy, contract, prefetch)
     ]
 
 
