@@ -43,13 +43,13 @@ class Estimate(NamedTuple):
         return 2 * float(t.sf(abs(self.value) / self.error, self.freedom))
 
 
-def blocks_of(steps: int, sequence: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def blocks_of(steps: int, request: NDArray[np.int32] | None = None) -> NDArray[np.int64]:
     """The block of each step, i64 [steps]: its request if there are enough of them, else one of equal stretches.
 
-    sequence: the request of each step, if it is known.
+    request: the number of each step's request, if they are known.
     """
-    if sequence is not None:
-        block = np.unique(sequence, return_inverse=True)[1].astype(np.int64)
+    if request is not None:
+        block = np.unique(request, return_inverse=True)[1].astype(np.int64)
         if block.max(initial=-1) + 1 >= BLOCKS:
             return block
     count = min(BLOCKS, steps)

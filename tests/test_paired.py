@@ -80,9 +80,9 @@ def test_chances_are_even_if_there_is_no_difference() -> None:
 
 
 def test_blocks_are_requests_if_there_are_enough() -> None:
-    requests = np.repeat(np.arange(BLOCKS) * 7, 3)
+    requests = np.repeat(np.arange(BLOCKS, dtype=np.int32) * 7, 3)
     assert blocks_of(len(requests), requests).tolist() == np.repeat(np.arange(BLOCKS), 3).tolist()
-    few = np.repeat(np.arange(BLOCKS - 1), 10)
+    few = np.repeat(np.arange(BLOCKS - 1, dtype=np.int32), 10)
     assert blocks_of(len(few), few).tolist() == blocks_of(len(few)).tolist()
     assert np.bincount(blocks_of(95)).tolist() == [10, 9] * 5
     assert blocks_of(3).tolist() == [0, 1, 2]

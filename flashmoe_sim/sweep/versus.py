@@ -117,7 +117,7 @@ def versus(
     rows: list[Versus] = []
     done = 0
     for workload in workloads:
-        block = _blocks(workload, skip_steps)
+        request = _requests(workload, skip_steps)
         others = dict[str, Steps]()
         for setup in setups:
             if progress is not None:
@@ -131,14 +131,14 @@ def versus(
             except BadInput as error:
                 left_out.append(LeftOut.of(setup, str(error), trace=workload.trace.name))
             else:
-                rows.append(_against(workload, setup, against[bank].policy.spec, own, others[bank], block))
+                rows.append(_against(workload, setup, against[bank].policy.spec, own, others[bank], request))
     if not rows:
         raise BadInput(left_out[0].reason)
     return [*_corrected(rows), *_corrected(list(_means(rows)) if len(workloads) > 1 else [])]
 
 
-def _blocks(workload: Workload, skip_steps: int) -> NDArray[np.int64]:
-    """The block of each step that counts."""
+def _requests(workload: Workload, skip_steps: int) -> NDArray[np.int32] | None:
+    """The request of each step that counts; None if the trace does not record them."""
     trace = workload.trace
     first = _first_calls(trace.steps)[skip_steps:]
     if len(first) < 2:
@@ -146,7 +146,7 @@ def _blocks(workload: Workload, skip_steps: int) -> NDArray[np.int64]:
             f"{trace.name}: has {len(first) + skip_steps:,} steps, of which {skip_steps:,} are skipped; two or more "
             "must be left"
         )
-    return blocks_of(len(first), None if trace.sequence is None else trace.sequence[first].astype(np.int64))
+    return None if trace.sequence is None else trace.sequence[first]
 
 
 def _first_calls(steps: NDArray[np.int32]) -> NDArray[np.intp]:
@@ -169,12 +169,13 @@ def _counted(
 
 
 def _against(
-    workload: Workload, setup: Setup, against: str, own: Steps, other: Steps, block: NDArray[np.int64]
+    workload: Workload, setup: Setup, against: str, own: Steps, other: Steps, request: NDArray[np.int32] | None
 ) -> Versus:
-    points = difference(own.hits, other.hits, own.requests, block)
+    points = difference(own.hits, other.hits, own.requests, blocks_of(len(own.hits), request))
     gain = None
     if own.step_s is not None and other.step_s is not None:
-        gain = log_ratio(own.step_s, other.step_s, block[own.decoded])
+        decoded = None if request is None else request[own.decoded]
+        gain = log_ratio(own.step_s, other.step_s, blocks_of(len(own.step_s), decoded))
     return Versus(
         workload.trace.name,
         1,

@@ -79,6 +79,17 @@ def test_skipped_steps_do_not_count() -> None:
     assert timed["gain"] > 0
 
 
+def test_a_prompt_takes_no_block_from_decoded_steps() -> None:
+    """Decoded steps have blocks of their own: as many as hits have, whatever comes before them."""
+    workload = api.load_trace("qwen3-30b-phone")
+    table = judged("qwen3-30b-phone", policy="fifo", machine="rtx-3090", skip_steps=0)
+    short = judged(
+        "qwen3-30b-phone", policy="fifo", machine="rtx-3090", skip_steps=int(workload.trace.steps.max()) - 20
+    )
+    for row in (table.row(0, named=True), short.row(0, named=True)):
+        assert row["gain_lo"] < row["gain"] < row["gain_hi"]
+
+
 def test_chances_are_corrected_for_how_many_are_judged() -> None:
     alone, among = judged("python-256", policy="lfu-decay"), judged("python-256", policy="lfu-decay,fifo,sieve,clock")
     assert among.filter(pl.col("policy") == "lfu-decay")["p"].item() >= alone["p"].item()
