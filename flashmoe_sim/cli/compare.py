@@ -68,10 +68,9 @@ def command(asked: Compare, *, full: bool, out: Path | None, force: bool, lenien
 
 def document(found: Comparison) -> dict[str, object]:
     """`sim compare --json`."""
-    from flashmoe_sim.tune.pays import likely_faster
     from flashmoe_sim.tune.proof import proof
 
-    plain, likely = likely_faster(found.rows) or (None, {})
+    plain, likely = found.likely_faster() or (None, {})
     rows = []
     for row in found.rows:
         launch = row.launch
@@ -156,9 +155,7 @@ def _print(found: Comparison, *, full: bool) -> None:
 
 def _cache_pays(found: Comparison) -> str:
     """How likely each cache is faster than the best setting without one; empty if there is nothing to compare."""
-    from flashmoe_sim.tune.pays import likely_faster
-
-    plain, likely = likely_faster(found.rows) or (None, {})
+    plain, likely = found.likely_faster() or (None, {})
     if plain is None or not likely:
         return ""
     order = sorted(likely, key=lambda spec: -likely[spec])

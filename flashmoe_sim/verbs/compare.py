@@ -29,13 +29,23 @@ class Comparison:
     """The compared systems and their case.
 
     notes: what the user should know about trace and machine. borrowed: the note on a trace that was made from another
-    model's, or empty.
+    model's, or empty. hit_rate: the one that every system has instead of a trace.
     """
 
     case: Case
     rows: list[Compared]
     notes: tuple[str, ...]
     borrowed: str = ""
+    hit_rate: float | None = None
+
+    def likely_faster(self) -> tuple[Compared, dict[str, float]] | None:
+        """`tune.pays.likely_faster` of the rows.
+
+        None at one hit rate, with which whole layers hit as often as a cache.
+        """
+        from flashmoe_sim.tune.pays import likely_faster
+
+        return likely_faster(self.rows) if self.hit_rate is None else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,4 +122,4 @@ class Compare(MemoryOptions):
         notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
-        return Comparison(on.case, rows, notes, on.borrowed)
+        return Comparison(on.case, rows, notes, on.borrowed, self.hit_rate)

@@ -125,3 +125,18 @@ def test_systems_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) ->
 def document_after(capsys: pytest.CaptureFixture[str], name: str) -> Any:
     assert f"\n{name}: " in "\n" + capsys.readouterr().out
     return document(capsys, "system", "show", name)
+
+
+def test_caches_are_held_against_the_best_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not at one hit rate for all: whole layers then hit as often as a cache."""
+    asked = ["gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed,hot-cache"]
+    said = document(capsys, "compare", *asked)
+    rows = {row["system"]: row["p_faster_than_plain"] for row in said["rows"]}
+    assert said["plain"].startswith("placed:")
+    assert rows["placed"] is None
+    assert rows["hot-cache"] > 0.8
+    assert main(["compare", *asked]) == 0
+    assert f"Probability that a cache is faster than {said['plain']}" in " ".join(capsys.readouterr().out.split())
+    fixed = document(capsys, "compare", "--model", *asked, "--hit-rate", "80%")
+    assert fixed["plain"] is None
+    assert {row["p_faster_than_plain"] for row in fixed["rows"]} == {None}
