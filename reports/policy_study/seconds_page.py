@@ -71,6 +71,7 @@ def in_short(results: pl.DataFrame) -> str:
     """What to take from it, in sentences that are true whatever the numbers are."""
     best = {kind.name: _ranked(results, "policies", kind.name, SHARES[0])[0] for kind in KINDS}
     second = {kind.name: _one(results, "policies", kind.name, SHARES[0], "second-miss") for kind in KINDS}
+    traces = results.filter(pl.col("question") == "policies")["trace"].n_unique()
     behind = results.filter(
         (pl.col("question") == "policies")
         & (pl.col("kind") == "cpu")
@@ -90,10 +91,10 @@ def in_short(results: pl.DataFrame) -> str:
 - **Hits mislead where the CPU computes misses:** `second-miss` hits {_points(second["cpu"]["points"])} points against
 LRU and is {_times(second["cpu"]["gain"])} as fast, since it uploads fewer experts; if misses must be uploaded it is
 {_times(second["upload"]["gain"])}, and from SSD {_times(second["ssd"]["gain"])}.
-- **No cache at all** is faster than LRU on {len(behind)} of {results["trace"].n_unique() - 2} traces there: a pageable
-upload takes longer than the CPU needs for the expert.
-- **Predictors:** {len(more_hits)} of those that do not know the future add hits there, and {len(slower)} of these are
-slower for it."""
+- **Whole layers instead of a cache** (`placed`) are faster than LRU on {len(behind)} of {traces} traces there: a
+pageable upload takes longer than the CPU needs for the expert.
+- **Predictors:** {len(more_hits)} of those that do not know the future add hits there. Slower for it:
+{", ".join(f"`{row['prefetch']}`" for row in slower) or "none"}."""
 
 
 def policies_table(results: pl.DataFrame) -> str:
