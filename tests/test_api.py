@@ -416,7 +416,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
         lambda: sim.replay(polars.DataFrame({"a": [1]}), bank=64),
         "expected a text, a path, a RoutingTrace or a Workload",
     ),
-    (lambda: sim.replay("python-256", bank=64, by="x"), "by is 'x'; expected 'trace' or 'layer'"),
+    (lambda: sim.replay("python-256", bank=64, by="x"), "by is 'x'; expected 'trace', 'layer', 'step' or 'request'"),
     (lambda: sim.inspect("python-256", banks=[1.5]), "banks is [1.5]; expected a list, each a whole number"),
     (
         lambda: sim.ceilings("python-256", machine="vm-2core", bank=64, lookahead=1.5),

@@ -46,7 +46,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
 
     >>> table = judge_policies(["python-256", "prose-256"], bank=32, policy="lfu-decay,fifo", contract="atomic")
     >>> table.filter(polars.col("trace").is_null()).select("policy", "ahead", polars.col("more_hits").round(3)).rows()
-    [('lfu-decay', 2, 0.031), ('fifo', 0, -0.022)]
+    [('lfu-decay', 2, 0.045), ('fifo', 0, -0.025)]
 
     A row of docs/reference/columns.md for each trace, bank and policy; with several traces also rows without a trace,
     which are means. Intervals are of these traces: they say how sure it is that more of the same text would give the

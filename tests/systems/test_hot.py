@@ -67,7 +67,7 @@ def test_a_hot_window_as_large_as_the_gpu_has_room(gpu_mib: int, kv_mib: int, sl
 
 
 def test_no_room_for_a_hot_window() -> None:
-    with pytest.raises(BadInput, match=r"0\.0 GiB are left for hot experts on the GPU, too little"):
+    with pytest.raises(BadInput, match=r"0\.0 GiB are left for slots on the GPU, too little"):
         HotWindow().sized(case(gpu_mib=2048 + 4))
     assert HotWindow().sizes(case(gpu_mib=2048 + 4)) == []
     assert HotWindow().sizes(case()) == [2, 4]
@@ -131,7 +131,7 @@ def test_a_hot_cache_takes_what_the_gpu_has_beside_context_and_reserve(
 
 
 def test_no_room_for_a_hot_cache() -> None:
-    with pytest.raises(BadInput, match="are left for hot experts on the GPU, too little"):
+    with pytest.raises(BadInput, match="are left for slots on the GPU, too little"):
         HotCache().sized(case(gpu_mib=2048))
     says = "1 MiB; an expert and the empty slot beside it take 2.0"
     assert HotCache(max_mib=1).why_not(case()) == says
