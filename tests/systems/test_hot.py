@@ -131,7 +131,7 @@ def test_a_hot_cache_takes_what_the_gpu_has_beside_context_and_reserve(
 
 
 def test_no_room_for_a_hot_cache() -> None:
-    with pytest.raises(BadInput, match="are left for slots on the GPU, too little"):
+    with pytest.raises(BadInput, match="are left for hot experts on the GPU, too little"):
         HotCache().sized(case(gpu_mib=2048))
     says = "1 MiB; an expert and the empty slot beside it take 2.0"
     assert HotCache(max_mib=1).why_not(case()) == says
