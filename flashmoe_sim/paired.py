@@ -70,7 +70,7 @@ def difference(own: NDArray[Any], other: NDArray[Any], whole: NDArray[Any], bloc
 
 
 def log_ratio(own: NDArray[Any], other: NDArray[Any], block: NDArray[np.int64]) -> Estimate:
-    """The logarithm of how many times as large the sum of `other` is as that of `own`, such as of seconds."""
+    """The logarithm of the sum of `other` over the sum of `own`; of seconds, how many times as fast `own` is."""
     ours, theirs = np.bincount(block, own), np.bincount(block, other)
     if not ours.sum() or not theirs.sum():
         return Estimate(math.nan, math.nan, math.nan)

@@ -150,7 +150,7 @@ JUDGED = (
     Column("against", "str", "", "policy that it is judged against, in the same bank"),
     *(column for column in IDENTITY if column.name == "contract"),
     *(column for column in COUNTS if column.name == "hit_rate"),
-    Column("more_hits", "float", "1", "hit_rate less that of `against`"),
+    Column("more_hits", "float", "1", "hit_rate minus the hit rate of `against`"),
     Column("more_hits_lo", "float", "1", "lower end of its interval; null if too few steps are known"),
     Column("more_hits_hi", "float", "1", "upper end of its interval"),
     Column("ahead", "int", "", "traces on which it hits more"),
@@ -163,8 +163,8 @@ JUDGED = (
         "p",
         "float",
         "1",
-        "probability of such a gain (without a machine: of such hits) if there is no difference, corrected for all "
-        "policies and banks",
+        "chance of a gain this large if there is none, without a machine of such a difference in hits; corrected for "
+        "all policies and banks",
     ),
 )
 
@@ -323,11 +323,8 @@ GROUPS = (
     ("Counts", "", COUNTS),
     ("Timing", "", TIMING),
     ("Sampled", "`curve` of `sim curve --sample --json`, and the table of `api.curve` with `sample`.", SAMPLED),
-    (
-        "By step and by request",
-        'The tables of `api.replay` with `by="step"` and `by="request"`.',
-        STEP_COLUMNS + REQUEST_COLUMNS,
-    ),
+    ("By step", 'The table of `api.replay` with `by="step"`.', STEP_COLUMNS),
+    ("By request", 'The table of `api.replay` with `by="request"`.', REQUEST_COLUMNS),
     ("Policies judged", "`rows` of `sim policy judge --json`, and the table of `api.judge_policies`.", JUDGED),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),

@@ -17,8 +17,8 @@ from flashmoe_sim.residency.workload import Workload
 class LargerBank:
     """Larger banks for the same policy under the same contract, as written after `--bank`.
 
-    Banks in bytes are tried in steps of one expert of every layer, rounded up to whole KiB, MiB or GiB, the largest
-    unit that is no more than a step.
+    Banks in bytes grow in steps of one expert of every layer. A step is rounded up to a whole number of KiB, MiB or
+    GiB: of the largest of these units that is not larger than the step.
 
     full_misses: misses of a bank that holds every expert.
     halves: the smallest bank with at most half the misses, and halves_misses: its misses. None if there is no such

@@ -81,7 +81,7 @@ def show(name: str, as_json: bool) -> None:
 @lenient_option
 @json_option
 def judge(asked: JudgePolicies, *, out: Path | None, force: bool, lenient: bool, as_json: bool) -> None:
-    """Judge policies against another one: how many more hits, how much faster on a machine, and how sure that is.
+    """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
 
     TRACE is a file, or a name from `sim trace catalog`. Of several traces the means are printed; --json and --out have
     each.

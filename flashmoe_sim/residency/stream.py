@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.trace.calls import run_starts
+
 
 @dataclass(frozen=True, eq=False)
 class ReadAhead:
@@ -65,7 +67,7 @@ class InstallStream:
     @property
     def first_calls(self) -> NDArray[np.int64]:
         """The first call of each step, i64 [steps]."""
-        return np.flatnonzero(np.diff(self.step, prepend=self.step[:1] - 1))
+        return run_starts(self.step)
 
     def by_step(self, calls: NDArray[Any]) -> NDArray[np.int64]:
         """The sum over each step's calls, i64 [steps]. calls: a number of each call."""

@@ -21,6 +21,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.trace.calls import run_starts
 
 Conditioned = Callable[[Setup, ModelGeometry | None], Conditions]
 
@@ -29,12 +30,11 @@ Conditioned = Callable[[Setup, ModelGeometry | None], Conditions]
 class Versus:
     """One policy against another in a bank: on one trace, or the mean over several.
 
-    trace: its name; None for the mean. traces: how many it is of. against: the other policy. hits, requests: after the
-    skipped steps.
-    points: of hit rate more, as a share. log_gain: logarithm of how many times as fast decoding is; None without a
-    machine. ahead: traces on which it hits more. faster: traces on which it is faster.
-    p: probability of such a gain, or without a machine of such points, if there is none; corrected for all policies and
-        banks that are judged together.
+    trace: its name; None for the mean. traces: the number of traces. against: the other policy.
+    points: the difference of the hit rates, as a share. log_gain: the logarithm of how many times as fast it decodes;
+    None without a machine. ahead, faster: traces on which it hits more, and on which it is faster.
+    p: the chance of a gain this large if there is none, or without a machine of such points; corrected for all policies
+        and banks that are judged together.
     """
 
     trace: str | None
@@ -140,18 +140,13 @@ def versus(
 def _requests(workload: Workload, skip_steps: int) -> NDArray[np.int32] | None:
     """The request of each step that counts; None if the trace does not record them."""
     trace = workload.trace
-    first = _first_calls(trace.steps)[skip_steps:]
+    first = run_starts(trace.steps)[skip_steps:]
     if len(first) < 2:
         raise BadInput(
             f"{trace.name}: has {len(first) + skip_steps:,} steps, of which {skip_steps:,} are skipped; two or more "
             "must be left"
         )
     return None if trace.sequence is None else trace.sequence[first]
-
-
-def _first_calls(steps: NDArray[np.int32]) -> NDArray[np.intp]:
-    """The first call of each step."""
-    return np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
 
 
 def _counted(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.timeline.names import PARTS, RESOURCES, STALLS
 from flashmoe_sim.timeline.run import Timeline
 from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 
 COLD_SHARE = 0.95
@@ -78,7 +79,7 @@ class Timing:
 
 def timing_of(timeline: Timeline, work: Work) -> Timing:
     """Speed and causes from a timeline."""
-    first = np.flatnonzero(np.diff(work.step, prepend=work.step[:1] - 1))
+    first = run_starts(work.step)
     step, phase = work.step[first], work.phase[first]
     tokens = _by_step(np.maximum, work.n_text, first).astype(np.int64)
     step_s = np.diff(timeline.end[np.append(first[1:], len(work.step)) - 1] if len(first) else [], prepend=0.0)

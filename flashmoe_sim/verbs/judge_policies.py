@@ -42,7 +42,7 @@ class PoliciesJudged:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgePolicies(SeveralOptions, ConditionOptions):
-    """Judge policies against another one: by how much each hits more, or is faster on a machine, and how sure that is.
+    """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
 
     >>> table = judge_policies(["python-256", "prose-256"], bank=32, policy="lfu-decay,fifo", contract="atomic")
     >>> table.filter(polars.col("trace").is_null()).select("policy", "ahead", polars.col("more_hits").round(3)).rows()

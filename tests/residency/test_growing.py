@@ -98,20 +98,30 @@ def test_any_trace_and_any_cut(seed: int, policy: str, contract: str, predictor:
     _compare(seed, policy, contract, predictor)
 
 
-def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
-    rng = np.random.default_rng(seed)
-    trace, chosen, prefetch = narrow(random_trace(seed)), parse_policy(policy), parse_prefetcher(predictor)
-    if not trace.refs:  # every call was one without tokens
-        return
+def random_setup(
+    trace: RoutingTrace, rng: np.random.Generator, policy: str, contract: str, predictor: str
+) -> tuple[Setup, ModelGeometry] | None:
+    """A setup with a random bank and a random model; None if no call has tokens, or they cannot be combined."""
+    if not trace.refs:
+        return None
     in_bytes, scope = bool(rng.integers(2)), ["layer", "global"][rng.integers(2)]
     geometry = geometry_of({layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts))
     most = max(trace.n_experts.values())
     bank = Bank(slots=int(rng.integers(1, most + 1)))
     if in_bytes and contract in ("atomic", "sequential"):
         bank = Bank(budget_bytes=len(trace.layers) * int(rng.integers(300, 300 * most + 1)))
+    chosen, prefetch = parse_policy(policy), parse_prefetcher(predictor)
     if why_not(chosen, contract, prefetch):
+        return None
+    return Setup(bank, chosen, contract, prefetch, scope), geometry
+
+
+def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
+    rng = np.random.default_rng(seed)
+    trace = narrow(random_trace(seed))
+    if (drawn := random_setup(trace, rng, policy, contract, predictor)) is None:
         return
-    setup = Setup(bank, chosen, contract, prefetch, scope)
+    setup, geometry = drawn
     long = cut_up(trace, cuts_of(trace, rng))
     try:
         whole = replay(prepare(trace, geometry), setup)

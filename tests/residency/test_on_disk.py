@@ -18,20 +18,19 @@ from flashmoe_sim.policies.base import NEVER, EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, Predictions
 from flashmoe_sim.prefetchers.last_call import Temporal
-from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency import capacity
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.replay import replay
-from flashmoe_sim.residency.setup import Setup, why_not
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
-from tests.residency.builders import geometry_of, one_layer, trace_of
-from tests.residency.test_growing import CONTRACTS, PAST_ONLY, VARIANTS, assert_same, cuts_of
+from tests.residency.builders import one_layer, trace_of
+from tests.residency.test_growing import CONTRACTS, PAST_ONLY, VARIANTS, assert_same, cuts_of, random_setup
 from tests.residency.test_twins import PAIRS
 
 EVICTING = [name for name, policy in POLICIES.items() if issubclass(policy, EvictingPolicy)]
@@ -76,18 +75,10 @@ def on_disk(trace: RoutingTrace, rng: np.random.Generator) -> RoutingTrace:
 
 def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
     rng = np.random.default_rng(seed)
-    trace, chosen, prefetch = random_trace(seed), parse_policy(policy), parse_prefetcher(predictor)
-    if not trace.refs:  # every call was one without tokens
+    trace = random_trace(seed)
+    if (drawn := random_setup(trace, rng, policy, contract, predictor)) is None:
         return
-    in_bytes, scope = bool(rng.integers(2)), ["layer", "global"][rng.integers(2)]
-    geometry = geometry_of({layer: int(rng.integers(1, 4)) * 100 for layer in trace.layers}, dict(trace.n_experts))
-    most = max(trace.n_experts.values())
-    bank = Bank(slots=int(rng.integers(1, most + 1)))
-    if in_bytes and contract in ("atomic", "sequential"):
-        bank = Bank(budget_bytes=len(trace.layers) * int(rng.integers(300, 300 * most + 1)))
-    if why_not(chosen, contract, prefetch):
-        return
-    setup = Setup(bank, chosen, contract, prefetch, scope)
+    setup, geometry = drawn
     found = prepare(on_disk(trace, rng), geometry)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(routing, "BLOCK", 1 << 20)
