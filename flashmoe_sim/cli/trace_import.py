@@ -13,7 +13,7 @@ from flashmoe_sim.cli.workload import read_trace
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import parse_numbers
 
-ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id")
+ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id", "records")
 
 
 @click.command("import", short_help="Convert recordings of engines and tools, and state what was assumed.")
@@ -30,6 +30,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id")
 )
 @click.option("--top-k", type=click.IntRange(1), metavar="K", help="Experts per token, if the file does not say.")
 @click.option("--missing", type=int, metavar="ID", help="Another id that means no routing; negative ids always do.")
+@click.option("--shared", metavar="ID,ID", help="Ids of shared experts, which are dropped from every token.")
 @click.option(
     "--axes", metavar="A,B,C", help="The axes of an array, in order: token, layer, k, and request if it has one."
 )
@@ -41,6 +42,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id")
 @click.option("--call-by", type=click.Choice(["step,layer", "run"]), help="How the rows of a table divide into calls.")
 @click.option("--layer-from-name", metavar="REGEX", help="Find the layer's number in the name of a table's file.")
 @click.option("--first-id", type=click.IntRange(0), metavar="N", help="The first expert's id in a table, if not 0.")
+@click.option("--records", metavar="KEY", help="The key of a JSON document under which a table's rows are.")
 @lenient_option
 @json_option
 def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_json: bool, **given: Any) -> None:
@@ -69,6 +71,8 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
         raise click.UsageError("several files are ranks of SGLang's recorder, or with --columns parts of a table")
     if given["moe_layers"] is not None:
         given["moe_layers"] = tuple(parse_numbers(given["moe_layers"], "--moe-layers"))
+    if given["shared"] is not None:
+        given["shared"] = tuple(parse_numbers(given["shared"], "--shared"))
     if given["axes"] is not None:
         given["axes"] = tuple(axis.strip() for axis in given["axes"].split(","))
     hints = hints_of(load_model(model) if model else None, **{k: v for k, v in given.items() if v is not None})
@@ -90,6 +94,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
             call_by=about["call_by"] or "step,layer",
             layer_from_name=about["layer_from_name"],
             first_id=about["first_id"] or 0,
+            records=about["records"],
         )
         trace = read_table([Path(file) for file in files], table, hints=hints, lenient=lenient)
     written = writer.write(trace)

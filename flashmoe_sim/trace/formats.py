@@ -196,7 +196,10 @@ def find_format(path: Path) -> TraceFormat:
         raise BadInput(f"{path}: is empty; expected a routing trace")
     if found := detect(head):
         return found
-    raise BadInput(f"{path}: {_describe(head)}; known trace formats: {', '.join(FORMATS)}")
+    raise BadInput(
+        f"{path}: {_describe(head)}; known trace formats: {', '.join(FORMATS)}; any other table: sim trace import "
+        "--columns layer=A,expert=B, with the names of its columns"
+    )
 
 
 def _describe(head: bytes) -> str:

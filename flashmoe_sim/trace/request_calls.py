@@ -43,6 +43,8 @@ def trace_of_requests(
     hints = hints or Hints()
     if not requests:
         raise BadInput(f"{name}: holds no request with routing in it; record it again")
+    if hints.shared:
+        requests = [request.without(hints.shared) for request in requests]
     shape = _one_shape(requests)
     numbers, assumed = layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
     firsts = [request.first for request in requests]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 
 PREFILL_CHUNK = 512
 
@@ -22,8 +23,9 @@ class Hints:
     model: experts of each routed layer of the model, by layer number.
     n_layers, top_k: sizes of an array sent without its shape.
     prompt_tokens: tokens of the prompt, only for arrays. phase: "prompt" or "decode" if all tokens have that phase.
-    start: tokens before the first row. missing: an id that means no routing, beside all negative ones. axes: the axes
-    of an array in order: request, token, layer, k. array, weights_array: names in an archive.
+    start: tokens before the first row. missing: an id that means no routing, beside all negative ones. shared: ids of
+    shared experts, which every token has beside its routed ones: they are dropped. axes: the axes of an array in order:
+    request, token, layer, k. array, weights_array: names in an archive.
     """
 
     prefill_chunk: int | None = None
@@ -35,9 +37,31 @@ class Hints:
     phase: str | None = None
     start: int | None = None
     missing: int | None = None
+    shared: tuple[int, ...] = ()
     axes: tuple[str, ...] | None = None
     array: str | None = None
     weights_array: str | None = None
+
+
+def without_shared(
+    expert: NDArray[Any], weight: NDArray[Any] | None, shared: Sequence[int], *, where: str
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Experts and gate weights [..., k] without the ids of shared experts; rows of no routing lose as many.
+
+    Raises BadInput for a token that has some of them, or one twice, and if nothing else is left.
+    """
+    found, listed = np.isin(expert, shared), ", ".join(map(str, shared))
+    none = (expert < 0).all(axis=-1)
+    found[none, : len(shared)] = True
+    counts = found.sum(axis=-1)
+    if (wrong := counts != len(shared)).any():
+        ids = expert[wrong][0].tolist()
+        raise BadInput(f"{where}: a token has the experts {shown(ids)}; expected each shared one once: {listed}")
+    width = expert.shape[-1] - len(shared)
+    if not width:
+        raise BadInput(f"{where}: tokens have no expert but the shared {listed}; leave --shared out")
+    shape = (*expert.shape[:-1], width)
+    return expert[~found].reshape(shape), None if weight is None else weight[~found].reshape(shape)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,6 +87,11 @@ class Request:
     weight: NDArray[Any] | None = None
     where: str = "request"
     arrival_s: float | None = None
+
+    def without(self, shared: Sequence[int]) -> Request:
+        """The request without the ids of shared experts."""
+        expert, weight = without_shared(self.expert, self.weight, shared, where=self.where)
+        return replace(self, expert=expert, weight=weight)
 
     @property
     def rows(self) -> int:

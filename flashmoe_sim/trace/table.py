@@ -20,7 +20,7 @@ from flashmoe_sim.trace.csv_rows import Rows
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
 from flashmoe_sim.trace.request_calls import check_ids, check_layers, trace_of_requests
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.requests import Hints, without_shared
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
@@ -46,6 +46,9 @@ def read_table(
     if len({part["expert"].shape[1] for part in parts}) > 1:
         raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if hints.shared:
+        value = _without_shared(value, hints.shared, where=paths[0].name)
+        hints = replace(hints, shared=())
     if timed := "time" in value:
         value = _by_time(value)
     where, name = paths[0].name, trace_name(paths[0])
@@ -81,6 +84,15 @@ def read_table(
         trace = trace.with_(n_experts=experts, n_experts_known=True)
         check_ids(trace, name)
     return trace
+
+
+def _without_shared(value: dict[str, NDArray[Any]], shared: Sequence[int], *, where: str) -> dict[str, NDArray[Any]]:
+    """The table without the ids of shared experts, in rows of one expert or of all experts of a token."""
+    if value["expert"].shape[1] == 1:
+        kept = ~np.isin(value["expert"][:, 0], shared)
+        return {name: values[kept] for name, values in value.items()}
+    expert, weight = without_shared(value["expert"], value.get("weight"), shared, where=where)
+    return value | {"expert": expert} | ({} if weight is None else {"weight": weight})
 
 
 def _by_time(value: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

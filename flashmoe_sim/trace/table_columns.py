@@ -38,7 +38,8 @@ class Columns:
     columns: the table's column for each of FIELDS; for experts and weights also a prefix, `id*` for id0, id1, …. where:
     a column and the text that it must have in the rows to read. header: whether the first line of a CSV has names; else
     they are 0, 1, 2, …. call_by: one of CALL_BY; with `run`, consecutive rows of a layer are one call. layer_from_name:
-    a pattern whose group is the layer's number in a file's name. first_id: the table's id of the first expert.
+    a pattern whose group is the layer's number in a file's name. first_id: the table's id of the first expert. records:
+    the key of a JSON document under which its rows are, `a.b` for a key in a key.
     """
 
     columns: Mapping[str, str]
@@ -47,6 +48,7 @@ class Columns:
     call_by: str = CALL_BY[0]
     layer_from_name: str | None = None
     first_id: int = 0
+    records: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.columns:
@@ -75,7 +77,9 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
     if progress:
         progress(len(content))
     try:
-        if content.startswith(b"PAR1"):
+        if columns.records is not None:
+            frame = _records(path, content, columns.records)
+        elif content.startswith(b"PAR1"):
             frame = _parquet(path, content)
         elif content.lstrip().startswith(b"{"):
             frame = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
@@ -111,6 +115,24 @@ def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | N
     return frame
 
 
+def _records(path: Path, content: bytes, key: str) -> pl.DataFrame:
+    """The rows under a key of a JSON document."""
+    import polars as pl
+
+    try:
+        found = strict_json.loads(content)
+    except ValueError as error:
+        raise BadInput(f"{path}: --records {key}: not one JSON document ({error})") from None
+    for name in key.split("."):
+        if not isinstance(found, dict) or name not in found:
+            there = ", ".join(found) if isinstance(found, dict) else f"no keys but {shown(found, 40)}"
+            raise BadInput(f"{path}: --records {key}: no key {shown(name)}; there are {there}")
+        found = found[name]
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise BadInput(f"{path}: --records {key}: is {shown(found, 40)}; expected a list of objects")
+    return pl.DataFrame(found, infer_schema_length=None)
+
+
 def _refuse_twice(where: str, text: bytes) -> None:
     """Raise BadInput if an object of a JSON text has a key twice."""
     try:
@@ -136,9 +158,13 @@ def _parquet(path: Path, content: bytes) -> pl.DataFrame:
 
 
 def _column(path: Path, frame: pl.DataFrame, name: str) -> pl.Series:
-    if name not in frame.columns:
-        raise unknown_name(f"column of {path}", name, frame.columns)
-    return frame[name]
+    import polars as pl
+
+    if name in frame.columns:
+        return frame[name]
+    unknown = unknown_name(f"column of {path}", name, frame.columns)
+    nested = [one for one in frame.columns if isinstance(frame[one].dtype, pl.List) and frame.height == 1]
+    raise BadInput(f"{unknown}; rows under a key: --records {nested[0]}") if nested else unknown
 
 
 def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, NDArray[Any]]:
@@ -156,7 +182,8 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
         else:
             high = ID_MAX if field in ("layer", "rank") else (1 << 31) - 2
             low = -high if field == "position" else 0
-            value[field] = _whole(path, _column(path, frame, name), low, high)
+            series = _column(path, frame, name)
+            value[field] = _whole(path, _layers(path, series) if field == "layer" else series, low, high)
     if columns.layer_from_name:
         found = re.search(columns.layer_from_name, path.name)
         if not found or not found.groups() or not str(found[1]).isdecimal() or int(found[1]) > ID_MAX:
@@ -221,10 +248,26 @@ def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int
     return np.array(numbers.to_numpy(), np.int64)
 
 
+def _layers(path: Path, series: pl.Series) -> pl.Series:
+    """Numbers of layers, also from texts with one number in each, such as `model.layers.3.mlp`."""
+    import polars as pl
+
+    if series.dtype != pl.String or series.str.strip_chars().cast(pl.Int64, strict=False).is_not_null().all():
+        return series
+    numbers = series.str.extract_all(r"\d+")
+    if (several := numbers.list.len().fill_null(0) != 1).any():
+        row = several.arg_max() or 0
+        raise BadInput(
+            f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a layer's number, alone or as "
+            "the only number of a text such as model.layers.3.mlp"
+        )
+    return numbers.list.first().alias(series.name)
+
+
 def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
     import polars as pl
 
-    words = series.cast(pl.String)
+    words = series.cast(pl.String).str.strip_chars().str.to_lowercase()
     for row, word in enumerate(words.unique(maintain_order=True)):
         if word not in WORDS:
             raise BadInput(

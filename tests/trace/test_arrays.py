@@ -149,3 +149,18 @@ def test_half_weights(tmp_path: Path) -> None:
     trace = read(tmp_path, struct.pack("<Q", length) + content[8:], phase="decode", array="ids", weights_array="gates")
     assert np.abs(trace.weight - gates.ravel()).max() < 1 / 128
     assert trace.weight[-1] == 1
+
+
+def test_shared_experts_are_dropped_with_their_weights(tmp_path: Path) -> None:
+    one = made()
+    gates = np.random.default_rng(0).random(one.expert.shape, dtype=np.float32)
+    shared = np.full((*one.expert.shape[:-1], 1), 300)
+    wide = np.concatenate([one.expert[..., :1], shared, one.expert[..., 1:]], axis=-1)
+    of_all = np.concatenate([gates[..., :1], np.ones(shared.shape, np.float32), gates[..., 1:]], axis=-1)
+    hints: dict[str, Any] = {"prompt_tokens": 7, "array": "ids", "weights_array": "gates"}
+    plain = read(tmp_path, npz(ids=one.expert, gates=gates), **hints)
+    found = read(tmp_path, npz(ids=wide, gates=of_all), shared=(300,), **hints)
+    assert calls(found) == calls(plain)
+    assert found.weight.tolist() == plain.weight.tolist()
+    with pytest.raises(BadInput, match="tokens have no expert but the shared 1"):
+        read(tmp_path, npy(np.ones((9, 2, 1), np.int64)), prompt_tokens=7, shared=(1,))

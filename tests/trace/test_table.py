@@ -143,7 +143,7 @@ def test_columns_without_names_and_runs(tmp_path: Path) -> None:
     [
         ("layer=blk,expert=nothing", "unknown column of .* 'nothing'; known: blk, "),
         ("layer=blk,expert=x*", r"unknown column of .* 'x\*'"),
-        ("layer=stage,expert=id0", r"row 1: stage is 'prefill'; expected a whole number 0..32767"),
+        ("layer=stage,expert=id0", "row 1: stage is 'prefill'; expected a layer's number"),
         ("layer=blk,expert=id0,phase=pos", "pos is '3' .*; expected one of prompt, prefill, decode"),
         ("layer=blk,expert=id*,position=pos", "nothing says which of them are the prompt; give --prompt-tokens"),
         ("layer=blk", "--columns names no expert"),
@@ -332,3 +332,52 @@ def test_many_requests_of_one_token(tmp_path: Path) -> None:
         assert trace.expert.tolist() == [number % 64 for number in range(count)]
         assert np.unique(trace.sequence).size == count
     assert peaks[2] < 12 * peaks[1]
+
+
+@pytest.mark.parametrize("text", ["model.layers.{}.mlp.experts", "blk.{}", "layer_{}"])
+def test_layers_and_phases_as_logs_write_them(text: str, tmp_path: Path) -> None:
+    words = {"prefill": " PREFILL", "generation": "Decode"}
+    named = frame().with_columns(blk=pl.format(text, "blk"), stage=pl.col("stage").replace_strict(words))
+    found = read(tmp_path, named.drop("ids").write_csv(), "layer=blk,expert=id*,step=s,phase=stage")
+    plain = read(tmp_path, frame().drop("ids").write_csv(), "layer=blk,expert=id*,step=s,phase=stage")
+    assert calls(found) == calls(plain)
+    with pytest.raises(
+        BadInput, match=r"row 1: blk is 'b0.c1'; expected a layer's number, alone or as the only number"
+    ):
+        read(tmp_path, "blk,e\nb0.c1,2\n", "layer=blk,expert=e")
+
+
+def test_rows_under_a_key_of_a_document(tmp_path: Path) -> None:
+    document = {"meta": {"version": 3}, "run": {"data": frame().to_dicts()}}
+    found = read(tmp_path, json.dumps(document), "layer=blk,expert=ids,step=s", records="run.data")
+    assert calls(found) == calls(read(tmp_path, WRITTEN["json"], "layer=blk,expert=ids,step=s"))
+
+
+@pytest.mark.parametrize(
+    ("document", "records", "message"),
+    [
+        ('{"data": [{"a": 1}], "meta": 1}', None, "known: data, meta; rows under a key: --records data"),
+        ('{"data": [{"a": 1}]}', "rows", "--records rows: no key 'rows'; there are data"),
+        ('{"data": {"rows": 5}}', "data.rows", "--records data.rows: is 5; expected a list of objects"),
+        ('{"data": 5}', "data.rows", "--records data.rows: no key 'rows'; there are no keys but 5"),
+        ('{"data": [1, 2]}', "data", "expected a list of objects"),
+        ('{"data": ', "data", "--records data: not one JSON document"),
+    ],
+)
+def test_a_document_whose_rows_are_elsewhere(document: str, records: str | None, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, document, "layer=blk,expert=ids", records=records)
+    assert message in str(caught.value)
+
+
+def test_shared_experts_are_dropped_from_lists_and_from_rows(tmp_path: Path) -> None:
+    plain = read(tmp_path, WRITTEN["jsonl"], "layer=blk,expert=ids,step=s")
+    lists = frame().with_columns(ids=pl.col("ids").list.concat(pl.lit(200)))
+    dropped = Hints(shared=(200,))
+    found = read(tmp_path, lists.write_ndjson(), "layer=blk,expert=ids,step=s", hints=dropped)
+    assert calls(found) == calls(plain)
+    one_a_row = [table.explode("ids").write_csv() for table in (lists, frame())]
+    found = read(tmp_path, one_a_row[0], "layer=blk,expert=ids,step=s", hints=dropped)
+    assert calls(found) == calls(read(tmp_path, one_a_row[1], "layer=blk,expert=ids,step=s"))
+    with pytest.raises(BadInput, match="expected each shared one once: 200, 201"):
+        read(tmp_path, lists.write_ndjson(), "layer=blk,expert=ids,step=s", hints=Hints(shared=(200, 201)))
