@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.cards import by_memory, factors
 from flashmoe_sim.machines.guesses import ram_by_size, with_generation
-from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Host, Link, Machine, Memory, Quantity, Storage
+from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
-from flashmoe_sim.machines.written import chips_as_sold, parse_parts
+from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
 Range = tuple[float, float, float]  # lo, value, hi
 
@@ -93,7 +94,39 @@ def compose_parts(parts: Parts) -> Machine:
         machine = replace(machine, cpu_features=computes.features, cpu_cores=computes.cores)
     if (graphics := chip or gpu) is not None:
         machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
-    return with_attention(replace(machine, gpus=parts.n_gpus))
+    if parts.unlike:
+        machine = _with_unlike(machine, parts)
+    return with_attention(replace(machine, gpus=len(parts.cards) or 1))
+
+
+def _with_unlike(machine: Machine, parts: Parts) -> Machine:
+    """The machine with all its cards instead of the first: their memory together, and their mean rates."""
+    cards = tuple(_card(compose_parts(with_cards(parts, [card]))) for card in parts.cards)
+    names, shares = ", ".join(card.name for card in cards), by_memory(cards)
+    quantities = dict(machine.quantities())
+    for path, factor in factors(cards, read=shares, attended=shares, copied=shares).items():
+        if (first := quantities.get(path)) is not None:
+            lo, value, hi = (_rounded(factor * end) for end in (first.lo, first.value, first.hi))
+            source = f"mean of {names} by their memory; of the first: {first.source}"
+            machine = machine.with_quantity(path, replace(first, lo=lo, value=value, hi=hi, source=source))
+    memory = _exactly(
+        _rounded(sum(card.memory_gib for card in cards)),
+        f"{names}: each has {DRIVER_GIB} GiB less for the driver",
+        "no display; each layer is on one card",
+    )
+    oldest = min((card.compute for card in parts.cards), key=lambda compute: float(compute or 0))
+    return replace(machine.with_quantity("gpu.memory_gib", memory), cards=cards, gpu_compute=oldest)
+
+
+def _card(alone: Machine) -> Card:
+    """The card of a machine that has no other."""
+    gpu, link = alone.gpu, alone.link
+    assert gpu is not None
+    assert gpu.memory_gib is not None
+    assert gpu.weights_gb_s is not None
+    assert link is not None
+    memory_gib, rate = gpu.memory_gib.value, gpu.weights_gb_s.value
+    return Card(alone.name.partition(" + ")[0], memory_gib, rate, gpu.knee_tokens.value, link.pinned_gb_s.value)
 
 
 def system_of(name: str, only: str, given: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -24,6 +24,7 @@ from flashmoe_sim.machines.machine import (
     MAKERS,
     SYSTEMS,
     Anchors,
+    Card,
     Compute,
     Host,
     Link,
@@ -49,6 +50,7 @@ from flashmoe_sim.machines.written import (
 MAX_BYTES = 2**18
 MOST_DOTS = 16
 LEAST_VARIANCE = 1e-6
+CARDS_GIB = 0.01  # how far the sum of the cards' memory may be from the GPU's
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
@@ -203,7 +205,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
         raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    words = ("api", "gpus", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores")
+    words = ("api", "gpus", "cards", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores")
     known = ("name", "title", "unified", *words, *SECTIONS, "anchors", "learnt")
     for key in document:
         if key not in known:
@@ -238,6 +240,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         unified=unified,
         api=(api := _one_of(where, document, "api", APIS, "the GPU's programming interface")),
         gpus=_gpus(where, document),
+        cards=_cards(where, document),
         os=_one_of(where, document, "os", SYSTEMS, "the operating system"),
         gpu_maker=_gpu_maker(where, document, api),
         gpu_compute=_gpu_compute(where, document),
@@ -300,10 +303,48 @@ def _cpu_cores(where: str, document: Mapping[str, Any]) -> int:
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:
-    gpus = _count(where, document, "gpus", "the number of equal GPUs", most=MOST_GPUS, absent=1)
+    cards = document.get("cards", [])
+    absent = len(cards) if cards and isinstance(cards, list) else 1
+    gpus = _count(where, document, "gpus", "the number of GPUs", most=MOST_GPUS, absent=absent)
     if gpus > 1 and ("gpu" not in document or document.get("unified", False)):
         raise BadInput(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
     return gpus
+
+
+def _cards(where: str, document: Mapping[str, Any]) -> tuple[Card, ...]:
+    """Unlike GPUs, one table for each."""
+    if "cards" not in document:
+        return ()
+    keys = {"gpu": ("memory_gib", "weights_gb_s", "knee_tokens"), "link": ("pinned_gb_s",)}
+    numbers = [key for section, names in keys.items() for key in SECTIONS[section] if key.name in names]
+    cards = [
+        Card(_text(place, row, "name"), *(_number(f"{place}: {key.name}", row[key.name], key) for key in numbers))
+        for place, row in _rows(where, "cards", document["cards"], ("name", *(key.name for key in numbers)))
+    ]
+    gpu_gib, gpus = document.get("gpu", {}).get("memory_gib", {}).get("value"), _gpus(where, document)
+    if len(cards) != gpus or len(cards) < 2:
+        raise BadInput(f"{where}: {len(cards)} cards, but gpus is {gpus}; expected a table for each of two or more")
+    if gpu_gib is None or abs(sum(card.memory_gib for card in cards) / gpu_gib - 1) > CARDS_GIB:
+        given = " + ".join(f"{card.memory_gib:g}" for card in cards)
+        raise BadInput(f"{where}: cards have {given} GiB, but gpu.memory_gib is {gpu_gib}; expected their sum")
+    return tuple(cards)
+
+
+def _rows(where: str, name: str, rows: object, known: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each table of an array, which has just these keys, with its place for messages."""
+    if not isinstance(rows, list):
+        raise BadInput(f"{where}: {name} is {shown(rows)}; expected tables: [[{name}]]")
+    for number, row in enumerate(rows, 1):
+        place = f"{where}: {name} {number}"
+        if not isinstance(row, Mapping):
+            raise BadInput(f"{place} is {shown(row)}; expected a table with {', '.join(known)}")
+        for key in row:
+            if key not in known:
+                raise BadInput(f"{place}: unknown key {shown(key)}; known: {', '.join(known)}")
+        for key in known:
+            if key not in row:
+                raise BadInput(f"{place}: {key} is missing; expected {', '.join(known)}")
+        yield place, row
 
 
 def _section(where: str, section: str, table: object) -> Any:
@@ -369,20 +410,8 @@ def _number(where: str, value: object, key: Key) -> float:
 
 
 def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
-    known = ("size_kib", "lanes", "gb_s", "source")
-    if not isinstance(rows, list):
-        raise BadInput(f"{where}: storage.measured is {shown(rows)}; expected tables: [[storage.measured]]")
     points: dict[tuple[float, int], MeasuredRead] = {}
-    for number, row in enumerate(rows, 1):
-        place = f"{where}: storage.measured {number}"
-        if not isinstance(row, Mapping):
-            raise BadInput(f"{place} is {shown(row)}; expected a table with {', '.join(known)}")
-        for name in row:
-            if name not in known:
-                raise BadInput(f"{place}: unknown key {shown(name)}; known: {', '.join(known)}")
-        for name in known:
-            if name not in row:
-                raise BadInput(f"{place}: {name} is missing; expected {', '.join(known)}")
+    for place, row in _rows(where, "storage.measured", rows, ("size_kib", "lanes", "gb_s", "source")):
         size_kib = _number(f"{place}: size_kib", row["size_kib"], Key("size_kib", ""))
         lanes = int(_number(f"{place}: lanes", row["lanes"], Key("lanes", "", least=1, above=False, whole=True)))
         gb_s = _number(f"{place}: gb_s", row["gb_s"], Key("gb_s", ""))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.numbers import plain
@@ -40,6 +39,10 @@ class Quantity:
     condition: str
     estimated: bool = False
     guessed: bool = False
+
+    def times(self, factor: float) -> Quantity:
+        """This quantity and its interval times a factor."""
+        return replace(self, value=self.value * factor, lo=self.lo * factor, hi=self.hi * factor)
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,17 @@ class Anchors:
 
 
 @dataclass(frozen=True)
+class Card:
+    """One of several unlike GPUs: the rates of `gpu` and `link` as it has them itself."""
+
+    name: str
+    memory_gib: float
+    weights_gb_s: float
+    knee_tokens: float
+    pinned_gb_s: float
+
+
+@dataclass(frozen=True)
 class Machine:
     """Everything beside the model that affects the time of a run.
 
@@ -150,7 +164,8 @@ class Machine:
     that storage is read into. gpu: None if the CPU computes. cpu: None if it computes nothing.
     memory: None if unknown; the page cache is then included in storage.read_gb_s.
     api: the GPU's programming interface, one of APIS, or empty if unknown or without a GPU.
-    gpus: the number of equal GPUs in `gpu`, which has their total memory and the speed of one.
+    gpus: the number of GPUs in `gpu`, which has their total memory and the speed of one. cards: each of them, in the
+    engine's order, if they are unlike; `gpu` and `link` have means, as if each served its share of the memory.
     os: the operating system, one of SYSTEMS, or empty if unknown. gpu_maker: one of MAKERS, or empty.
     gpu_compute: the compute capability of NVIDIA's GPU, such as 8.6, or empty. cpu_features: the CPU's, of FEATURES;
     None if unknown. cpu_cores: the CPU's physical cores, of unequal ones the fast ones; 0 if unknown. These five decide
@@ -171,6 +186,7 @@ class Machine:
     anchors: Anchors | None = None
     api: str = ""
     gpus: int = 1
+    cards: tuple[Card, ...] = ()
     os: str = ""
     gpu_maker: str = ""
     gpu_compute: str = ""
@@ -195,6 +211,9 @@ class Machine:
         unit = self.gpu or self.cpu
         rate = unit.weights_gb_s if unit is not None else None
         notes = [] if self.learnt is None else list(self.learnt.notes)
+        if self.cards:
+            order = ", ".join(f"{number} {card.name}" for number, card in enumerate(self.cards))
+            notes.append(f"GPUs are counted as {order}; if the engine lists them otherwise, so do its flags")
         if rate is not None and rate.estimated and rate.hi > WIDE * rate.lo:
             notes.append(
                 f"{self.name}: {section}.weights_gb_s, the speed of computing, is only an estimate: {_range(rate)}"
@@ -211,22 +230,24 @@ class Machine:
         Raises BadInput for a path without a quantity, listing the known paths.
         """
         section, _, key = path.partition(".")
-        part: Any = getattr(self, section, None)
-        quantity = getattr(part, key, None)
+        quantity = getattr(getattr(self, section, None), key, None)
         if not isinstance(quantity, Quantity):
             raise unknown_name(f"quantity of {self.name}", path, dict(self.quantities()))
-        return replace(self, **{section: replace(part, **{key: replace(quantity, value=value)})})
+        return self.with_quantity(path, replace(quantity, value=value))
 
     def scaled(self, factors: Mapping[str, float]) -> Machine:
         """This machine with some quantities, and their intervals, times a factor. factors: by path."""
         machine = self
         for path, factor in factors.items():
             section, _, key = path.partition(".")
-            part = getattr(machine, section)
-            now = getattr(part, key)
-            new = replace(now, value=now.value * factor, lo=now.lo * factor, hi=now.hi * factor)
-            machine = replace(machine, **{section: replace(part, **{key: new})})
+            now: Quantity = getattr(getattr(machine, section), key)
+            machine = machine.with_quantity(path, now.times(factor))
         return machine
+
+    def with_quantity(self, path: str, quantity: Quantity) -> Machine:
+        """This machine with another quantity at a path such as `gpu.weights_gb_s`."""
+        section, _, key = path.partition(".")
+        return replace(self, **{section: replace(getattr(self, section), **{key: quantity})})
 
 
 def _range(rate: Quantity) -> str:

@@ -71,13 +71,15 @@ class Part:
 class Parts:
     """The parts named in a text: at most one of a kind, in the order of KINDS, and RAM in GiB if given.
 
-    n_gpus: the number of cards of the one GPU. os: the operating system, one of machine.SYSTEMS, or empty.
+    n_gpus: the number of cards of this GPU. unlike: other cards beside them, each as often as it is there.
+    os: the operating system, one of machine.SYSTEMS, or empty.
     generation: of memory without a speed, such as ddr4, or empty.
     """
 
     by_kind: Mapping[str, Part]
     ram_gib: float | None
     n_gpus: int = 1
+    unlike: tuple[Part, ...] = ()
     os: str = ""
     generation: str = ""
 
@@ -85,19 +87,32 @@ class Parts:
     def names(self) -> tuple[str, ...]:
         """The parts, the RAM and the operating system, as written on the command line."""
         ram = "" if self.ram_gib is None else f"{self.ram_gib:g}GiB"
-        parts = (f"{self.times(part)}{part.name}" for part in self.by_kind.values())
+        parts = (f"{self.times(part)}{part.name}" for part in self._each)
         return (*parts, *filter(None, (ram, self.generation, self.os)))
 
     @property
     def titles(self) -> tuple[str, ...]:
         """The parts' titles, the RAM and the operating system, for display."""
         ram = "" if self.ram_gib is None else f"{self.ram_gib:g} GiB"
-        titles = (f"{self.times(part)}{part.title}" for part in self.by_kind.values())
+        titles = (f"{self.times(part)}{part.title}" for part in self._each)
         return (*titles, *filter(None, (ram, self.generation.upper(), TITLES.get(self.os))))
 
     def times(self, part: Part) -> str:
         """The number of a part, as a prefix to its name; empty for one."""
-        return f"{self.n_gpus}x " if part.kind == "gpu" and self.n_gpus > 1 else ""
+        number = sum(card.name == part.name for card in self.cards)
+        return f"{number}x " if number > 1 else ""
+
+    @property
+    def cards(self) -> tuple[Part, ...]:
+        """Every GPU, equal ones as often as they are there."""
+        gpu = self.by_kind.get("gpu")
+        return () if gpu is None else (*[gpu] * self.n_gpus, *self.unlike)
+
+    @property
+    def _each(self) -> list[Part]:
+        """Every part once."""
+        others = (part for part in self.by_kind.values() if part.kind != "gpu")
+        return list({part.name: part for part in (*self.cards, *others)}.values())
 
 
 @cache

@@ -15,7 +15,8 @@ from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.machines.attention import without_estimates
 from flashmoe_sim.machines.keys import SECTIONS, default_interval
-from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.machine import Card, Machine, Quantity
+from flashmoe_sim.machines.reads import MeasuredRead
 
 WIDTH = 100
 
@@ -60,9 +61,10 @@ def _lines(machine: Machine) -> Iterator[str]:
         if section == "storage":
             for point in machine.storage.measured:
                 yield from ("", "[[storage.measured]]")
-                for item in fields(point):
-                    value = getattr(point, item.name)
-                    yield f"{item.name} = {_text(value) if isinstance(value, str) else _number(value)}"
+                yield from _fields(point)
+    for card in machine.cards:
+        yield from ("", "[[cards]]")
+        yield from _fields(card)
     if machine.anchors is not None:
         yield from ("", "[anchors]")
         yield "runs = [" + "".join(f"\n    {_text(run)}," for run in machine.anchors.runs) + "\n]"
@@ -76,6 +78,12 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield from _list("names", map(_text, learnt.names))
         yield f"mean = {_row(learnt.mean)}"
         yield from _list("covariance", map(_row, learnt.covariance))
+
+
+def _fields(row: Card | MeasuredRead) -> Iterator[str]:
+    for item in fields(row):
+        value = getattr(row, item.name)
+        yield f"{item.name} = {_text(value) if isinstance(value, str) else _number(value)}"
 
 
 def _list(name: str, items: Iterable[str]) -> Iterator[str]:

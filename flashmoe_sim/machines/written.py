@@ -6,8 +6,8 @@ A size beside a name is a card's own memory, or the RAM of a chip or a CPU. It m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 
@@ -65,10 +65,11 @@ def parse_parts(text: str) -> Parts:
     """The parts of a text such as `2x rtx-3060 + ryzen-5600 + 64GB DDR4 + linux`, in any order.
 
     Raises UnknownPart for an unknown part, and BadInput for two of one kind, for several of a part that is not a GPU,
-    and for a size of memory that was not sold.
+    for GPUs of two makers, and for a size of memory that was not sold.
     """
     by_kind: dict[str, Part] = {}
-    ram_gib, n_gpus, generation, system = None, 1, "", ""
+    cards: list[Part] = []
+    ram_gib, generation, system = None, "", ""
     bare = False
     for word in words(text):
         read = _read(word)
@@ -85,9 +86,13 @@ def parse_parts(text: str) -> Parts:
                 raise BadInput(f"{generation} and {read.generation}: two kinds of memory; give one")
             generation = read.generation
         if read.part is not None:
-            _check_one(by_kind.get(read.part.kind), read.part)
-            by_kind[read.part.kind] = read.part
-            n_gpus = max(n_gpus, read.number)
+            if read.part.kind == "gpu":
+                _check_card(cards, read.part)
+                cards += [read.part] * read.number
+            elif (before := by_kind.get(read.part.kind)) is not None:
+                raise BadInput(f"{before.name} and {read.part.name}: two parts of one kind, {read.part.kind}; give one")
+            else:
+                by_kind[read.part.kind] = read.part
             if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
                 bare = True
     if (chip := by_kind.get("chip")) is not None:
@@ -100,21 +105,38 @@ def parse_parts(text: str) -> Parts:
         generation = ""
         if bare:
             by_kind["memory"] = with_channels(memory, by_kind.get("cpu"), ram_gib)
-    return Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, n_gpus, system, generation)
-
-
-def _check_one(before: Part | None, part: Part) -> None:
-    """Raises BadInput for a second part of one kind."""
-    if before is None:
-        return
-    if part.kind != "gpu":
-        raise BadInput(f"{before.name} and {part.name}: two parts of one kind, {part.kind}; give one")
-    if part == before:
-        raise BadInput(f"{part.name} twice; write several cards as 2x {part.name}")
-    raise BadInput(
-        f"{before.name} and {part.name}: unlike GPUs together are not modelled; give one of them, or equal ones as "
-        f"2x {before.name}"
+    if len(cards) > MOST_GPUS:
+        raise BadInput(f"{len(cards)} cards; give at most {MOST_GPUS}")
+    return with_cards(
+        Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, 1, (), system, generation), cards
     )
+
+
+def with_cards(parts: Parts, cards: Sequence[Part]) -> Parts:
+    """The parts with these GPUs, the fastest first, as CUDA counts them."""
+    if not cards:
+        return parts
+    first, *others = sorted(cards, key=_speed, reverse=True)
+    unlike = tuple(card for card in others if card.name != first.name)
+    by_kind = {kind: {**parts.by_kind, "gpu": first}[kind] for kind in KINDS if kind == "gpu" or kind in parts.by_kind}
+    return replace(parts, by_kind=by_kind, n_gpus=len(cards) - len(unlike), unlike=unlike)
+
+
+def _speed(card: Part) -> tuple[float, float]:
+    """What cards are ordered by: the rate of their arithmetic, then of their memory."""
+    rate = card.numbers.get("fp32_tflops")
+    return 0.0 if rate is None else rate.value, card.numbers["bandwidth_gb_s"].value
+
+
+def _check_card(before: Sequence[Part], card: Part) -> None:
+    """Raises BadInput for a card beside others that was named already, or is programmed in another way."""
+    for other in before:
+        if other.name == card.name:
+            raise BadInput(f"{card.name} twice; write several cards as 2x {card.name}")
+        if (other.maker, other.api) != (card.maker, card.api):
+            raise BadInput(
+                f"{other.name} and {card.name}: GPUs of two makers together are not modelled; give one of them"
+            )
 
 
 def _read(word: str) -> _Read:

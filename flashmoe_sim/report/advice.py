@@ -366,25 +366,28 @@ def _bought(found: Recommendation) -> Section:
         return Section("", ())
     rows = bought.bought if isinstance(bought, Advice) else bought.rows
     parts: list[str | Table | Command] = []
-    if isinstance(bought, Advice):
+    if bought.sentence:
         parts.append(bought.sentence)
     if rows:
         shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
         now = bought.present.tok_s
+        priced = bought.prices is not None
         cells = tuple(
             (
                 ", ".join(one.changes),
+                *((three(one.price or 0.0),) if priced else ()),
                 three(speed := one.found.tok_s or 0.0),
                 brief_interval(one.found.tok_s_lo, one.found.tok_s_hi),
                 f"{speed / now - 1:+.0%}" if now else "",
             )
             for one in shown
         )
-        heads = (("other parts", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+        price = (("price", "right"),) if priced else ()
+        heads = (("other parts", "left"), *price, ("tok/s", "right"), ("90 %", "right"), ("", "right"))
         parts.append(Table(heads, cells))
         if more := len(rows) - len(shown):
             parts.append(f"{more} larger changes are not shown; --json has them.")
-    if isinstance(bought, NextBetter) and bought.useless:
+    if isinstance(bought, NextBetter) and bought.useless and bought.prices is None:
         kinds = listed([{"ram": "RAM", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind) for kind in bought.useless], "or")
         parts.append(f"No better {kinds} gains 3 % or more.")
     now = bought.present.tok_s or 0.0

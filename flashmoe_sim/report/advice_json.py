@@ -84,7 +84,8 @@ def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
     advice = bought if isinstance(bought, Advice) else None
     return {
         "present": bought.present.as_row(),
-        "sentence": None if advice is None else advice.sentence,
+        "sentence": bought.sentence or None,
+        "budget": None if bought.prices is None else bought.prices.budget,
         "fastest": None if advice is None or advice.fastest is None else advice.fastest.as_row(),
         "useless": [] if isinstance(bought, Advice) else list(bought.useless),
         "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,

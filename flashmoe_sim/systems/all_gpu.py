@@ -9,12 +9,13 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
+from flashmoe_sim.systems.split import fastest_first, loads, served, written
 from flashmoe_sim.timeline.models.resident import Resident
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllGpu(System):
-    """All weights are in GPU memory; nothing is missed."""
+    """All weights are in GPU memory; nothing is missed. Of unlike GPUs, slow ones get as few layers as they can."""
 
     name: ClassVar[str] = "all-gpu"
     title: ClassVar[str] = "llama.cpp, all on the GPU"
@@ -29,7 +30,12 @@ class AllGpu(System):
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
-        return Plan(setup, Resident(), self.adapted(case.machine))
+        machine = served(case, self.shares(case), {}) if case.machine.cards else case.machine
+        return Plan(setup, Resident(), self.adapted(machine))
+
+    def shares(self, case: Case) -> list[int]:
+        """The layers of each of several unlike GPUs."""
+        return fastest_first(case, *loads(case, {}))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)
@@ -38,4 +44,5 @@ class AllGpu(System):
         return (Share("experts", "gpu", case.model.routed_bytes), *weights, *of_others)
 
     def launch(self, case: Case) -> Launch:
-        return Launch(llama_words(case, "-ngl", "99", *self.serving_words(case)))
+        cuts = ("-ts", written(self.shares(case), ",")) if case.machine.cards else ()
+        return Launch(llama_words(case, "-ngl", "99", *cuts, *self.serving_words(case)))

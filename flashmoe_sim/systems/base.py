@@ -448,8 +448,7 @@ class System(ABC):
             by = old if cost.scales else replace(old, value=1, lo=1, hi=1)
             source = f"{self.name}: {cost.source}"
             new = Quantity(by.value * cost.value, by.lo * cost.lo, by.hi * cost.hi, source, old.condition, True)
-            section, _, key = cost.path.partition(".")
-            machine = replace(machine, **{section: replace(getattr(machine, section), **{key: new})})
+            machine = machine.with_quantity(cost.path, new)
         return machine
 
     def check(self, case: Case) -> None:

@@ -93,6 +93,11 @@ class KTransformers(GpuSlots):
     def uses_profile(self) -> bool:
         return self.strategy == "frequency"
 
+    def why_not(self, case: Case) -> str:
+        unlike = " and ".join(dict.fromkeys(card.name for card in case.machine.cards))
+        parallel = f"divides each layer over equal GPUs; the machine has {unlike}" if unlike else ""
+        return super().why_not(case) or parallel
+
     def plan(self, case: Case) -> Plan:
         by_number = ByNumber(front=self.strategy == "front-loading")
         policy = StaticGlobal() if self.strategy == "frequency" else by_number

@@ -16,6 +16,7 @@ from flashmoe_sim.geometry.families import ROUTED_FAMILIES
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.cards import by_memory
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
@@ -36,7 +37,17 @@ from flashmoe_sim.systems.base import (
     no_room,
 )
 from flashmoe_sim.systems.prompt import batched
-from flashmoe_sim.systems.split import besides, evened, gpu_of_layers, loads, parse_shares, written
+from flashmoe_sim.systems.split import (
+    besides,
+    evened,
+    fastest_first,
+    gpu_of_layers,
+    loads,
+    parse_shares,
+    rooms,
+    served,
+    written,
+)
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
 AUTO = -1
@@ -150,18 +161,28 @@ class Placed(System):
         return replace(self, cpu_layers=self.sizes(case)[0]) if self.fits_itself else self
 
     def shares(self, case: Case) -> tuple[float, ...]:
-        """The share of each GPU: as given, else equal, else shares that fit, if any are found."""
+        """The share of each GPU: as given, else equal, else shares that fit, if any are found.
+
+        Of unlike GPUs, the slow ones get as few layers as they can; by memory, as the engine does, if it fits itself.
+        """
         if self.ts:
             return parse_shares(self.ts, case.machine.gpus)
+        if case.machine.cards:
+            return tuple(by_memory(case.machine.cards) if self.fits_itself else self.fastest(case))
         equal = (1.0,) * case.machine.gpus
         if len(equal) == 1 or replace(self, ts=written(equal)).overflow(case) is None:
             return equal
         return tuple(self.fitting(case) or equal)
 
+    def fastest(self, case: Case) -> list[int]:
+        """The layers of each of several unlike GPUs."""
+        by_gib = replace(self, ts=written(by_memory(case.machine.cards)))
+        return fastest_first(case, *by_gib.loads(case))
+
     def fitting(self, case: Case) -> list[int] | None:
         """The layers of each GPU that minimise the load of the fullest, or None if even that overflows."""
         given = self if self.ts else replace(self, ts=written((1.0,) * case.machine.gpus))
-        found = evened(*given.loads(case))
+        found = self.fastest(case) if case.machine.cards else evened(*given.loads(case))
         return found if replace(self, ts=written(found)).overflow(case) is None else None
 
     def overflow(self, case: Case, spare_bytes: int = 0) -> tuple[int, int] | None:
@@ -172,13 +193,19 @@ class Placed(System):
         sizes, held = self.loads(case)
         for gpu, size in zip(gpu_of_layers(self.shares(case), len(sizes) - 1), sizes, strict=True):
             held[gpu] += size
-        room = (case.gpu_bytes - spare_bytes) // case.machine.gpus
-        return next(((gpu, size) for gpu, size in enumerate(held) if size > room), None)
+        each = zip(held, rooms(case, spare_bytes), strict=True)
+        return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
 
     def loads(self, case: Case) -> tuple[list[int], list[int]]:
         """Bytes of each layer and of the output that the cuts distribute, and what each GPU holds beside them."""
-        at, case = dict.fromkeys(self.on_cpu(case), "CPU"), self.in_batches(case)
-        return loads(case, overridden(case.model, self.ot, gpus=case.machine.gpus) if self.ot else at)
+        at = self.at(case)
+        return loads(self.in_batches(case), at)
+
+    def at(self, case: Case) -> dict[int, str]:
+        """Where the experts of a layer are, if they are not on its GPU: CPU, or another GPU such as CUDA1."""
+        if self.ot:
+            return overridden(case.model, self.ot, gpus=case.machine.gpus)
+        return dict.fromkeys(self.on_cpu(case), "CPU")
 
     def check(self, case: Case) -> None:
         super().check(case)
@@ -187,7 +214,7 @@ class Placed(System):
         if (found := self.overflow(case, -case.gpu_error_bytes)) is None:
             return
         gpu, held = found
-        over, fitting = held - case.gpu_bytes // case.machine.gpus, self.fitting(case)
+        over, fitting = held - rooms(case)[gpu], self.fitting(case)
         advice = f"give ts={written(fitting)}" if fitting else "no ts that fits was found; put more layers on the CPU"
         raise BadInput(f"takes {held / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has; {advice}")
 
@@ -197,7 +224,8 @@ class Placed(System):
         layers = [case.model.layers[number] for number in on.values()]
         policy = TheseLayers(rows=tuple(on)) if on else Demand()
         bank = Bank(None, sum(layer.expert_bytes * layer.n_experts for layer in layers) or 1)
-        return Plan(Setup(bank, policy, "atomic"), PrefillCopy(self.copy_from_tokens(case)), self.adapted(case.machine))
+        machine = served(case, self.shares(case), self.at(case)) if case.machine.cards else case.machine
+        return Plan(Setup(bank, policy, "atomic"), PrefillCopy(self.copy_from_tokens(case)), self.adapted(machine))
 
     def copy_from_tokens(self, case: Case) -> int:
         """Tokens of a micro-batch from which its experts are copied to the GPU."""

@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from flashmoe_sim.budget import spare_bytes
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.cards import distributed
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, gpu_weights
 
 
@@ -80,18 +83,68 @@ def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
         cut.
     """
 
-    def filled(most: int) -> list[int]:
-        counts, place = [], 0
-        for already in taken:
-            first, left = place, most - already
-            while place < len(sizes) and sizes[place] <= left:
-                left -= sizes[place]
-                place += 1
-            counts.append(place - first)
-        return counts
+    def by_most(most: int) -> list[int]:
+        return filled(sizes, [most - already for already in taken])
 
     all_on_one = sum(sizes) + max(taken)
-    return filled(bisect_left(range(all_on_one), len(sizes), key=lambda most: sum(filled(most))))
+    return by_most(bisect_left(range(all_on_one), len(sizes), key=lambda most: sum(by_most(most))))
+
+
+def filled(sizes: Sequence[int], free: Sequence[int]) -> list[int]:
+    """How many of the layers, in order, each GPU gets if it takes as many as its free bytes hold."""
+    counts, place = [], 0
+    for room in free:
+        first, left = place, room
+        while place < len(sizes) and sizes[place] <= left:
+            left -= sizes[place]
+            place += 1
+        counts.append(place - first)
+    return counts
+
+
+def rooms(case: Case, spare_bytes: int = 0) -> list[int]:
+    """Bytes of each GPU for a model. spare_bytes: left free on all GPUs together."""
+    machine = case.machine
+    if not machine.cards:
+        return [(case.gpu_bytes - spare_bytes) // machine.gpus] * machine.gpus
+    total_gib = sum(card.memory_gib for card in machine.cards)
+    return [int(case.gpu_bytes * card.memory_gib / total_gib) - spare_bytes // machine.gpus for card in machine.cards]
+
+
+def fastest_first(case: Case, sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
+    """How many of the layers, in order, each of several unlike GPUs gets, so that slow ones get as few as they can.
+
+    If not all layers fit, each gets its share by memory. sizes, taken: as for `evened`.
+    """
+    cards = case.machine.cards
+    free = [room - already for room, already in zip(rooms(case, spare_bytes(case.machine)), taken, strict=True)]
+    if sum(filled(sizes, free)) < len(sizes):
+        return evened(sizes, [-room for room in free])
+    for slow in sorted(range(len(cards)), key=lambda gpu: (cards[gpu].weights_gb_s, -gpu)):
+
+        def fits(most: int, gpu: int = slow) -> bool:
+            return sum(filled(sizes, [*free[:gpu], most, *free[gpu + 1 :]])) == len(sizes)
+
+        free[slow] = bisect_left(range(max(free[slow], 0)), True, key=fits)
+    return filled(sizes, free)
+
+
+def served(case: Case, shares: Sequence[float], at: Mapping[int, str]) -> Machine:
+    """The machine whose unlike GPUs serve the layers that they get by these shares. at: as for `loads`."""
+    model, layers = case.model, max(case.model.layers) + 1
+    gpu_of = gpu_of_layers(shares, layers)
+    read, attended, copied = ([0.0] * len(shares) for _ in range(3))
+    for number, gpu in enumerate(gpu_of):
+        read[gpu] += case.gpu_dense_bytes / (layers + 1)
+        attended[gpu] += number < layers
+        if (layer := model.layers.get(number)) is None:
+            continue
+        where, used_bytes = at.get(number, ""), layer.expert_bytes * model.top_k
+        if where == "CPU":
+            copied[gpu] += used_bytes
+        else:
+            read[int(where.removeprefix("CUDA") or gpu)] += used_bytes
+    return distributed(case.machine, read=read, attended=attended, copied=copied)
 
 
 def shared_out(number: int, counts: Sequence[int]) -> list[int]:

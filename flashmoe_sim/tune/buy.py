@@ -12,6 +12,7 @@ from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
+from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.shop import note_on
@@ -27,7 +28,7 @@ class Advice:
     target_tok_s: the target speed. present: what is recommended on the machine as it is. bought: the machines with the
     fewest changed parts that reach the target, the least changed first; none that is smaller in every respect does.
     fastest: the fastest machine found, if none reaches the target. note: what was not changed, and why, or empty.
-    n_machines, evaluations: numbers of machines and settings tried.
+    n_machines, evaluations: numbers of machines and settings tried. prices: of parts, if given.
     """
 
     target_tok_s: float
@@ -37,6 +38,7 @@ class Advice:
     note: str
     n_machines: int
     evaluations: int
+    prices: Prices | None = None
 
     @property
     def enough(self) -> bool:
@@ -58,10 +60,15 @@ class Advice:
             sure = any((each.found.tok_s_lo or 0.0) >= self.target_tok_s for each in self.bought)
             less = "" if sure else "; for every option the lower end of the interval is still below that"
             return f"For {wanted} {what} enough; {now}{less}."
+        priced = "" if self.prices is None else " with a price"
+        most = "" if self.prices is None or self.prices.budget is None else f" for at most {plain(self.prices.budget)}"
         if self.fastest is None:
-            return f"No change of a named part makes the machine faster; {now}."
+            return f"No change of a named part{priced}{most} makes the machine faster; {now}."
         change = ", ".join(self.fastest.changes)
-        return f"Nothing in the catalogue reaches {wanted}; the fastest is {speed(self.fastest.found)}, with {change}."
+        return (
+            f"Nothing in the catalogue{priced}{most} reaches {wanted}; the fastest is {speed(self.fastest.found)}, "
+            f"with {change}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +78,7 @@ class NextBetter:
     present: what is recommended on the machine as it is. rows: by kind of part, desktop cards before others, then by
     speed; one more card like the present one is among them even if it gains nothing. useless: kinds in which no better
     part gains 3 %. note: what was not changed, and why, or empty. n_machines, evaluations: numbers of machines and
-    settings tried.
+    settings tried. prices: of parts, if given.
     """
 
     present: Compared
@@ -80,6 +87,18 @@ class NextBetter:
     note: str
     n_machines: int
     evaluations: int
+    prices: Prices | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The most speed that the budget buys; empty without one."""
+        if self.prices is None or self.prices.budget is None:
+            return ""
+        most, now = plain(self.prices.budget), self.present.tok_s or 0.0
+        best = max(self.rows, key=lambda row: row.found.tok_s or 0.0, default=None)
+        if best is None or (best.found.tok_s or 0.0) <= now:
+            return f"For at most {most} no single part with a price makes the machine faster."
+        return f"For at most {most} the most speed comes from {best.changes[0]}: {speed(best.found)}."
 
 
 def buy(
@@ -89,28 +108,36 @@ def buy(
     *,
     parts: Parts,
     target_tok_s: float,
+    prices: Prices | None = None,
     now: Compared | None = None,
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
     """The fewest parts to change so that one of the systems decodes at the target.
 
-    parts: of the case's machine. now: what is recommended on it.
+    parts: of the case's machine. prices: only of these parts, and within their budget. now: what is recommended on it.
     Single changes are tried first, then pairs, then triples; among equal numbers, all are found that no smaller change
     with a card of the same maker and generation could replace, as long as no better machine is slower than a worse one.
     """
     if not 0 < target_tok_s < math.inf:
         raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
-    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts)
+    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts, prices)
     present, bought, fastest, note = stock.present(), [], None, ""
     if (present.tok_s or 0.0) < target_tok_s:
-        note = note_on(parts)
+        note = _note(stock)
         for number in range(1, MOST_CHANGES + 1):
             options = stock.options if number < MOST_CHANGES else stock.next_better()
             if bought := stock.least_reaching(stock.sets(number, options), target_tok_s, progress):
                 break
         fastest = None if bought else stock.fastest()
-    return Advice(target_tok_s, present, tuple(bought), fastest, note, len(stock.tried), stock.resizer.evaluations)
+    tried = len(stock.tried), stock.resizer.evaluations
+    return Advice(target_tok_s, present, tuple(bought), fastest, note, *tried, prices)
+
+
+def _note(stock: Stock) -> str:
+    """What was not changed, and why; empty if everything was."""
+    unpriced = f"{stock.unpriced} other changes have no price in the table" if stock.unpriced else ""
+    return "; ".join(filter(None, (note_on(stock.parts), unpriced)))
 
 
 def next_better(
@@ -119,18 +146,19 @@ def next_better(
     systems: Sequence[System],
     *,
     parts: Parts,
+    prices: Prices | None = None,
     now: Compared | None = None,
     borrowed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> NextBetter:
     """The gain of the next better parts of every kind, one changed at a time.
 
-    now: what is recommended on the machine as it is.
+    prices: only of these parts, and within their budget. now: what is recommended on the machine as it is.
     Cards have at least the memory of the present one and run the same programs: all of desktop computers, and the
     least of each memory size of others. A part that is less than 3 % faster than a lesser one of its kind, and for
     cards of its maker and generation, is left out.
     """
-    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts)
+    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts, prices)
     present, options = stock.present(), stock.next_better()
     rows: list[Bought] = []
     for number, changes in enumerate(options.values()):
@@ -147,4 +175,7 @@ def next_better(
                 kept.append(stock.bought((change,)))
         rows += sorted(kept, key=lambda one: (one.order[0], one.found.tok_s or 0.0))
     useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))
-    return NextBetter(present, tuple(rows), useless, note_on(parts), len(stock.tried), stock.resizer.evaluations)
+    if prices is not None:
+        rows.sort(key=lambda one: one.order)
+    tried = len(stock.tried), stock.resizer.evaluations
+    return NextBetter(present, tuple(rows), useless, _note(stock), *tried, prices)

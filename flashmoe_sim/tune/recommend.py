@@ -23,6 +23,7 @@ from flashmoe_sim.tune.enough import Convergence, check_length, converged
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
+from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
 from flashmoe_sim.tune.said import speed
 from flashmoe_sim.tune.search import Found, Searched, search
@@ -141,10 +142,14 @@ class Recommendation(InNotebook):
 
 @dataclass(frozen=True)
 class Purchase:
-    """What may be bought: parts other than the machine's; target_tok_s: the target speed, None for any gain."""
+    """What may be bought: parts other than the machine's.
+
+    target_tok_s: the target speed, None for any gain. prices: of the parts that may be bought; None for all.
+    """
 
     parts: Parts
     target_tok_s: float | None = None
+    prices: Prices | None = None
 
     def found(
         self,
@@ -156,19 +161,10 @@ class Purchase:
         borrowed: bool,
         progress: Callable[[int, int], None] | None,
     ) -> Advice | NextBetter:
+        of = {"parts": self.parts, "prices": self.prices, "now": now, "borrowed": borrowed, "progress": progress}
         if self.target_tok_s is None:
-            return next_better(workload, case, systems, parts=self.parts, now=now, borrowed=borrowed, progress=progress)
-        target = self.target_tok_s
-        return buy(
-            workload,
-            case,
-            systems,
-            parts=self.parts,
-            target_tok_s=target,
-            now=now,
-            borrowed=borrowed,
-            progress=progress,
-        )
+            return next_better(workload, case, systems, **of)  # type: ignore[arg-type]
+        return buy(workload, case, systems, target_tok_s=self.target_tok_s, **of)  # type: ignore[arg-type]
 
 
 def recommend(

@@ -11,6 +11,7 @@ from flashmoe_sim.machines.load import parts_in
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.parts import KINDS, Part, Parts, catalogue
 from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.machines.written import with_cards
 from flashmoe_sim.tune.levers import RAM_GIB
 
 RAM = "ram"
@@ -28,15 +29,24 @@ class Change:
     """Another part of one kind.
 
     name: of the part, empty for another size of RAM. ram_gib: for `ram`, and for `chip`, which is another computer.
+    beside: whether the present GPU stays, and this one comes beside it.
     """
 
     kind: str
     name: str = ""
     ram_gib: float | None = None
     n_gpus: int = 1
+    beside: bool = False
+
+    def added(self, parts: Parts) -> int:
+        """How many of the part are bought."""
+        gpu = parts.by_kind.get("gpu")
+        return self.n_gpus - parts.n_gpus if gpu is not None and gpu.name == self.name else self.n_gpus
 
     def made(self, parts: Parts) -> Parts:
         """The parts after this change."""
+        if self.beside:
+            return with_cards(parts, (*parts.cards, catalogue()[self.name]))
         by_kind = dict(parts.by_kind)
         if self.name:
             by_kind[self.kind] = catalogue()[self.name]
@@ -49,6 +59,8 @@ class Change:
         if self.kind == RAM:
             return f"{self.ram_gib:g} GiB of RAM"
         part, after = catalogue()[self.name], self.made(parts)
+        if self.beside:
+            return f"{part.title} as a second GPU"
         new = f"{after.times(part)}{part.title}"
         if self.kind == "cpu":
             ram = _memory_of(after)
@@ -115,8 +127,13 @@ def machine_of(parts: Parts, before: Parts) -> Machine | None:
 
 
 def _cards(parts: Parts) -> list[Change]:
-    """One more of the present card, or other cards with more memory or bandwidth."""
+    """One more of the present card, another one beside it, or other cards with more memory or bandwidth.
+
+    Only parts with one kind of card are changed.
+    """
     gpu, found = parts.by_kind.get("gpu"), []
+    if parts.unlike:
+        return []
     for part in catalogue().values():
         if part.kind != "gpu" or not part.api or part.form in ("laptop", "module"):
             continue
@@ -124,6 +141,8 @@ def _cards(parts: Parts) -> list[Change]:
             found.append(Change("gpu", part.name, n_gpus=parts.n_gpus + 1))
         elif gpu is None or any(part.numbers[key].value > gpu.numbers[key].value for key in SIZES):
             found.append(Change("gpu", part.name, n_gpus=parts.n_gpus))
+        if gpu is not None and part != gpu and not part.form and (part.maker, part.api) == (gpu.maker, gpu.api):
+            found.append(Change("gpu", part.name, beside=True))
     return found
 
 

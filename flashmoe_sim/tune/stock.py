@@ -15,6 +15,7 @@ from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.parts import Parts, catalogue
 from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import Change, changes, machine_of
 
@@ -41,6 +42,7 @@ class Bought:
     """A machine with some parts changed, and the fastest system on it with its interval.
 
     changes: each in words. doublings: the number of doublings of all sizes and rates together, which ranks options.
+    price: of all changes; None without prices.
     """
 
     changes: tuple[str, ...]
@@ -48,10 +50,13 @@ class Bought:
     parts: Parts
     found: Compared
     doublings: float
+    price: float | None = None
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Desktop computers' parts first, then by the size of the change."""
+        """By price; without prices, desktop computers' parts first, then by the size of the change."""
+        if self.price is not None:
+            return False, self.price
         by_kind = self.parts.by_kind
         return any(by_kind[kind].form for kind in self.kinds if kind in by_kind), self.doublings
 
@@ -60,6 +65,7 @@ class Bought:
             "changes": list(self.changes),
             "kinds": list(self.kinds),
             "machine": " + ".join(self.parts.names),
+            "price": self.price,
             "setting": self.found.system.spec,
             "tok_s": self.found.tok_s,
             "tok_s_lo": self.found.tok_s_lo,
@@ -71,12 +77,19 @@ class Bought:
 class Stock:
     """The machines that result from changing one machine's parts; each is timed once.
 
+    prices: of parts, which leave out what has none or costs more than the budget; None for all parts.
     now: the machine as it is. options: possible changes, by kind. tried: the fastest system for each set of changes.
+    unpriced: how many changes have no price.
     """
 
-    def __init__(self, resizer: Resizer, parts: Parts) -> None:
-        self.resizer, self.parts, self.now = resizer, parts, compose_parts(parts)
-        self.options = changes(parts)
+    def __init__(self, resizer: Resizer, parts: Parts, prices: Prices | None = None) -> None:
+        self.resizer, self.parts, self.prices, self.now = resizer, parts, prices, compose_parts(parts)
+        self.options, self.unpriced = changes(parts), 0
+        if prices is not None:
+            each = [one for kept in self.options.values() for one in kept]
+            self.unpriced = sum(prices.of([one], parts) is None for one in each)
+            for kind, kept in self.options.items():
+                self.options[kind] = [one for one in kept if prices.within([one], parts)]
         self.machines: dict[tuple[Change, ...], Machine] = {}
         self.tried: dict[tuple[Change, ...], Compared] = {}
 
@@ -87,6 +100,8 @@ class Stock:
     def sets(self, number: int, options: dict[str, list[Change]]) -> list[tuple[Change, ...]]:
         """Sets of `number` compatible changes that make the machine better in some respect."""
         found = [one for kinds in combinations(options, number) for one in product(*map(options.__getitem__, kinds))]
+        if self.prices is not None:
+            found = [one for one in found if self.prices.within(one, self.parts)]
         made = {one: machine for one in found if (machine := machine_of(self.parts_with(one), self.parts)) is not None}
         no_better = at_least([self.now, *made.values()])[0]
         better = {one: machine for (one, machine), no in zip(made.items(), no_better[1:], strict=True) if not no}
@@ -132,7 +147,7 @@ class Stock:
         less = before is not None and before.memory_gib is not None and size < before.memory_gib.value
         if less or machine.api != (self.now.api or "cuda"):
             return None
-        return size if catalogue()[one.name].form else (one.name, one.n_gpus)
+        return size if catalogue()[one.name].form else (one.name, one.n_gpus, one.beside)
 
     def least_reaching(
         self, sets: Sequence[tuple[Change, ...]], target_tok_s: float, progress: Callable[[int, int], None] | None
@@ -165,6 +180,7 @@ class Stock:
             self.parts_with(one),
             self._sure(self._fastest(one), machine),
             self._doublings(machine),
+            None if self.prices is None else self.prices.of(one, self.parts),
         )
 
     def speed(self, one: tuple[Change, ...]) -> float:

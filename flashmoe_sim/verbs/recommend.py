@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
@@ -69,14 +70,23 @@ class Recommend(MemoryOptions):
     )
     buy: bool = field(default=False, metadata=option("", "Show what better parts would gain; give --machine as parts."))
     target: float | None = field(default=None, metadata=option("TOK/S", "With --buy: a speed to reach.", above=0))
+    prices: str | Path | None = field(
+        default=None, metadata=option("FILE", "With --buy: only parts in this table, part,price; the cheapest first.")
+    )
+    budget: float | None = field(default=None, metadata=option("N", "With --prices: the most to spend.", above=0))
 
     def __post_init__(self) -> None:
         if self.target is not None and not self.buy:
             raise BadInput("--target is the speed that --buy must reach; add --buy (in Python, buy=True)")
+        if self.prices is not None and not self.buy:
+            raise BadInput("--prices is for --buy; add it (in Python, buy=True)")
+        if self.budget is not None and self.prices is None:
+            raise BadInput("--budget needs what parts cost; add --prices FILE, a table with the columns part,price")
 
     def run(self, progress: Progress | None = None) -> Recommendation:
         """Recommend for a trace, or for a model alone with a borrowed trace."""
         from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.tune.prices import read_prices
         from flashmoe_sim.tune.recommend import Purchase, recommend
         from flashmoe_sim.tune.shop import parts_of
         from flashmoe_sim.verbs.given import learnt_machine, workload_and_model, workload_of
@@ -87,6 +97,7 @@ class Recommend(MemoryOptions):
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
         assert on.workload is not None
+        prices = None if self.prices is None else read_prices(Path(self.prices), self.budget)
         found = recommend(
             on.workload,
             on.case,
@@ -94,7 +105,7 @@ class Recommend(MemoryOptions):
             objective=goal,
             borrowed=bool(on.borrowed),
             others=[workload_of(other, self.model if model is None else model) for other in self.also],
-            purchase=Purchase(parts_of(runs_on.name), self.target) if self.buy else None,
+            purchase=Purchase(parts_of(runs_on.name), self.target, prices) if self.buy else None,
             progress=progress,
         )
         return replace(found, notes=on.notes)

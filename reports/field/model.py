@@ -112,9 +112,14 @@ def _with_pruned_experts(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
 
 
 def _table_bytes(row: FieldRow, entry: NamedModel, model: ModelGeometry) -> float:
-    """Bytes that a table of embeddings takes of a file: 8 bits a weight in 8-bit quantisations, else as experts."""
+    """Bytes that a table of embeddings takes of a file: 8 bits a weight in 8-bit quantisations, else as experts.
+
+    None of it is in a file whose size is nearer to that of the quantisation's other weights alone.
+    """
     bits = 8.0 if TABLE_8_BIT.search(row.quant) else 8e-9 * model.routed_bytes / entry.routed_params_b
-    return entry.table_params_b * 1e9 * bits / 8
+    table, others = entry.table_params_b * 1e9 * bits / 8, model.routed_bytes + (model.dense_bytes or 0)
+    held = (row.model_file_gib or 0) * GIB
+    return table if held * (held - table) > others**2 else 0.0
 
 
 def _with_dense(model: ModelGeometry, dense_bytes: float) -> ModelGeometry:

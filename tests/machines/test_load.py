@@ -90,7 +90,7 @@ WRONG = {
     "unknown section": (
         "[host]",
         "[hosts]",
-        "unknown key 'hosts'; known: name, title, unified, api, gpus, os, gpu_maker, gpu_compute, cpu_features, "
+        "unknown key 'hosts'; known: name, title, unified, api, gpus, cards, os, gpu_maker, gpu_compute, cpu_features, "
         "cpu_cores, memory",
     ),
     "missing section": (
@@ -154,7 +154,7 @@ WRONG = {
         "memory.reserve_gib is 64, but memory.ram_gib only 64; give less than that",
     ),
     "unified": ("unified = false", "unified = 0", "unified is 0; expected true or false"),
-    "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected the number of equal GPUs"),
+    "no GPUs": ("unified = false", "unified = false\ngpus = 0", "gpus is 0; expected the number of GPUs"),
     "several GPUs on one memory": (
         "unified = false",
         "unified = true\ngpus = 2",
@@ -288,7 +288,7 @@ def test_parts_with_commas_between_them_are_one_machine() -> None:
     assert machines_in(two) == [name.strip() for name in two.split(",")]
 
 
-@pytest.mark.parametrize("text", ["rtx-3060, rtx-409", "rtx-3060, rtx-4090,", "rtx-3060, rtx-3090, 64GiB"])
+@pytest.mark.parametrize("text", ["rtx-3060, rtx-409", "rtx-3060, rtx-4090,", "ryzen-5600, ryzen-7950x, 64GiB"])
 def test_what_is_no_machine_stays_as_it_is(text: str) -> None:
     """An unknown name, an empty one, and two parts of one kind: each is said where it is read."""
     assert machines_in(text) == [name.strip() for name in text.split(",")]

@@ -19,7 +19,6 @@ from flashmoe_sim.machines.written import find_part, parse_parts
 
 EXAMPLE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 PARTS = catalogue().values()
-UNLIKE = "rtx-3060 and rtx-3090: unlike GPUs together are not modelled; give one of them, or equal ones as 2x rtx-3060"
 NUMBERS = {
     "gpu": {"memory_gib", "bandwidth_gb_s"},
     "chip": {"bandwidth_gb_s"},
@@ -281,7 +280,6 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ("rtx-3060 + RTX 3090 + 64GiB", UNLIKE),
         ("m3-max + m4-max + 64GiB", "m3-max and m4-max: two parts of one kind, chip; give one"),
         ("rtx-3060 + 32GiB + 64GB", "32GiB and 64GB: two sizes of RAM; give one"),
         (
@@ -300,7 +298,11 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
             "rtx-3060 + 64GiB + macos: only Apple's chips run macos; give linux or windows, or leave it out",
         ),
         ("rtx-3060 + 0GiB", "0GiB: no RAM; give its size, such as 64GiB"),
-        ("2x rtx-3060 + 2x RTX 3090 + 64GiB", UNLIKE),
+        (
+            "rtx-3060 + rx-7900-xtx + 64GiB",
+            "rtx-3060 and rx-7900-xtx: GPUs of two makers together are not modelled; give one of them",
+        ),
+        ("9x rtx-3060 + 8x RTX 3090 + 64GiB", "17 cards; give at most 16"),
         ("rtx-3090 + rtx-3090 + 64GiB", "rtx-3090 twice; write several cards as 2x rtx-3090"),
         ("0x rtx-3090 + 64GiB", "'0x rtx-3090': 0 cards; give 1 to 16"),
         ("17 x rtx-3090 + 64GiB", "'17 x rtx-3090': 17 cards; give 1 to 16"),
@@ -367,6 +369,31 @@ def test_several_cards_are_in_a_written_file() -> None:
     two = compose("2x rtx-3090 + 64GiB")
     assert parse_machine(toml(two), where="") == two
     assert "gpus" not in toml(compose("rtx-3090 + 64GiB"))
+
+
+def test_unlike_cards_are_in_a_written_file() -> None:
+    three = compose("rtx-3060 + 2x rtx-3090 + 64GiB")
+    assert three.name == "2x rtx-3090 + rtx-3060 + 64GiB"
+    assert parse_machine(toml(three), where="") == three
+    assert compose(three.name) == three
+    assert "0 rtx-3090, 1 rtx-3090, 2 rtx-3060" in three.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("gpus = 2", "gpus = 3", "mine: 2 cards, but gpus is 3; expected a table for each of two or more"),
+        ('name = "rtx-3060"', "", "mine: cards 2: name is missing; expected name, memory_gib, "),
+        ("memory_gib = 11.2\n", "memory_gib = 23\n", "mine: cards have 23.2 + 23 GiB, but gpu.memory_gib is 34.4;"),
+        ("pinned_gb_s = 23.9", "pinned_gb_s = -1", "mine: cards 1: pinned_gb_s is -1; expected a number above 0"),
+    ],
+)
+def test_cards_that_a_file_describes_wrongly(before: str, after: str, message: str) -> None:
+    text = toml(compose("rtx-3090 + rtx-3060 + ryzen-5600 + 64GiB"))
+    assert before in text
+    with pytest.raises(BadInput) as caught:
+        parse_machine(text.replace(before, after, 1), where="mine")
+    assert str(caught.value).startswith(message)
 
 
 def test_one_card_may_be_counted() -> None:

@@ -213,6 +213,7 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "title",
         "api",
         "gpus",  # together in the GPU's memory and rates
+        "cards",  # and how a system distributes layers, in the machine that it plans with
         "os",  # these five decide what can be installed, and how it is started
         "gpu_maker",
         "gpu_compute",

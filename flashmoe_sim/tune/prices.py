@@ -1,0 +1,66 @@
+"""Prices of parts, from a table of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.numbers import decimal
+from flashmoe_sim.machines.parts import Parts
+from flashmoe_sim.machines.rows import read_table
+from flashmoe_sim.machines.written import parse_parts
+from flashmoe_sim.tune.shop import Change
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What parts cost, and the most to spend.
+
+    by_name: by a part's name, a size of RAM such as `64GiB`, or a chip with its RAM such as `m4-max + 64GiB`; all in
+    one currency. budget: None for no limit.
+    """
+
+    by_name: Mapping[str, float]
+    budget: float | None = None
+
+    def of(self, changes: Iterable[Change], parts: Parts) -> float | None:
+        """The price of these changes of parts; None if one of them has none."""
+        each = [self._of(change, parts) for change in changes]
+        return None if None in each else sum(price for price in each if price is not None)
+
+    def within(self, changes: Iterable[Change], parts: Parts) -> bool:
+        """Whether these changes have prices, and cost no more than the budget."""
+        price = self.of(changes, parts)
+        return price is not None and (self.budget is None or price <= self.budget)
+
+    def _of(self, change: Change, parts: Parts) -> float | None:
+        ram = "" if change.ram_gib is None else f"{change.ram_gib:g}GiB"
+        price = self.by_name.get(" + ".join(filter(None, (change.name, ram))))
+        return None if price is None else price * change.added(parts)
+
+
+def read_prices(file: Path, budget: float | None = None) -> Prices:
+    """Prices from a table with the columns `part` and `price`; other columns are not read.
+
+    Raises BadInput for a file that is no such table, an unknown part, and a part that is there twice.
+    """
+    columns, rows = read_table(file)
+    for column in ("part", "price"):
+        if column not in columns:
+            raise BadInput(f"{file}: no column {column}; expected part,price with a part and its price in each row")
+    by_name: dict[str, float] = {}
+    for number, row in rows:
+        where = f"{file}: line {number}"
+        try:
+            name = " + ".join(parse_parts(row["part"]).names)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from None
+        price = decimal(row["price"])
+        if price is None or price < 0:
+            raise BadInput(f"{where}: the price of {name} is {shown(row['price'])}; expected a number from 0")
+        if name in by_name:
+            raise BadInput(f"{where}: {name} has a price already; give one")
+        by_name[name] = price
+    return Prices(by_name, budget)

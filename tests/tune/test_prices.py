@@ -1,0 +1,98 @@
+"""Prices of parts: the table, what a change costs, and what a budget leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.tune.buy import buy, next_better
+from flashmoe_sim.tune.prices import Prices, read_prices
+from flashmoe_sim.tune.shop import Change, changes, parts_of
+from tests.systems.cases import model, workload
+
+DESKTOP = parts_of("rx-7700-xt + ryzen-5600 + ddr4-3200x2 + 16GiB + nvme-gen3")
+LARGE = model(layers=range(2, 26), experts=128, top_k=4)  # 12 GiB of experts
+OF_LARGE = workload(LARGE)
+CASE = Case(LARGE, compose_parts(DESKTOP))
+TABLE = "Part,Price,Shop\nRX 7900 XTX,800,a\nrx-7700-xt,300,b\nRX 6800,280,b\n32GB,60,b\nDDR4-3600x2,90,a\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    (tmp_path / "prices.csv").write_text(TABLE)
+    return tmp_path / "prices.csv"
+
+
+def test_what_changes_cost(table: Path) -> None:
+    prices = read_prices(table)
+    assert prices.by_name["32GiB"] == 60
+    assert prices.of([Change("gpu", "rx-7900-xtx")], DESKTOP) == 800
+    assert prices.of([Change("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP) == 300, "one more of the present card"
+    assert prices.of([Change("gpu", "rx-6800", beside=True), Change("ram", ram_gib=32)], DESKTOP) == 340
+    assert prices.of([Change("gpu", "rx-6800"), Change("ram", ram_gib=64)], DESKTOP) is None
+    assert Prices(prices.by_name, 300).within([Change("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP)
+    assert not Prices(prices.by_name, 299).within([Change("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP)
+    another = Prices({"m4-max + 64GiB": 3000})
+    assert another.of([Change("chip", "m4-max", ram_gib=64)], parts_of("m4-pro + 24GiB")) == 3000
+
+
+def test_a_second_card_is_one_of_the_same_maker_beside_the_first() -> None:
+    beside = [one for one in changes(DESKTOP)["gpu"] if one.beside]
+    after = beside[0].made(DESKTOP)
+    assert {card.maker for card in after.cards} == {"amd"}
+    assert len(after.cards) == 2
+    assert "as a second GPU" in beside[0].said(DESKTOP)
+    assert "gpu" not in changes(after), "a machine with unlike cards keeps them"
+
+
+def test_a_budget_leaves_the_affordable_parts_by_price(table: Path) -> None:
+    found = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP, prices=read_prices(table, 300))
+    prices = [row.price for row in found.rows]
+    assert prices == sorted(prices)  # type: ignore[type-var]
+    assert prices
+    assert max(prices) <= 300  # type: ignore[type-var]
+    fastest = max(found.rows, key=lambda row: row.found.tok_s or 0.0)
+    assert f"For at most 300 the most speed comes from {fastest.changes[0]}: " in found.sentence
+    assert "other changes have no price in the table" in found.note
+    richer = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP, prices=read_prices(table, 1000))
+    assert {row.changes for row in found.rows} <= {row.changes for row in richer.rows}
+
+
+def test_a_target_within_a_budget(table: Path) -> None:
+    def bought(target_tok_s: float, budget: float | None) -> list[tuple[float | None, int]]:
+        prices = read_prices(table, budget)
+        found = buy(OF_LARGE, CASE, [Placed()], parts=DESKTOP, target_tok_s=target_tok_s, prices=prices)
+        if not found.bought:
+            assert "Nothing in the catalogue with a price" in found.sentence
+        return [(row.price, len(row.kinds)) for row in found.bought]
+
+    now = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP).present.tok_s
+    assert now is not None
+    cheap, rich = bought(1.5 * now, 400), bought(1.5 * now, None)
+    assert rich
+    assert all(price is not None and price <= 400 for price, _ in cheap)
+    assert bought(1000 * now, 400) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("part,cost\nrtx-3090,5\n", "no column price; expected part,price with a part and its price in each row"),
+        ("part,price\nrtx-309,5\n", "line 2: unknown part 'rtx-309'; did you mean "),
+        ("part,price\nrtx-3090,cheap\n", "line 2: the price of rtx-3090 is 'cheap'; expected a number from 0"),
+        ("part,price\nrtx-3090,-1\n", "line 2: the price of rtx-3090 is '-1'; expected a number from 0"),
+        ("part,price\nrtx-3090,5\nRTX 3090 24GB,6\n", "line 3: rtx-3090 has a price already; give one"),
+        ("part,price\n", "no rows under its header"),
+    ],
+)
+def test_a_table_that_is_wrong(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        read_prices(file)
+    assert str(caught.value).startswith(f"{file}: {message}")
