@@ -77,7 +77,8 @@ def command(
     trace, model = trace_and_model(asked.trace, asked.model)
     if save is not None:
         _check_suffix(save)
-        for path in (save, *possible_files(save.parent, save.stem)):
+        earlier = any(save.with_suffix(suffix).exists() for suffix in SUFFIXES)  # whose files may well be the same
+        for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
             refuse_existing(path, force=force)
     machines, models = _several(str(asked.machine)), [] if model is None else _names("--model", str(model))
     if trace is not None and len(models) > 1:

@@ -75,12 +75,14 @@ def with_files(
 
 
 def write_together(files: Mapping[Path, bytes], *, force: bool = False) -> None:
-    """Write all files, or none.
+    """Write all files, or none; one that is there already, with the same content, stays.
 
     Raises BadInput if one of them exists without force, or cannot be written.
     """
     with ExitStack() as stack:
         for path, content in files.items():
+            if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+                continue
             stream = stack.enter_context(atomic_writer(path, force=force))
             stream.write(content)
             stream.flush()  # a full disk is met here, before any file has its name

@@ -68,6 +68,8 @@ def test_a_saved_page_and_the_files_of_its_command(
     assert Path("advice-profile.csv").stat().st_size
     assert main(asked) == 2
     assert "exists" in capsys.readouterr().err
+    other = "advice.md" if suffix == ".html" else "advice.html"
+    assert main([*asked[:-1], other]) == 0, "the same answer as another page needs the same files"
     assert main([*asked, "--force"]) == 0
 
 
