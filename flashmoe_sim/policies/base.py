@@ -210,7 +210,7 @@ def check_kernels(kind: type[EvictingPolicy]) -> None:
         seen = sees if takes_seen(kind, hook) else ()
         try:
             signature(function).bind(*HOOKS[hook], *seen)
-            fits = tuple(signature(function).parameters)[len(HOOKS[hook]) :] == seen
+            fits = not seen or tuple(signature(function).parameters)[len(HOOKS[hook]) :] == seen
         except TypeError:
             fits = False
         if not fits:

@@ -39,9 +39,8 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     layers; if the contract needs fixed slots, it is rounded down to whole slots.
     Raises BadInput for a bank that is larger than the model, too small for its experts, or unable to hold the largest
     call under `protected`; for one that serves more references than hindsight can tell apart; and for a trace that
-    lacks what the policy sees. Under `runtime` only
-    a replay can show that a call does not fit: aliased experts share a slot, so a call may have more experts than the
-    bank has slots.
+    lacks what the policy sees. Under `runtime` only a replay can show that a call does not fit: aliased experts share a
+    slot, so a call may have more experts than the bank has slots.
     """
     if reason := why_not_seen(setup.policy, workload.trace):
         raise BadInput(reason)

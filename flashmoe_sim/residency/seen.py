@@ -42,7 +42,7 @@ def using_seen(state: State, slot: int, key: int, now: int, upcoming: Any) -> An
 def adapter(name: str, *, seen: bool, records: bool) -> Any:
     """The function above that hands a hook what it takes; None if the loop can call the hook itself.
 
-    seen: whether it takes what the policy sees. records: whether `upcoming` is a record, as if the policy sees any.
+    seen: whether it takes what the policy sees. records: whether `upcoming` is a record.
     """
     if name in ("on_miss", "admits"):
         return missing_seen if seen else {"on_miss": on_miss, "admits": admits}[name]
