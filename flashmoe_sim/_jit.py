@@ -16,13 +16,14 @@ from types import FunctionType
 from typing import Any
 
 import numba
-from numba.core import caching, config, imputils, runtime, types
+from numba.core import caching, cgutils, config, imputils, runtime, types
 from numba.extending import intrinsic
 
 from flashmoe_sim.cache import cache_root
 
 _numba: Any = config
 _caching: Any = caching
+_cgutils: Any = cgutils
 _imputils: Any = imputils
 _runtime: Any = runtime
 
@@ -211,6 +212,24 @@ def _trailing_zeros(_: Any, word: Any) -> Any:
 
 # In a kernel, how many zeros are below the lowest 1 of an integer, in its type: one instruction.
 trailing_zeros: Any = intrinsic(_trailing_zeros)
+
+
+def _fields_after_first(_: Any, record: Any) -> Any:
+    members = record.members[1:]
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = []
+        for name, kind in members:
+            place = _cgutils.get_record_member(builder, arguments[0], record.offset(name), context.get_data_type(kind))
+            values.append(context.unpack_value(builder, kind, place))
+        return context.make_tuple(builder, signature.return_type, values)
+
+    as_tuple: Any = types.BaseTuple.from_types
+    return as_tuple(tuple(kind for _, kind in members))(record), load
+
+
+# In a kernel, the fields of a record but the first, as a tuple: a function that gets it cannot write to the record.
+fields_after_first: Any = intrinsic(_fields_after_first)
 
 
 def compile_for(kernel: Any, *arguments: Any) -> None:

@@ -21,6 +21,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import place_of_function
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.seen import SEEN
 
 NEVER = np.iinfo(np.int32).max
 ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
@@ -93,6 +94,7 @@ HOOKS = {
     function.__name__: tuple(signature(function).parameters)
     for function in (on_call, on_miss, admits, on_hit, on_install, choose_victim, on_evict, declines)
 }
+SEEING = ("on_miss", "admits", "on_hit", "on_install", "declines")
 REQUIRED_HOOKS = {"on_hit", "on_install", "choose_victim"}
 TEXTBOOK = ("lru", "min", "most-requested")
 DECISIONS = {"kernels", "bypass", "allocate", "pinned", "order", "schedule"}
@@ -112,6 +114,7 @@ class Policy:
     pooled: whether a diagnosis treats it as one bank for all layers, whatever the scope.
     by_budget: whether it treats a bank as one budget for all layers.
     preloaded: whether its first residents are loaded before the run.
+    sees: what it sees of each reference beside the expert; see `EvictingPolicy`.
     most_uses: how many uses of one bank its counters can hold, if a long trace may have more.
     execution: the execution model of the engine that uses it; the default when its runs are timed.
     """
@@ -127,6 +130,7 @@ class Policy:
     pooled: ClassVar[bool] = False
     by_budget: ClassVar[bool] = False
     preloaded: ClassVar[bool] = False
+    sees: ClassVar[tuple[str, ...]] = ()
     most_uses: ClassVar[int | None] = None
     execution: ClassVar[str] = "split-install"
 
@@ -158,6 +162,9 @@ class EvictingPolicy(Policy, ABC):
     kernels: `on_hit`, `on_install`, `choose_victim`, and any of `on_call`, `on_miss`, `on_evict`, `admits` and
         `declines`: functions with the signatures above that numba can compile. Under every contract they are called in
         the order of the references.
+    sees: what some functions see of the reference beside the expert: names of trace/seen.py, which gives their
+        meaning. Those of SEEING take them, in this order, after the parameters above, or not at all. No prediction has
+        them.
     bypass: whether a miss may be evicted again in the call that installed it (`declines`).
     stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
         (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's first choice
@@ -177,10 +184,19 @@ class EvictingPolicy(Policy, ABC):
         """New state arrays for a pool."""
 
 
+def takes_seen(kind: type[EvictingPolicy], hook: str) -> bool:
+    """Whether a class's function for a hook takes what the class `sees`."""
+    kernel = kind.kernels.get(hook)
+    parameters = tuple(signature(getattr(kernel, "py_func", kernel)).parameters) if kernel else ()
+    return bool(kind.sees) and hook in SEEING and len(parameters) > len(HOOKS[hook])
+
+
 @cache
 def check_kernels(kind: type[EvictingPolicy]) -> None:
-    """Raise BadInput if a class's `kernels` are not functions that a replay loop can call."""
-    name, kernels = kind.name, getattr(kind, "kernels", {})
+    """Raise BadInput if a class's `kernels` are not functions that a replay loop can call, or it sees the unknown."""
+    name, kernels, sees = kind.name, getattr(kind, "kernels", {}), kind.sees
+    if not isinstance(sees, tuple) or len(set(sees)) < len(sees) or not set(sees) <= SEEN.keys():
+        raise BadInput(f"policy {name}: sees is {sees!r}; expected a tuple of some of {', '.join(SEEN)}")
     if not isinstance(kernels, Mapping):
         raise BadInput(f"policy {name}: its `kernels` are a {type(kernels).__name__}; expected functions by name")
     if missing := REQUIRED_HOOKS - kernels.keys():
@@ -191,13 +207,17 @@ def check_kernels(kind: type[EvictingPolicy]) -> None:
         function = getattr(kernel, "py_func", kernel)
         if not isinstance(function, FunctionType):
             raise BadInput(f"policy {name}: {hook} is a {type(kernel).__name__}; expected a function")
+        seen = sees if takes_seen(kind, hook) else ()
         try:
-            signature(function).bind(*HOOKS[hook])
+            signature(function).bind(*HOOKS[hook], *seen)
+            fits = not seen or tuple(signature(function).parameters)[len(HOOKS[hook]) :] == seen
         except TypeError:
+            fits = False
+        if not fits:
             raise BadInput(
                 f"policy {name}: {place_of_function(function)}: {hook} takes {signature(function)}; "
-                f"expected ({', '.join(HOOKS[hook])})"
-            ) from None
+                f"expected ({', '.join((*HOOKS[hook], *(sees if hook in SEEING else ())))})"
+            )
 
 
 @dataclass(frozen=True)

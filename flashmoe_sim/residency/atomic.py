@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import read_only
-from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
+from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
+from flashmoe_sim.residency.seen import admits, on_miss
 from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
@@ -63,7 +64,7 @@ def replay(
                 if slot >= 0:
                     on_hit(state, slot, k, now, ahead_upcoming[r])
                     continue
-                on_miss(state, k, now)
+                on_miss(state, k, now, ahead_upcoming[r])
                 slot = 0
                 while used + size[k] > capacity:
                     slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), mark)
@@ -134,8 +135,8 @@ def replay(
                 on_hit(state, slot, k, now, upcoming[r])
                 continue
             missed[k] = mark
-            on_miss(state, k, now)
-            if not admits(state, k, now):
+            on_miss(state, k, now, upcoming[r])
+            if not admits(state, k, now, upcoming[r]):
                 bypassed += 1
                 continue
             if n_free:

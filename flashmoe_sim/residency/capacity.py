@@ -11,6 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.seen import why_not_seen
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.chunk import Chunk
@@ -37,10 +38,12 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     A bank of slots has the slots of `layer_slots`; a global one has their sum. A bank in bytes is shared equally among
     layers; if the contract needs fixed slots, it is rounded down to whole slots.
     Raises BadInput for a bank that is larger than the model, too small for its experts, or unable to hold the largest
-    call under `protected`; and for one that serves more references than hindsight can tell apart. Under `runtime` only
-    a replay can show that a call does not fit: aliased experts share a slot, so a call may have more experts than the
-    bank has slots.
+    call under `protected`; for one that serves more references than hindsight can tell apart; and for a trace that
+    lacks what the policy sees. Under `runtime` only a replay can show that a call does not fit: aliased experts share a
+    slot, so a call may have more experts than the bank has slots.
     """
+    if reason := why_not_seen(setup.policy, workload.trace):
+        raise BadInput(reason)
     bank, sizes = setup.bank, workload.expert_bytes
     pools = workload.pools(setup.scope)
     hindsight = isinstance(setup.policy, EvictingPolicy) and setup.policy.hindsight

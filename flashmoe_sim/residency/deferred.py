@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import read_only
-from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install, on_miss
+from flashmoe_sim.policies.base import choose_victim, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import NOW, OPENED
+from flashmoe_sim.residency.seen import on_miss
 from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_SLOT, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
@@ -100,7 +101,7 @@ def replay(
                         blocked[slot] = epoch
                         on_hit(state, slot, k, now, coming[r])
                     continue
-                on_miss(state, k, now)
+                on_miss(state, k, now, coming[r])
                 if opened < len(slot_key):
                     slot = opened
                     opened += 1

@@ -27,6 +27,7 @@ from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool_replay import Recording, begin_pool, check_books, check_uses, count_unused, go_on
 from flashmoe_sim.residency.pool_state import BEFORE_ALL, NO_PAST, Past, PoolState
 from flashmoe_sim.residency.replay import build_counts, by_layer, pinned_keys
+from flashmoe_sim.residency.seen import why_not_seen
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, fit
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
@@ -172,6 +173,8 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
         for pool, mask in zip(pools, state.pinned, strict=True):
             pinned.replay(pool.key, pool.offset, pool.row, mask, repeats, table, nothing.calls, nothing.hit)
         return replace(state, table=table)
+    if reason := why_not_seen(setup.policy, calls.trace):
+        raise BadInput(reason)
     states = [one.copied() for one in state.pools]
     memory, aheads = _ahead(state, states, calls, ends)
     pasts = []

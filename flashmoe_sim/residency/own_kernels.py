@@ -11,8 +11,9 @@ import numpy as np
 from flashmoe_sim._jit import compile_for, returned_types
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming, is_outside, place_of_class, place_of_function
-from flashmoe_sim.policies.base import HOOKS, EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import HOOKS, EvictingPolicy, PoolShape, State, takes_seen
 from flashmoe_sim.trace.routing import frozen
+from flashmoe_sim.trace.seen import SEEN
 
 EXAMPLES = {
     "slot": np.int64(0),
@@ -23,7 +24,7 @@ EXAMPLES = {
     "slot_key": frozen(np.zeros(1, np.int32)),
     "blocked": frozen(np.zeros(1, np.int64)),
     "mark": np.int64(0),
-}
+} | {name: kind(0) for name, kind in SEEN.items()}
 RETURNS = {
     "choose_victim": ("a whole number", ("int", "uint", "Literal[int]")),
     "admits": ("True or False", ("bool", "Literal[bool]")),
@@ -60,7 +61,8 @@ def checked(policy: EvictingPolicy, kernels: Mapping[str, Any], state: State) ->
             ) from error
         except Exception:
             for name, kernel in kernels.items():  # compiled alone, the one at fault names its file and line
-                compile_for(kernel, state, *(EXAMPLES[one] for one in HOOKS[name][1:]))
+                takes = HOOKS[name] + (policy.sees if takes_seen(type(policy), name) else ())
+                compile_for(kernel, state, *(EXAMPLES[one] for one in takes[1:]))
             _check_results(policy, kernels)
             raise
         _check_results(policy, kernels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
+from flashmoe_sim.residency.seen import records
 from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
 from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
@@ -52,7 +53,7 @@ class Calls(NamedTuple):
     """The calls of a pool, as the replay loops read them; the pool's properties describe the arrays.
 
     number: i64 [calls], the place of each call in the trace. upcoming: i32 [references], the next use of each key:
-    `next_call`, or `next_reference` if every reference is a request.
+    `next_call`, or `next_reference` if every reference is a request; records of it and of what a policy sees, if any.
     """
 
     key: NDArray[np.uint32]
@@ -80,6 +81,8 @@ class Pool:
     key_row: NDArray[np.int32]
     refs: int
     steps: int
+    # for each policy's `sees`, and whether every reference is a request
+    _records: dict[tuple[tuple[str, ...], bool], NDArray[Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for values in (self.call, self.row, self.key_row):
@@ -153,9 +156,15 @@ class Pool:
         """For each reference, the next one to its key, or NEVER; i32 [references]."""
         return self._next(_numbers(self.trace, self.refs + 1))
 
-    def calls(self, *, by_reference: bool) -> Calls:
-        """For the replay loops. by_reference: whether every reference is a request."""
-        upcoming = self.next_reference if by_reference else self.next_call
+    def calls(self, *, by_reference: bool, sees: tuple[str, ...] = ()) -> Calls:
+        """For the replay loops. by_reference: whether every reference is a request. sees: what a policy sees."""
+        upcoming: NDArray[Any] = self.next_reference if by_reference else self.next_call
+        if sees:
+            kind = sees, by_reference
+            if kind not in self._records:
+                pool = self.call, self.offset, self.key, self.keys
+                self._records[kind] = frozen(records(self.trace, *pool, upcoming, sees, by_reference=by_reference))
+            upcoming = self._records[kind]
         return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming)
 
     def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:

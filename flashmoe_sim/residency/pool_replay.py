@@ -15,9 +15,9 @@ from flashmoe_sim.content import NoContent, hash_of
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
-from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape
+from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape, takes_seen
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, sequential, tally, victim
+from flashmoe_sim.residency import atomic, deferred, seen, sequential, tally, victim
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
 from flashmoe_sim.residency.own_kernels import checked, new_state
@@ -108,10 +108,13 @@ def go_on(
     rules = Rules(
         setup.contract == "protected", setup.policy.bypass, STAMPS.index(setup.policy.stamp), bank.room, bank.size
     )
-    calls = pool.calls(by_reference=setup.contract == "sequential")
+    calls = pool.calls(by_reference=setup.contract == "sequential", sees=setup.policy.sees)
+    predicted = ahead.arrays()
+    if setup.policy.sees:  # nothing is predicted, but the type has to be that of the calls
+        predicted = predicted._replace(upcoming=calls.upcoming[:0])
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
-        call, fault, slot = loop.run(calls, ahead.arrays(), rules, state.arrays(), state.policy, table, recording)
+        call, fault, slot = loop.run(calls, predicted, rules, state.arrays(), state.policy, table, recording)
     if fault == victim.NO_SLOT:
         raise slot_overflow(workload, setup, number, call, bank)
     if fault != victim.FINE:
@@ -160,8 +163,12 @@ def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
         kernels = {key: bounds_checked(function) for key, function in functions.items()}
     else:
         kernels = {key: specialise(function, f"{key}_{name}", inline=True) for key, function in functions.items()}
+    adapted = {}
+    for key, kernel in kernels.items():
+        adapter = seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees))
+        adapted[key] = kernel if adapter is None else specialise(adapter, f"{key}_{name}", inline=True, hook=kernel)
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
-    return Loop(specialise(module.replay, f"replay_{name}", **kernels), kernels)
+    return Loop(specialise(module.replay, f"replay_{name}", **adapted), kernels)
 
 
 def _wrong_victim(

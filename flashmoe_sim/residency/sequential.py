@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import read_only
-from flashmoe_sim.policies.base import admits, choose_victim, declines, on_call, on_evict, on_hit, on_install, on_miss
+from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
+from flashmoe_sim.residency.seen import admits, on_miss
 from flashmoe_sim.residency.served import Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
@@ -42,9 +43,9 @@ def replay(
                 on_hit(state, slot, k, now, upcoming[r])
                 continue
             misses += 1
-            on_miss(state, k, now)
+            on_miss(state, k, now, upcoming[r])
             place = -1
-            declined = not admits(state, k, now)
+            declined = not admits(state, k, now, upcoming[r])
             while not declined and used + size[k] > capacity:
                 victim = choose_victim(state, read_only(slot_key), read_only(blocked), NO_MARK)
                 fault = fault_of(victim, slot_key, blocked, NO_MARK)

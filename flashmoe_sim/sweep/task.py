@@ -111,7 +111,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
     document = {
         "semantics": SEMANTICS,
         "trace": trace.routing_id if machine is None else trace.content_id,
-        "recorded": [trace.content_id, *trace.recorded.values()] if own else None,
+        "recorded": [trace.content_id, *trace.recorded.values()] if own or policy.sees else None,
         "model": _model_id(workload, timed=machine is not None),
         "setup": setup,
         "policy": _chosen(policy, read),

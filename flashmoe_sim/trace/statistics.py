@@ -17,6 +17,7 @@ from flashmoe_sim.trace.counting import count_aliased, count_requests
 from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
 from flashmoe_sim.trace.phases import distinct_steps, find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace, blocks
+from flashmoe_sim.trace.seen import SEEN, has
 
 if TYPE_CHECKING:
     import polars
@@ -85,7 +86,7 @@ class TraceStatistics(InNotebook):
     steps: None if they were not counted.
     aliased_refs: distinct experts of a call whose slot belongs to another one; None if no slots were recorded.
     prompt_share: share of the tokens that are prompt; None if unknown. phases_recorded: whether the phases were
-    recorded rather than inferred.
+    recorded rather than inferred. seen: the names in trace/seen.py of what policies can see in it.
     """
 
     calls: int
@@ -103,6 +104,7 @@ class TraceStatistics(InNotebook):
     aliased_refs: int | None
     prompt_share: float | None
     phases_recorded: bool
+    seen: tuple[str, ...]
     banks: tuple[BankUse, ...]
     layers: tuple[LayerStatistics, ...]
 
@@ -161,6 +163,7 @@ def inspect(
         aliased_refs=None if trace.slot is None else sum(int(aliased_by_call(one).sum()) for one in parts_of(trace)),
         prompt_share=prompt_share,
         phases_recorded=recorded,
+        seen=tuple(name for name in SEEN if has(trace, name)),
         banks=tuple(_bank_use(unions, slots) for slots in banks),
         layers=tuple(layers),
     )

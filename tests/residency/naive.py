@@ -262,6 +262,7 @@ def deferred(
     read_ahead(-1)
     for number, layer in enumerate(run.layer):
         bank = banks[layer if layer in banks else -1]
+        bank.policy.number = number
         bank.policy.call(run.step_of[number])
         done = resolve(number, run.calls[number], bank, prefetching=False)
         run.count(number, **{"requests": 0, "misses": 0, **done})
@@ -340,6 +341,7 @@ def atomic(
         union = run.union(experts, before)
         brought = {expert for expert in union if expert not in before}
         run.hits[number] = [expert in before for expert in experts]
+        bank.policy.number = number
         bank.policy.call(run.step_of[number])
         refused = set()
         for expert in union:
@@ -388,11 +390,13 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
         layer = run.layer[number]
         bank = banks[layer if layer in banks else -1]
         done = Counter(requests=len(experts), misses=0)
+        bank.policy.number = number
         bank.policy.call(run.step_of[number])
         for place, expert in enumerate(experts):
             run.now += 1
             bank.now += 1
             coming = run.next_reference(expert, number, place)
+            bank.policy.place = place
             if expert in bank.where:
                 run.hits[number][place] = True
                 bank.policy.used(bank.where[expert], expert, bank.now, coming)
