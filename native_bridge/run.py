@@ -62,8 +62,7 @@ def run_once(
     geometry, model = read_gguf(model), model_files(model)[0]
     engine.check_request(request, geometry, sidecar=sidecar, replay=replay)
     request = going_on(request, runtime, model)
-    if request.mode not in runtime.modes:
-        raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
+    check_mode(request, runtime)
     refuse_folder(folder, force=force)
     with sigterm_raises(), work_folder(folder) as work:
         if engine.modes[request.mode].replays:
@@ -115,6 +114,12 @@ def _generated(work: Path, calls: int | None) -> int | None:
     """The number of generated tokens, from its own trace, or from the calls of another that it replayed."""
     trace = next((file for file in (work / TRACE, work / REPLAY) if file.exists()), None)
     return None if trace is None or calls is None else generated_by(trace, calls)
+
+
+def check_mode(request: RunRequest, runtime: Runtime) -> None:
+    """Raise BadInput if this build does not have the mode."""
+    if request.mode not in runtime.modes:
+        raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
 
 
 def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:

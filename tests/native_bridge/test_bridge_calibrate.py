@@ -187,7 +187,7 @@ def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_that_does_not_fit_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("native_bridge.calibrate_runs.free_ram_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("native_bridge.host.free_ram_bytes", lambda: 1 << 20)
     assert main(["bridge", "calibrate", "--out", "mine.toml"]) == 2
     assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in capsys.readouterr().err
     assert not list(Path().iterdir())
