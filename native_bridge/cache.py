@@ -104,9 +104,8 @@ class Cache:
 def _installs(engine: Engine, request: RunRequest, log: str) -> int:
     """Experts that were read from the sidecar: before the run, ahead and on demand."""
     read = engine.read_log(log, mode=request.mode, where=request.mode, extra=request.extra)
-    counted = (read.routed, read.prefetch, read.predict)
-    installs = sum(one.misses for one in counted if one is not None)
-    return installs + (read.prime.installs if read.prime is not None else 0)
+    routed = read.routed.misses if read.routed is not None else 0
+    return routed + read.prefetched + (read.prime.installs if read.prime is not None else 0)
 
 
 def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]:

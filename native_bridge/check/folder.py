@@ -13,7 +13,6 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.cache import STATES
-from native_bridge.engines.counters import Lines
 from native_bridge.engines.read import find_run_model, manifest_of, read_run
 from native_bridge.engines.runs import Run
 
@@ -27,10 +26,9 @@ def without_repeat(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run, what its log printed, everything in run.json, and the geometry of its model if known."""
+    """A run, everything in run.json, and the geometry of its model if known."""
 
     run: Run
-    lines: Lines
     told: dict[str, Any]
     model: ModelGeometry | None
 
@@ -161,7 +159,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
                 f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
                 "check the runs of each model by themselves"
             )
-    return RunFolder(run, run.engine.printed(run.log), dict(run.document), found)
+    return RunFolder(run, dict(run.document), found)
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.fitting import Fitted
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
-    from native_bridge.engines.counters import Lines, Predicted
+    from native_bridge.engines.counters import Predicted
     from native_bridge.engines.run_log import RunLog
     from native_bridge.engines.runs import Run
 
@@ -132,11 +132,6 @@ class FlashMoe(Engine):
 
     def maps_experts(self, run: Run) -> bool:
         return not MODES[run.mode].slots and "--no-mmap" not in run.extra
-
-    def printed(self, log: RunLog) -> Lines:
-        from native_bridge.engines.flashmoe.printed import printed_lines
-
-        return printed_lines(log)
 
     def predict(
         self, run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None

@@ -19,7 +19,6 @@ from native_bridge.engines.run_log import RunLog
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
-    from native_bridge.engines.counters import Lines
 
 NEEDED = ("--cpu-moe", "--moe-layer-perf-out", PROFILE, BUDGET, "--no-warmup")
 GET_ONE = "build the fork adrianhoehne/llama.cpp and give its llama-server with --runtime or in HOT_CACHE_RUNTIME"
@@ -147,13 +146,3 @@ class HotCache(Engine):
             yield Finding("ok", "devices", ", ".join(device.name for device in runtime.devices))
         else:
             yield Finding("warning", "devices", "the CPU alone", "the mode hot-cache needs a GPU; cpu-moe runs")
-
-    def printed(self, log: RunLog) -> Lines:
-        return {
-            f"layer {one.layer}": {
-                "calls": str(one.calls),
-                "hot": str(sum(one.hot.values())),
-                "cold": str(sum(one.cold.values())),
-            }
-            for one in log.lanes
-        }
