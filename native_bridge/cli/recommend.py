@@ -14,7 +14,7 @@ from flashmoe_sim.cli.common import message, print_sections
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import trace_and_model
 from flashmoe_sim.io.errors import SimError
-from native_bridge.verbs.base import refuse_given
+from native_bridge.verbs.base import read_prompt, refuse_given
 from native_bridge.verbs.verify import Verify, file_of, sections
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def attach(command: click.Command) -> click.Command:
         if "trace" in given:
             given["trace"], given["model"] = trace_and_model(given["trace"], given["model"])
         asked = replace(asked, gguf=file_of(asked.gguf, given.get("model")))
+        if asked.prompt_file is not None:
+            read_prompt(asked.prompt_file)  # refused before anything is computed
         failed: list[str] = []
 
         def verified(claims: Sequence[tuple[System, float, float, float]]) -> dict[str, Any]:

@@ -206,10 +206,6 @@ class Engine(ABC):
         """The first line of a log that mentions an error, or empty."""
         return ""
 
-    def routed_calls(self, log: str) -> int | None:
-        """The number of routed calls in a log; None if it does not say."""
-        return None
-
     def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
         """The findings of `sim bridge doctor` on a program, None for none, and on the environment."""
         return iter(())

@@ -93,10 +93,10 @@ class RunOptions:
 
 
 def refuse_given(asked: Any, names: Sequence[str], why: str) -> None:
-    """Raise BadInput, which names the option, if one of these fields has a value."""
-    given = [name for name in names if getattr(asked, name) not in (None, (), False)]
-    if given:
-        raise BadInput(f"{flag_of(asked, given[0])} {why}")
+    """Raise BadInput, which names the option, if one of these fields differs from its default."""
+    for item in in_order(type(asked)):
+        if item.name in names and getattr(asked, item.name) != item.default:
+            raise BadInput(f"{flag_of(asked, item.name)} {why}")
 
 
 def flag_of(asked: Any, name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
-from flashmoe_sim.cli.common import Interrupted, message
+from flashmoe_sim.cli.common import Interrupted, message, stoppable
 from flashmoe_sim.cli.progress import capturing
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
@@ -131,7 +131,6 @@ class Capture(Verb[dict[str, Any]]):
         return self._run(self.model)
 
     def _run(self, model: Path) -> dict[str, Any]:
-        from native_bridge.capture.interrupts import sigterm_is_ctrl_c
         from native_bridge.capture.opening import open_model
         from native_bridge.capture.record import TraceWriter
         from native_bridge.capture.session import Request, capture
@@ -152,7 +151,7 @@ class Capture(Verb[dict[str, Any]]):
         writer = TraceWriter(out, origin=origin, force=self.force)
         try:
             with (
-                sigterm_is_ctrl_c(),
+                stoppable(),
                 writer,
                 open_model(
                     model,
@@ -194,7 +193,6 @@ class Capture(Verb[dict[str, Any]]):
         from flashmoe_sim.trace.load import load_trace
         from native_bridge.capture.answers import Answers
         from native_bridge.capture.from_server import ask_all
-        from native_bridge.capture.interrupts import sigterm_is_ctrl_c
         from native_bridge.capture.server import Asked, find_server, key_of
 
         prompts, out = prompts_of(self.prompt, self.prompt_file), self.out or Path("answers.jsonl")
@@ -209,7 +207,7 @@ class Capture(Verb[dict[str, Any]]):
         begun = perf_counter()
         answers = Answers(out, asked, force=self.force)
         try:
-            with sigterm_is_ctrl_c(), answers, capturing() as progress:
+            with stoppable(), answers, capturing() as progress:
                 done = ask_all(server, prompts, answers, hints=hints, progress=progress)
         except KeyboardInterrupt:
             count = answers.kept.total()

@@ -72,7 +72,6 @@ class Check(RunOptions, Verb["Checked"]):
 
     def run(self) -> Checked:
         from flashmoe_sim.io.whole import refuse_existing
-        from native_bridge.check.page import write_page
         from native_bridge.check.result import check_folders
 
         if self.out is not None:
@@ -91,6 +90,8 @@ class Check(RunOptions, Verb["Checked"]):
             with self._made() as (folders, model), replaying() as progress:
                 found = check_folders(folders, model=str(model), anchors=self.anchors, progress=progress)
         if self.out is not None:
+            from native_bridge.check.page import write_page
+
             write_page(found, self.out, command=command_line("bridge check", self), force=self.force)
         return found
 

@@ -133,20 +133,16 @@ def _measured(claim: Claim, outcomes: Sequence[Run | SimError], model: str) -> M
 
 def file_of(gguf: Path | None, named: str | None) -> Path:
     """The GGUF file to run: the one of --gguf, which must be the recommendation's model, or of --model."""
-    if gguf is None:
-        if named is None or not Path(named).is_file() or Path(named).suffix != ".gguf":
-            raise BadInput(
-                f"--verify runs a GGUF file; found --model {named or 'not given'}; give the file with --gguf"
-            )
-        return Path(named)
-    if named is not None:
-        from flashmoe_sim.geometry.gguf import read_gguf
-        from flashmoe_sim.geometry.load import load_model
+    from flashmoe_sim.geometry.gguf import read_gguf
+    from flashmoe_sim.geometry.load import load_model
 
-        ours, theirs = _shape(read_gguf(gguf)), _shape(load_model(named))
-        if ours != theirs:
-            raise BadInput(f"--gguf {gguf}: has {ours}; --model {named} has {theirs}; give the same model twice")
-    return gguf
+    file = gguf or Path(named or "")
+    if gguf is None and (not file.is_file() or file.suffix != ".gguf"):
+        raise BadInput(f"--verify runs a GGUF file; found --model {named or 'not given'}; give the file with --gguf")
+    ours = _shape(read_gguf(file))
+    if gguf is not None and named is not None and ours != (theirs := _shape(load_model(named))):
+        raise BadInput(f"--gguf {gguf}: has {ours}; --model {named} has {theirs}; give the same model twice")
+    return file
 
 
 def _shape(model: ModelGeometry) -> str:

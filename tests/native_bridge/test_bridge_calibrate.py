@@ -16,8 +16,8 @@ from native_bridge.cli.main import main
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.flashmoe.sets import calibration
 from native_bridge.repeats import run_name
-from tests.native_bridge.check.sets import RUNS, copies, edit_flags, edit_log
 from tests.native_bridge.conftest import STAND_IN
+from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
 
 TIMED = RUNS / "runs-timed"
 

@@ -20,13 +20,12 @@ from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.slot_bank import SlotBank
 from native_bridge.cli.recommend import attach
 from native_bridge.engines.base import RunRequest, Runtime
-from native_bridge.engines.flashmoe.find import describe
 from native_bridge.engines.table import ENGINES
 from native_bridge.repeats import Series
 from native_bridge.verbs.verify import Verify
 from native_bridge.verified import Verified
-from tests.native_bridge.check.sets import copies, edit_log
 from tests.native_bridge.conftest import MODEL, STAND_IN
+from tests.native_bridge.recorded_runs import copies, edit_log
 
 # What the recorded runs that the stand-in replays came to: 1567.8, 1368.5 and 1190.4 tokens a second.
 CLAIMS: list[tuple[System, float, float, float]] = [
@@ -136,7 +135,7 @@ def test_systems_without_slots(stand_in: Runtime, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match=r"system all-gpu: .* finds no GPU"):
         request_of(AllGpu(), stand_in)
     monkeypatch.setenv("STAND_IN_DOES", "has-a-gpu")
-    assert request_of(AllGpu(), describe(STAND_IN)).gpu_layers == "99"
+    assert request_of(AllGpu(), ENGINES["flashmoe"].describe(STAND_IN)).gpu_layers == "99"
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.systems.slot_bank_flags import VARIABLES
 from native_bridge.engines.base import Engine, Finding, RunRequest, Runtime
-from native_bridge.engines.flashmoe.modes import DROPPED, MODES, PREFETCH
+from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH
+from native_bridge.engines.llama_program import Program, check_flags
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -32,21 +34,21 @@ class FlashMoe(Engine):
     prefetches = tuple(PREFETCH)
     dropped = (DROPPED,)
     switches = (VARIABLES, "GGML_", "CUDA_VISIBLE_DEVICES")
+    program = Program("llama-cli", "FLASHMOE_RUNTIME", GET_ONE)
 
     def find(self, given: str | None) -> Path:
-        from native_bridge.engines.flashmoe.find import find_program
-
-        return find_program(given)
+        return self.program.find(given)
 
     def describe(self, path: Path) -> Runtime:
-        from native_bridge.engines.flashmoe.find import describe
-
-        return describe(path)
+        """An unpatched program has no `modes`."""
+        said = self.program.describe(path)
+        choices = said.flags.get("--moe-mode")
+        modes = () if choices is None else tuple(choices.strip("{}").split(","))
+        return Runtime(self.name, path, modes=modes, **vars(said))
 
     def check_runtime(self, runtime: Runtime) -> None:
-        from native_bridge.engines.flashmoe.find import check_runtime
-
-        check_runtime(runtime)
+        if not runtime.modes:
+            raise BadInput(f"{runtime.path}: has no flag --moe-mode: a llama-cli that is not patched", advice=GET_ONE)
 
     def check_request(
         self,
@@ -62,9 +64,9 @@ class FlashMoe(Engine):
         check_request(request, model, sidecar=sidecar, replay=replay, sidecar_follows=sidecar_follows)
 
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
-        from native_bridge.engines.flashmoe.command import check_flags
+        from native_bridge.engines.flashmoe.command import OWN_FLAGS
 
-        check_flags(flags, known)
+        check_flags(flags, known, OWN_FLAGS)
 
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
         from native_bridge.engines.flashmoe.end_tokens import go_on_flags
@@ -102,11 +104,6 @@ class FlashMoe(Engine):
         from native_bridge.engines.flashmoe.refusals import complaint
 
         return complaint(log)
-
-    def routed_calls(self, log: str) -> int | None:
-        from native_bridge.engines.flashmoe.refusals import routed_calls
-
-        return routed_calls(log)
 
     def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
         from native_bridge.engines.flashmoe.examine import environment, program

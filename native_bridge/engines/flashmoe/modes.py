@@ -8,6 +8,7 @@ from flashmoe_sim.systems import slot_bank_flags
 from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT
 from native_bridge.engines.base import Mode
 
+GET_ONE = "build the Flash-MoE fork of llama.cpp and give its llama-cli with --runtime or in FLASHMOE_RUNTIME"
 MODES = {
     "stock": Mode("resident", sidecar=False),
     "resident": Mode("resident", offered=False),

@@ -28,7 +28,6 @@ def of_flashmoe(data: bytes, folder: Path) -> RunLog:
     for mode in MODES:
         engine.read_log(text, mode=mode, where="log.txt", extra=(), failed_too=True)
         engine.complaint(text)
-        engine.routed_calls(text)
     return engine.read_log(text, mode="slot-bank", where="log.txt", extra=())
 
 

@@ -12,7 +12,7 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.read import read_run
-from tests.native_bridge.engines.recorded import GPU, RUNS, SUMMARY, TIMED, copy, edit_log
+from tests.native_bridge.recorded_runs import GPU, RUNS, SUMMARY, TIMED, copy, edit_log
 
 
 def test_a_streamed_run() -> None:

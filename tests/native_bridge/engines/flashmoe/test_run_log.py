@@ -14,7 +14,7 @@ from flashmoe_sim.io.sizes import GIB, MIB
 from native_bridge.engines.flashmoe.log import parse_log, read_log
 from native_bridge.engines.flashmoe.log.summary import AHEAD
 from native_bridge.engines.run_log import Memory, Overflow, RunLog
-from tests.native_bridge.engines.recorded import RUNS
+from tests.native_bridge.recorded_runs import RUNS
 
 LOGS = Path(__file__).parent / "logs"
 RECORDED = {path.parent.name: path for path in sorted(RUNS.glob("*/*/log.txt")) if "-gpu" not in path.parts[-3]}
