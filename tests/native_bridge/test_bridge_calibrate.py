@@ -14,7 +14,7 @@ from flashmoe_sim.machines import load_machine
 from native_bridge.calibrate import anchors_among
 from native_bridge.cli.main import main
 from native_bridge.engines.flashmoe.modes import MODES
-from native_bridge.engines.flashmoe.sets import calibration
+from native_bridge.engines.table import ENGINES
 from native_bridge.repeats import run_name
 from tests.native_bridge.conftest import STAND_IN
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
@@ -41,7 +41,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def names(*parameters: str, bank: int | None = None) -> list[str]:
     model = load_model(TIMED / "manifest.json")
-    requests = calibration(model, prompt="x", bank=bank, parameters=parameters)
+    requests = ENGINES["flashmoe"].calibration(model, prompt="x", bank=bank, parameters=parameters)
     return [run_name(one, MODES[one.mode]) for one in requests]
 
 
