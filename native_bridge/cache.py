@@ -11,6 +11,7 @@ from flashmoe_sim.geometry.gguf_files import read_files
 from flashmoe_sim.geometry.manifest import repacked_files
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import size
 from native_bridge import page_cache
 from native_bridge.confine import confined
 from native_bridge.engines.base import Engine, Mode, RunRequest
@@ -53,12 +54,12 @@ class Cache:
         self.found["resident_before"] = share = page_cache.resident_bytes(files) / max(1, total)
         if self.state == "warm" and share < WARM_SHARE:
             raise BadInput(
-                f"--cache warm: {share:.0%} of {_gib(total)} are in the page cache after reading them; "
+                f"--cache warm: {share:.0%} of {size(total)} are in the page cache after reading them; "
                 "free memory, or give --cache as-is"
             )
         if self.state == "cold" and share > COLD_SHARE:
             raise BadInput(
-                f"--cache cold: {share:.0%} of {_gib(total)} stay in the page cache; end what has the files open, and "
+                f"--cache cold: {share:.0%} of {size(total)} stay in the page cache; end what has the files open, and "
                 "own them (the system does not say so of others' files)"
             )
         if self.state != "cold":
@@ -92,9 +93,9 @@ class Cache:
         why = (
             "the page cache refilled: this system lets us make no cgroup to confine it"
             if self.found["confined_to_bytes"] is None
-            else f"the page cache had the rest, within the {_gib(self.found['confined_to_bytes'])} of its cgroup"
+            else f"the page cache had the rest, within the {size(self.found['confined_to_bytes'])} of its cgroup"
         )
-        return f"not cold: {share:.0%} of the {_gib(wanted)} it read came from the disk; {why}; take a larger model"
+        return f"not cold: {share:.0%} of the {size(wanted)} it read came from the disk; {why}; take a larger model"
 
     def facts(self) -> dict[str, Any]:
         """For run.json."""
@@ -104,9 +105,8 @@ class Cache:
 def _installs(engine: Engine, request: RunRequest, log: str) -> int:
     """Experts that were read from the sidecar: before the run, ahead and on demand."""
     read = engine.read_log(log, mode=request.mode, where=request.mode, extra=request.extra)
-    counted = (read.routed, read.prefetch, read.predict)
-    installs = sum(one.misses for one in counted if one is not None)
-    return installs + (read.prime.installs if read.prime is not None else 0)
+    routed = read.routed.misses if read.routed is not None else 0
+    return routed + read.prefetched + (read.prime.installs if read.prime is not None else 0)
 
 
 def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]:
@@ -119,9 +119,3 @@ def source_files(mode: Mode, *, model: Path, sidecar: Path | None) -> list[Path]
 def model_files(model: Path) -> list[Path]:
     """The files of a model, given any one of them; the runtime is given the first."""
     return [file.path for file in read_files(model)]
-
-
-def _gib(size: float) -> str:
-    from flashmoe_sim.io.sizes import size as shown
-
-    return shown(size)

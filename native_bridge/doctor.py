@@ -132,7 +132,7 @@ def _sidecar(geometry: ModelGeometry, model: Path, sidecar: Path | None) -> Iter
         else:
             yield Finding("ok", "sidecar", found)
         return
-    from native_bridge.fixture.sidecar import verify_sidecar
+    from native_bridge.fixture.verify import verify_sidecar
 
     try:
         wrong = verify_sidecar(sidecar, model)

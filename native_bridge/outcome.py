@@ -33,12 +33,12 @@ def failure(
     if finished.code != 0:
         return f"it ended with code {finished.code}; {_last(engine, log)}"
     try:
-        engine.read_log(log, mode=request.mode, where="log.txt", extra=request.extra)
+        read = engine.read_log(log, mode=request.mode, where="log.txt", extra=request.extra)
     except BadInput as error:
         if said := engine.complaint(log):
             return f"it said: {_shown(said)}"
         return f"its log is unknown; is it of another version of the engine? {error}"
-    counted = engine.routed_calls(log)
+    counted = None if read.routed is None else read.routed.calls
     if engine.modes[request.mode].traced and counted is not None and counted != calls:
         return f"its trace has {calls or 0} of {counted} routed calls; the disk may be full: free space and run again"
     return None

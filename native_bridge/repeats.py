@@ -11,14 +11,14 @@ from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, SimError, unknown_name
 from native_bridge.cache import Cache, model_files
-from native_bridge.engines.base import Mode, RunRequest, Runtime
+from native_bridge.engines.base import Engine, Mode, RunRequest, Runtime
 from native_bridge.engines.read import read_run
 from native_bridge.engines.runs import Run
 from native_bridge.engines.table import ENGINES
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.host import machine_name
 from native_bridge.process import Terminated
-from native_bridge.run import command_of, going_on, run_once, settings_of_environment
+from native_bridge.run import check_mode, command_of, going_on, run_once, settings_of_environment
 from native_bridge.run_folder import FLAGS, refuse_folder
 
 
@@ -99,60 +99,123 @@ def _replayed(request: RunRequest, requests: Sequence[RunRequest], modes: Mappin
     return next(iter(same or sorted(streamed, key=lambda other: -other.bank)), None)
 
 
-def check_plan(
-    planned: Sequence[Planned],
-    *,
-    runtime: Runtime,
-    model: Path,
-    sidecar: Path | None,
-    cache: str,
-    force: bool,
-    write_sidecar_to: Path | None = None,
-) -> ModelGeometry:
-    """The model's geometry. Raises BadInput if any of the runs could not be started, before the first one is.
+@dataclass(frozen=True)
+class Series:
+    """What the runs of one command share.
 
-    write_sidecar_to: a folder that gets the model's sidecar after all checks, if it has none.
+    model: a GGUF file. sidecar: its folder, or None. writes_sidecar: whether the sidecar is written, once all runs are
+    known to be possible, if it is not there. cache: the state of the page cache before a run. force: make existing runs
+    again.
     """
-    geometry, engine = read_gguf(model), ENGINES[runtime.engine]
-    ours = {one.folder for one in planned}
-    sidecar = sidecar or write_sidecar_to
-    follows = write_sidecar_to is not None and not (write_sidecar_to / "manifest.json").exists()
-    for one in planned:
-        engine.check_request(one.request, geometry, sidecar=sidecar, replay=one.replay, sidecar_follows=follows)
-        engine.check_flags(one.request.extra, runtime.flags)
-        if one.request.mode not in runtime.modes:
-            raise BadInput(f"{runtime.path}: has no mode {one.request.mode}; it has {', '.join(runtime.modes)}")
-        there = None if force else what_is_there(one, runtime=runtime, model=model, sidecar=sidecar, cache=cache)
-        refuse_folder(one.folder, force=force or there is not None)
-        if one.replay is not None and one.replay not in ours:
-            _check_replay(one.request, one.replay)
-    if follows and any(engine.modes[one.request.mode].sidecar for one in planned):
-        assert sidecar is not None
-        write_sidecar(model, sidecar)
-    return geometry
 
+    runtime: Runtime
+    model: Path
+    sidecar: Path | None = None
+    writes_sidecar: bool = False
+    cache: str = "warm"
+    timeout_s: float = 3600.0
+    force: bool = False
 
-def what_is_there(one: Planned, *, runtime: Runtime, model: Path, sidecar: Path | None, cache: str) -> str | None:
-    """`run` or `failed`: what this very command left in a run's folder; None for nothing or anything else."""
-    try:
-        document = json.loads((one.folder / FLAGS).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict):
-        return None
-    first = model_files(model)[0]
-    wanted = {
-        "command": command_of(going_on(one.request, runtime, first), runtime, model=first, sidecar=sidecar),
-        "environment": settings_of_environment(ENGINES[runtime.engine], one.request),
-        "machine": machine_name(),
-        "replay_of": one.replay.name if one.replay is not None else None,
-    }
-    same = all(document.get(key) == value for key, value in wanted.items())
-    for key, value in (("cache", ("state", cache)), ("runtime", ("commit", runtime.commit))):
-        same = same and isinstance(document.get(key), dict) and value in document[key].items()
-    if not same:
-        return None
-    return "failed" if document.get("failed") is not None else "run"
+    @property
+    def engine(self) -> Engine:
+        return ENGINES[self.runtime.engine]
+
+    def check(self, planned: Sequence[Planned]) -> ModelGeometry:
+        """The model's geometry. Raises BadInput if any of the runs could not be started, before the first one is."""
+        geometry, engine, sidecar = read_gguf(self.model), self.engine, self.sidecar
+        ours = {one.folder for one in planned}
+        follows = self.writes_sidecar and sidecar is not None and not (sidecar / "manifest.json").exists()
+        for one in planned:
+            engine.check_request(one.request, geometry, sidecar=sidecar, replay=one.replay, sidecar_follows=follows)
+            engine.check_flags(one.request.extra, self.runtime.flags)
+            check_mode(one.request, self.runtime)
+            refuse_folder(one.folder, force=self.force or self.there(one) is not None)
+            if one.replay is not None and one.replay not in ours:
+                _check_replay(one.request, one.replay)
+        if follows and any(engine.modes[one.request.mode].sidecar for one in planned):
+            assert sidecar is not None
+            write_sidecar(self.model, sidecar)
+        return geometry
+
+    def there(self, one: Planned) -> str | None:
+        """`run` or `failed`: what this very command left in a run's folder; None with `force`, for nothing and for
+        anything else."""
+        if self.force:
+            return None
+        try:
+            document = json.loads((one.folder / FLAGS).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(document, dict):
+            return None
+        first = model_files(self.model)[0]
+        request = going_on(one.request, self.runtime, first)
+        wanted = {
+            "command": command_of(request, self.runtime, model=first, sidecar=self.sidecar),
+            "environment": settings_of_environment(self.engine, one.request),
+            "machine": machine_name(),
+            "replay_of": one.replay.name if one.replay is not None else None,
+        }
+        same = all(document.get(key) == value for key, value in wanted.items())
+        for key, value in (("cache", ("state", self.cache)), ("runtime", ("commit", self.runtime.commit))):
+            same = same and isinstance(document.get(key), dict) and value in document[key].items()
+        if not same:
+            return None
+        return "failed" if document.get("failed") is not None else "run"
+
+    def run_each(
+        self, planned: Sequence[Planned], progress: Callable[[Planned, float, int], None] | None = None
+    ) -> Iterator[tuple[Planned, Run | SimError]]:
+        """Each run, or why it failed, as soon as it is over; one that replays a failed run is not started.
+
+        Without force, existing runs of the same command are read, and its failed ones are made again. After a run that
+        cannot be started, whose outcome is a BadInput, no other is started.
+        """
+        failed: dict[Path, SimError] = {}
+        for one in planned:
+            outcome: Run | SimError
+            there = self.there(one)
+            if one.replay in failed:
+                outcome = SimError(f"{one.folder}: not started: {one.replay.name}, which it replays, failed")
+            elif there == "run":
+                outcome = read_run(one.folder)
+            else:
+                outcome = self._run(one, progress, again=self.force or there == "failed")
+            if isinstance(outcome, SimError):
+                failed[one.folder] = outcome
+            yield one, outcome
+            if isinstance(outcome, BadInput):
+                return
+
+    def run_whole(self, planned: Sequence[Planned]) -> list[Path]:
+        """The folders of the runs; raises the SimError of the first one that fails."""
+        for _, outcome in self.run_each(planned):
+            if isinstance(outcome, SimError):
+                raise outcome
+        return [one.folder for one in planned]
+
+    def _run(
+        self, one: Planned, progress: Callable[[Planned, float, int], None] | None, *, again: bool
+    ) -> Run | SimError:
+        try:
+            return run_once(
+                one.request,
+                runtime=self.runtime,
+                model=self.model,
+                sidecar=self.sidecar,
+                folder=one.folder,
+                replay=one.replay,
+                timeout_s=self.timeout_s,
+                cache=Cache(self.cache),
+                force=again,
+                progress=None if progress is None else lambda seconds, calls: progress(one, seconds, calls),
+            )
+        except Terminated:
+            raise
+        except BadInput as error:
+            return BadInput(f"{one.folder}: not started: {error}; then give the same command: it goes on from this run")
+        except SimError as error:
+            return error
 
 
 def _check_replay(request: RunRequest, folder: Path) -> None:
@@ -168,68 +231,3 @@ def _check_replay(request: RunRequest, folder: Path) -> None:
             f"{folder}: was run with another {' and another '.join(different)} than asked for here; an oracle replays "
             f"what was routed: give the same --{', --'.join(different)}"
         )
-
-
-def run_all(
-    planned: Sequence[Planned],
-    *,
-    runtime: Runtime,
-    model: Path,
-    sidecar: Path | None,
-    timeout_s: float,
-    cache: str,
-    force: bool,
-    progress: Callable[[Planned, float, int], None] | None = None,
-) -> Iterator[tuple[Planned, Run | SimError]]:
-    """Each run, or why it failed, as soon as it is over; one that replays a failed run is not started.
-
-    Without force, existing runs of the same command are read, and its failed ones are made again. After a run that
-    cannot be started, whose outcome is a BadInput, no other is started.
-    """
-    failed: dict[Path, SimError] = {}
-    for one in planned:
-        outcome: Run | SimError
-        there = None if force else what_is_there(one, runtime=runtime, model=model, sidecar=sidecar, cache=cache)
-        if one.replay in failed:
-            outcome = SimError(f"{one.folder}: not started: {one.replay.name}, which it replays, failed")
-        elif there == "run":
-            outcome = read_run(one.folder)
-        else:
-            again = force or there == "failed"
-            outcome = _run(one, runtime, model, sidecar, timeout_s, cache, again, progress)
-        if isinstance(outcome, SimError):
-            failed[one.folder] = outcome
-        yield one, outcome
-        if isinstance(outcome, BadInput):
-            return
-
-
-def _run(
-    one: Planned,
-    runtime: Runtime,
-    model: Path,
-    sidecar: Path | None,
-    timeout_s: float,
-    cache: str,
-    force: bool,
-    progress: Callable[[Planned, float, int], None] | None,
-) -> Run | SimError:
-    try:
-        return run_once(
-            one.request,
-            runtime=runtime,
-            model=model,
-            sidecar=sidecar,
-            folder=one.folder,
-            replay=one.replay,
-            timeout_s=timeout_s,
-            cache=Cache(cache),
-            force=force,
-            progress=None if progress is None else lambda seconds, calls: progress(one, seconds, calls),
-        )
-    except Terminated:
-        raise
-    except BadInput as error:
-        return BadInput(f"{one.folder}: not started: {error}; then give the same command: it goes on from this run")
-    except SimError as error:
-        return error

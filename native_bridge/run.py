@@ -62,8 +62,7 @@ def run_once(
     geometry, model = read_gguf(model), model_files(model)[0]
     engine.check_request(request, geometry, sidecar=sidecar, replay=replay)
     request = going_on(request, runtime, model)
-    if request.mode not in runtime.modes:
-        raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
+    check_mode(request, runtime)
     refuse_folder(folder, force=force)
     with sigterm_raises(), work_folder(folder) as work:
         if engine.modes[request.mode].replays:
@@ -98,8 +97,7 @@ def run_once(
         if failed is None and cache is not None:
             failed = cache.after(engine, request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
-        came_to = engine.routed_calls(log) if calls is None else calls
-        document["tokens"] = _generated(work, came_to) if failed is None else None
+        document["tokens"] = _generated(work, engine, request, log, calls) if failed is None else None
         document["temperature"]["after"] = temperature_c()
         document["cache"] = (cache or Cache("as-is")).facts()
         if failed is not None:
@@ -111,10 +109,18 @@ def run_once(
     return read_run(folder)
 
 
-def _generated(work: Path, calls: int | None) -> int | None:
-    """The number of generated tokens, from its own trace, or from the calls of another that it replayed."""
-    trace = next((file for file in (work / TRACE, work / REPLAY) if file.exists()), None)
-    return None if trace is None or calls is None else generated_by(trace, calls)
+def _generated(work: Path, engine: Engine, request: RunRequest, log: str, calls: int | None) -> int | None:
+    """The number of generated tokens, from the calls in its own trace, or in the one that it replayed."""
+    if calls is not None:
+        return generated_by(work / TRACE, calls)
+    routed = engine.read_log(log, mode=request.mode, where=LOG, extra=request.extra).routed
+    return generated_by(work / REPLAY, routed.calls) if routed is not None and (work / REPLAY).exists() else None
+
+
+def check_mode(request: RunRequest, runtime: Runtime) -> None:
+    """Raise BadInput if this build does not have the mode."""
+    if request.mode not in runtime.modes:
+        raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
 
 
 def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:

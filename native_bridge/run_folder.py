@@ -41,7 +41,7 @@ def refuse_folder(folder: Path, *, force: bool) -> None:
 
 @contextmanager
 def work_folder(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside the run's, removed at the end unless it was renamed."""
+    """A hidden folder beside another, removed at the end unless it was renamed."""
     work = folder.absolute().with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         for old in work.parent.glob(f".{glob.escape(folder.name)}.*.part"):
@@ -49,7 +49,7 @@ def work_folder(folder: Path) -> Iterator[Path]:
                 shutil.rmtree(old, ignore_errors=True)
         work.mkdir(parents=True)
     except OSError as error:
-        raise BadInput(f"{folder}: cannot be written ({error.strerror}); choose another place for the run") from None
+        raise BadInput(f"{folder}: cannot be written ({error.strerror}); give another folder") from None
     try:
         yield work
     finally:

@@ -73,20 +73,23 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.verbs:
             return None
-        module, _, class_name = self.verbs[cmd_name].module.partition(":")
-        loaded = importlib.import_module(module)
-        command: click.Command
-        if class_name:
-            from flashmoe_sim.cli.of_trace import command_of
-
-            command = command_of(cmd_name, getattr(loaded, class_name))
-        else:
-            command = loaded.command
+        command = self.load(cmd_name)
         if COMPLETING in os.environ:
             from flashmoe_sim.cli.complete import with_names
 
             return with_names(command)
         return command
+
+    def load(self, name: str) -> click.Command:
+        """The verb's command."""
+        module, _, class_name = self.verbs[name].module.partition(":")
+        loaded = importlib.import_module(module)
+        if not class_name:
+            command: click.Command = loaded.command
+            return command
+        from flashmoe_sim.cli.of_trace import command_of
+
+        return command_of(name, getattr(loaded, class_name))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The verbs, without importing any, and the options."""

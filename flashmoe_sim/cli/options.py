@@ -45,12 +45,14 @@ def _option(item: Field[Any]) -> Callable[[Any], Any]:
     said, required = item.metadata, item.default is MISSING
     metavar = said["metavar"]
     if said["positional"]:
-        kind = click.Path(path_type=Path) if item.type == "Path" else None
+        kind = click.Path(path_type=Path) if item.type in ("Path", "tuple[Path, ...]") else None
         nargs = -1 if metavar.endswith(MANY) else 1
         return click.argument(item.name, required=required, metavar=metavar, nargs=nargs, type=kind)
     settings: dict[str, Any] = {"help": said["help"], "required": required}
     if item.default is False:
         settings |= {"is_flag": True}
+    elif "/" in (said["flag"] or ""):  # a flag, and its opposite
+        settings |= {"is_flag": True, "default": item.default}
     elif said["choices"]:
         settings |= {"type": click.Choice(said["choices"])}
     else:
@@ -71,6 +73,6 @@ def _type(item: Field[Any]) -> Any:
         return int if least is None else click.IntRange(least, most)
     if kind == "float" and said["parse"] is None:
         if above is not None:
-            return FiniteRange(above, min_open=True)
+            return FiniteRange(above, most, min_open=True)
         return float if least is None else FiniteRange(least, most)
     return str

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, handled at moments when a trace is whole."""
+"""Ctrl-C and SIGTERM while a model computes."""
 
 from __future__ import annotations
 
@@ -6,44 +6,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
-
-ENDING = (signal.SIGINT, signal.SIGTERM)
-
-Handler = Callable[..., Any]
-
-
-@contextmanager
-def sigterm_is_ctrl_c() -> Iterator[None]:
-    """In the block, SIGTERM raises KeyboardInterrupt instead of ending the process in the middle of a write."""
-
-    def end(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    with _handled((signal.SIGTERM,), end):
-        yield
 
 
 @contextmanager
 def interrupts_wait(stop: Callable[[BaseException], None]) -> Iterator[None]:
-    """In the block, both pass a KeyboardInterrupt to `stop`, and raise nothing.
+    """In the block, both pass a KeyboardInterrupt to `stop`, unless they are ignored, and raise nothing.
 
-    An exception could occur in a function called from C, and be lost.
+    An exception could occur in a function called from C, and be lost. Only the main thread gets signals.
     """
-    with _handled(ENDING, lambda *_: stop(KeyboardInterrupt())):
-        yield
-
-
-@contextmanager
-def _handled(numbers: tuple[signal.Signals, ...], handler: Handler) -> Iterator[None]:
-    """Set this handler for those signals that are not ignored; outside the main thread, change nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = {number: old for number, old in before.items() if old not in {signal.SIG_IGN, None}}
     for number in before:
-        signal.signal(number, handler)
+        signal.signal(number, lambda *_: stop(KeyboardInterrupt()))
     try:
         yield
     finally:

@@ -118,7 +118,7 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
         folder,
         slots=slots,
         calls=trace.calls if slots else 0,
-        counters=sum(len(values) for name, values in predicted.lines.items() if name in folder.lines),
+        counters=sum(len(values) for name, values in predicted.lines.items() if name in folder.run.log.lines),
         differences=tuple(differences),
         aliased=predicted.replayed.counts.total()["aliased_refs"] if predicted.replayed else None,
         tokens=tokens,
@@ -154,12 +154,12 @@ def _check_refused(folder: RunFolder, trace: RoutingTrace, notes: list[str]) -> 
 def _counters_that_differ(folder: RunFolder, predicted: Predicted) -> Iterator[Difference]:
     log = folder.place / "log.txt"
     layers = [name for name in predicted.lines if name.startswith("layer ")]
-    shown = [name for name in folder.lines if name.startswith("layer ")]
+    shown = [name for name in folder.run.log.lines if name.startswith("layer ")]
     expected = min(len(layers), predicted.shown_layers)
     if len(shown) != expected:
         yield Difference(f"{log}, lines of layers", f"has {len(shown)}", f"expects {expected} of {len(layers)}")
     for name, values in predicted.lines.items():
-        printed = folder.lines.get(name)
+        printed = folder.run.log.lines.get(name)
         if printed is None:
             if name not in layers:
                 yield Difference(f"{log}, line `{name}`", "printed none", f"expects {_shown(values)}")
@@ -169,8 +169,8 @@ def _counters_that_differ(folder: RunFolder, predicted: Predicted) -> Iterator[D
                 yield Difference(
                     f"{log}, line `{name}`, {key}", f"printed {printed.get(key, 'none')}", f"counts {value}"
                 )
-    for name in sorted(folder.lines.keys() - predicted.lines.keys() - set(predicted.unknown)):
-        yield Difference(f"{log}, line `{name}`", f"printed {_shown(folder.lines[name])}", "expects none")
+    for name in sorted(folder.run.log.lines.keys() - predicted.lines.keys() - set(predicted.unknown)):
+        yield Difference(f"{log}, line `{name}`", f"printed {_shown(folder.run.log.lines[name])}", "expects none")
 
 
 def _shown(values: dict[str, str]) -> str:

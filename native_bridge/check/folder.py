@@ -13,7 +13,6 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.cache import STATES
-from native_bridge.engines.counters import Lines
 from native_bridge.engines.read import find_run_model, manifest_of, read_run
 from native_bridge.engines.runs import Run
 
@@ -27,11 +26,9 @@ def without_repeat(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run, what its log printed, everything in run.json, and the geometry of its model if known."""
+    """A run, and the geometry of its model if known."""
 
     run: Run
-    lines: Lines
-    told: dict[str, Any]
     model: ModelGeometry | None
 
     @property
@@ -56,7 +53,7 @@ class RunFolder:
     @property
     def cache(self) -> str:
         """`warm`, `cold`, `as-is`, or empty if the state of the page cache is unknown: from run.json, else its name."""
-        told = self.told.get("cache")
+        told = self.run.document.get("cache")
         if isinstance(told, dict) and told.get("state") in STATES:
             return str(told["state"])
         return next((state for state in CACHE_STATES if self.name.startswith(f"{state}-")), "")
@@ -65,7 +62,7 @@ class RunFolder:
     def routing(self) -> tuple[Any, ...]:
         """What determines the text, and so the routing, beside bank and aliasing: equal values mean equal routing."""
         flags = self.run.engine.routing_flags(self.run)
-        return (self.told.get("prompt"), *flags, self.run.ubatch, self.run.top_k, self.run.n_predict)
+        return (self.run.document.get("prompt"), *flags, self.run.ubatch, self.run.top_k, self.run.n_predict)
 
     @property
     def is_repeatable(self) -> bool:
@@ -75,13 +72,13 @@ class RunFolder:
     @property
     def failure(self) -> str:
         """Why it failed, or empty."""
-        code = self.told.get("rc")
+        code = self.run.document.get("rc")
         return (self.run.log.failure or (f"rc is {code}" if code else "")).removesuffix("; run it again")
 
     @property
     def unfit(self) -> str:
         """Why its seconds cannot be used, or empty: it failed, was not cold, or left out the experts."""
-        told = self.told.get("failed")
+        told = self.run.document.get("failed")
         bypassed = f"{self.run.log.bypass}: no routed expert was computed" if self.run.log.bypass else ""
         return self.failure or (told if isinstance(told, str) else bypassed)
 
@@ -161,7 +158,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
                 f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
                 "check the runs of each model by themselves"
             )
-    return RunFolder(run, run.engine.printed(run.log), dict(run.document), found)
+    return RunFolder(run, found)
 
 
 def _readable(parent: Path, model: str | None) -> Iterator[RunFolder]:

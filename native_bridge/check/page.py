@@ -151,7 +151,7 @@ def _facts(check: Check) -> Table:
 
 def _facts_of(one: RunCheck) -> tuple[str, ...]:
     folder = one.counts.folder
-    told, log = folder.told, folder.run.log
+    told, log = folder.run.document, folder.run.log
     runtime = told.get("runtime")
     build = (
         [f"{key} {runtime[key]}" for key in ("version", "commit") if key in runtime]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.fitting import Fitted
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
-    from native_bridge.engines.counters import Lines, Predicted
+    from native_bridge.engines.counters import Predicted
     from native_bridge.engines.run_log import RunLog
     from native_bridge.engines.runs import Run
 
@@ -206,10 +206,6 @@ class Engine(ABC):
         """The first line of a log that mentions an error, or empty."""
         return ""
 
-    def routed_calls(self, log: str) -> int | None:
-        """The number of routed calls in a log; None if it does not say."""
-        return None
-
     def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
         """The findings of `sim bridge doctor` on a program, None for none, and on the environment."""
         return iter(())
@@ -229,10 +225,6 @@ class Engine(ABC):
     def maps_experts(self, run: Run) -> bool:
         """Whether its experts are mapped files, which are read when they are first used."""
         return False
-
-    def printed(self, log: RunLog) -> Lines:
-        """The counters of a log, as the engine printed them."""
-        return {}
 
     def predict(
         self, run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.routing import RoutingTrace
-
-Lines = dict[str, dict[str, str]]
+from native_bridge.engines.run_log import Lines
 
 
 @dataclass(frozen=True, eq=False)

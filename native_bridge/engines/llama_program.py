@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput
-from native_bridge.engines.base import Device
+from native_bridge.engines.base import Device, Finding, Runtime
 from native_bridge.process import Answer, ask
 
 ASK_S = 20.0
@@ -112,6 +112,29 @@ class Program:
                 advice="build it here, or see `sim bridge doctor`",
             )
         return answer.stdout + "\n" + answer.stderr
+
+
+def version_of(runtime: Runtime, *, verified: str, to_do: str) -> Finding:
+    """The finding on a program's version. verified: the commit with which counts were. to_do: with any other."""
+    found = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
+    if runtime.commit == verified:
+        return Finding("ok", "version", found)
+    return Finding("warning", "version", found, f"counts were verified with {verified}; {to_do}")
+
+
+def check_flags(flags: Sequence[str], known: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Raise BadInput for a user's flags that the program does not have, or that belong to one of our options.
+
+    known: the flags of the program. own: our option, by flag.
+    """
+    if flags and not flags[0].startswith("-"):
+        raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
+    for flag in flags:
+        name = flag.partition("=")[0]
+        if option := own.get(name):
+            raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
+        if re.match(r"--?[A-Za-z]", name) and name not in known:
+            raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
 
 
 @dataclass(frozen=True)

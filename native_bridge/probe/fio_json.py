@@ -11,7 +11,6 @@ from flashmoe_sim.io.errors import SimError
 class FioReads(NamedTuple):
     """The reads of one group of jobs together."""
 
-    version: str
     read_bytes: int
     seconds: float
 
@@ -31,11 +30,7 @@ def parse_fio(text: str) -> FioReads:
         document, _ = json.JSONDecoder().raw_decode(text, start)
         job: dict[str, Any] = document["jobs"][0]
         error, read = job["error"], job["read"]
-        found = FioReads(
-            document["fio version"].removeprefix("fio-"),
-            int(read["io_bytes"]),
-            int(read["runtime"]) / 1e3,
-        )
+        found = FioReads(int(read["io_bytes"]), int(read["runtime"]) / 1e3)
     except (json.JSONDecodeError, RecursionError):
         raise SimError("fio printed no JSON; expected its report; try --no-fio") from None
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from native_bridge.engines.base import Runtime
-from native_bridge.engines.flashmoe.find import describe
+from native_bridge.engines.table import ENGINES
 from native_bridge.fixture import bundled_model
 from native_bridge.fixture.sidecar import write_sidecar
 
@@ -39,4 +39,4 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """A runtime that replays the recorded runs of the small model."""
     monkeypatch.setenv("FLASHMOE_RUNTIME", str(STAND_IN))
     monkeypatch.setenv("STAND_IN_RUN", str(RECORDED))
-    return describe(STAND_IN)
+    return ENGINES["flashmoe"].describe(STAND_IN)

@@ -14,10 +14,10 @@ from flashmoe_sim.machines import load_machine
 from native_bridge.calibrate import anchors_among
 from native_bridge.cli.main import main
 from native_bridge.engines.flashmoe.modes import MODES
-from native_bridge.engines.flashmoe.sets import calibration
+from native_bridge.engines.table import ENGINES
 from native_bridge.repeats import run_name
-from tests.native_bridge.check.sets import RUNS, copies, edit_flags, edit_log
 from tests.native_bridge.conftest import STAND_IN
+from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
 
 TIMED = RUNS / "runs-timed"
 
@@ -41,7 +41,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def names(*parameters: str, bank: int | None = None) -> list[str]:
     model = load_model(TIMED / "manifest.json")
-    requests = calibration(model, prompt="x", bank=bank, parameters=parameters)
+    requests = ENGINES["flashmoe"].calibration(model, prompt="x", bank=bank, parameters=parameters)
     return [run_name(one, MODES[one.mode]) for one in requests]
 
 
@@ -187,7 +187,7 @@ def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_that_does_not_fit_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("native_bridge.calibrate_runs.free_ram_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("native_bridge.host.free_ram_bytes", lambda: 1 << 20)
     assert main(["bridge", "calibrate", "--out", "mine.toml"]) == 2
     assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in capsys.readouterr().err
     assert not list(Path().iterdir())

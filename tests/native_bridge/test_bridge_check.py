@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from native_bridge.cli.main import main
-from tests.native_bridge.check.sets import RUNS, copies, edit_log, edit_record
+from tests.native_bridge.recorded_runs import RUNS, copies, edit_log, edit_record
 
 TIMED = str(RUNS / "runs-timed")
 
@@ -163,8 +163,8 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
         ("{timed} --model none.gguf", "'none.gguf': no such file"),
         ("{timed} {tiny} --model {timed}/manifest.json", "bytes or layers differ; check the runs of each model by"),
         ("{timed} --anchor none", "none: no such folder"),
-        ("{timed} --runtime llama-cli", "--threads or --gpu-layers with RUN_FOLDER: runs are made or given; leave"),
-        ("{timed} --gpu-layers 9", "--threads or --gpu-layers with RUN_FOLDER: runs are made or given; leave"),
+        ("{timed} --runtime llama-cli", "--runtime with RUN_FOLDER: runs are made or given; leave it out"),
+        ("{timed} --gpu-layers 9", "--gpu-layers with RUN_FOLDER: runs are made or given; leave it out"),
         ("--runtime none/llama-cli", "none/llama-cli: no such file"),
     ],
 )

@@ -440,7 +440,10 @@ USAGE: dict[str, tuple[str, str]] = {
     "an empty label": ("--server http://a..b:1 --prompt x", "is not the address of a server; expected plain letters"),
     "not a time": ("--server http://127.0.0.1:1 --prompt x --timeout nan", "'nan' is not a finite number"),
     "no end": ("--server http://127.0.0.1:1 --prompt x --timeout inf", "inf is not in the range 0<x<=1000000"),
-    "a device": ("--server http://127.0.0.1:1 --prompt-file /dev/zero", "/dev/zero: more than 0 MiB; give a text"),
+    "a device": (
+        "--server http://127.0.0.1:1 --prompt-file /dev/zero",
+        "/dev/zero: more than 0 MiB; give a shorter text",
+    ),
     "a port": ("--server http://127.0.0.1:x --prompt x", "is not the address of a server"),
     "no tokens": ("--server http://127.0.0.1:1 --prompt x --tokens 0", "a server generates at least one token"),
     "of local": ("--server http://127.0.0.1:1 --prompt x --ubatch 4", "--ubatch is for models that run here"),
@@ -456,7 +459,7 @@ USAGE: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("case", USAGE)
 def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("native_bridge.cli.trace_capture.MOST_BYTES", 1000)
+    monkeypatch.setattr("native_bridge.verbs.capture.MOST_BYTES", 1000)
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text('"one"\n{"text": "two"}\n')
     arguments, found = USAGE[case]

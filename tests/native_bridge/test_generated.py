@@ -8,8 +8,8 @@ import pytest
 
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.generated import generated, generated_by
-from tests.native_bridge.check.sets import ALL
 from tests.native_bridge.conftest import RECORDED
+from tests.native_bridge.recorded_runs import ALL
 
 SHORT = {"python-topk4-bank32": 9, "prose-ub4-bank16-overflow": 1}
 TRACED = [run for run in ALL if (run / "trace.jsonl.gz").exists()]

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.machines import load_machine
 from native_bridge.cli.main import main
-from tests.native_bridge.engines.recorded import GPU, RUNS, TIMED, copy, edit_log
+from tests.native_bridge.recorded_runs import GPU, RUNS, TIMED, copy, edit_log
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
 QWEN, KIMI = str(TABLES / "anemll_qwen35_35b_bank.csv"), str(TABLES / "anemll_kimi_k25_bank.csv")

@@ -18,15 +18,14 @@ from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.slot_bank import SlotBank
-from native_bridge import verify as module
 from native_bridge.cli.recommend import attach
 from native_bridge.engines.base import RunRequest, Runtime
-from native_bridge.engines.flashmoe.find import describe
 from native_bridge.engines.table import ENGINES
+from native_bridge.repeats import Series
+from native_bridge.verbs.verify import Verify
 from native_bridge.verified import Verified
-from native_bridge.verify import verify
-from tests.native_bridge.check.sets import copies, edit_log
 from tests.native_bridge.conftest import MODEL, STAND_IN
+from tests.native_bridge.recorded_runs import copies, edit_log
 
 # What the recorded runs that the stand-in replays came to: 1567.8, 1368.5 and 1190.4 tokens a second.
 CLAIMS: list[tuple[System, float, float, float]] = [
@@ -36,8 +35,8 @@ CLAIMS: list[tuple[System, float, float, float]] = [
 ]
 
 
-def verified(place: Path, claims: Any = CLAIMS, **options: Any) -> Verified:
-    return verify(claims, runtime=None, model=MODEL, place=place, **options)
+def verified(place: Path | None, claims: Any = CLAIMS, *, force: bool = False, **options: Any) -> Verified:
+    return Verify(gguf=MODEL, runs=place, **options).run(claims, force=force)
 
 
 def request_of(system: System, runtime: Runtime, **options: Any) -> RunRequest:
@@ -45,19 +44,18 @@ def request_of(system: System, runtime: Runtime, **options: Any) -> RunRequest:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_order_held_and_an_interval_did_not(tmp_path: Path) -> None:
-    said: list[str] = []
-    found = verified(tmp_path, tell=said.append)
+def test_the_order_held_and_an_interval_did_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = verified(tmp_path)
     assert [one.tok_s for one in found.settings] == [(1567.8,) * 3, (1368.5,) * 3, (1190.4,) * 3]
     assert [one.held for one in found.settings] == [True, True, False]
     assert [one.counts for one in found.settings] == ["equal"] * 3
     assert min(one.counted for one in found.settings) > 3 * 1000
     assert (found.lost, found.out_of_order, found.failed) == (0, [], [])
     assert found.settings[1].hit_rate == pytest.approx(0.5, abs=0.2)
-    assert said == [
-        "3 rounds of slot-bank:slots=64, slot-bank:slots=16, slot-bank:slots=32 with tiny-moe-64x8, page cache warm; "
-        f"kept in {tmp_path}"
-    ]
+    assert capsys.readouterr().err == (
+        "sim: 3 rounds of slot-bank:slots=64, slot-bank:slots=16, slot-bank:slots=32 with tiny-moe-64x8, page cache "
+        f"warm; kept in {tmp_path}\n"
+    )
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -72,13 +70,13 @@ def test_the_order_did_not_hold(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_a_round_begins_with_another_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    real = module.run_all
+    real = Series.run_each
 
-    def run_all(planned: Any, **options: Any) -> Any:
+    def run_each(series: Series, planned: Any, progress: Any) -> Any:
         made.extend(one.folder.name for one in planned)
-        return real(planned, **options)
+        return real(series, planned, progress)
 
-    monkeypatch.setattr(module, "run_all", run_all)
+    monkeypatch.setattr(Series, "run_each", run_each)
     verified(tmp_path)
     slots = (64, 16, 32, 16, 32, 64, 32, 64, 16)
     assert made == [f"slot-bank-slots-{each}-rep{1 + number // 3}" for number, each in enumerate(slots)]
@@ -96,7 +94,7 @@ def test_runs_that_are_there_are_not_made_again(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.usefixtures("stand_in")
 def test_nothing_is_kept_without_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert verify(CLAIMS[:1], runtime=None, model=MODEL).recommended.held
+    assert verified(None, CLAIMS[:1]).recommended.held
     assert not list(tmp_path.iterdir())
 
 
@@ -137,7 +135,7 @@ def test_systems_without_slots(stand_in: Runtime, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match=r"system all-gpu: .* finds no GPU"):
         request_of(AllGpu(), stand_in)
     monkeypatch.setenv("STAND_IN_DOES", "has-a-gpu")
-    assert request_of(AllGpu(), describe(STAND_IN)).gpu_layers == "99"
+    assert request_of(AllGpu(), ENGINES["flashmoe"].describe(STAND_IN)).gpu_layers == "99"
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -258,7 +256,7 @@ def test_the_real_runtime(tmp_path: Path) -> None:
         Cpu(),
     ]
     claims = [(system, 1.0, 0.0, 1e9) for system in systems]
-    found = verify(claims, runtime=None, model=MODEL, place=tmp_path, tokens=20, threads=1)
+    found = verified(tmp_path, claims, tokens=20, threads=1)
     assert found.failed == []
     assert [one.counts for one in found.settings] == ["equal", "equal", "equal", "-"]
     assert all(one.held and len(one.speeds) == 3 for one in found.settings)

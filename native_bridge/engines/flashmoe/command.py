@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flashmoe_sim.geometry.manifest import read_manifest
@@ -90,21 +88,6 @@ def check_request(
         raise BadInput(
             f"the prompt has more than {MAX_PROMPT_BYTES:,} bytes, which the runtime cannot be given; cut it"
         )
-
-
-def check_flags(flags: Sequence[str], known: Mapping[str, str]) -> None:
-    """Raise BadInput for a user's flags that the runtime does not have, or that belong to one of our options.
-
-    known: the flags of the runtime.
-    """
-    if flags and not flags[0].startswith("-"):
-        raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
-    for flag in flags:
-        name = flag.partition("=")[0]
-        if option := OWN_FLAGS.get(name):
-            raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
-        if re.match(r"--?[A-Za-z]", name) and name not in known:
-            raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
 
 
 def _check_bank(request: RunRequest, model: ModelGeometry) -> None:

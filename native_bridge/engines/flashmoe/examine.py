@@ -10,8 +10,8 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.systems.slot_bank_flags import COMMIT, IO_SPLIT, NO_GPU_BANK, ON_GPU, PREFETCH, VARIABLES
 from native_bridge.engines.base import Finding, Runtime
-from native_bridge.engines.flashmoe.find import GET_ONE
-from native_bridge.engines.flashmoe.modes import DROPPED
+from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE
+from native_bridge.engines.llama_program import version_of
 
 NEEDED = (
     *("--moe-mode", "--moe-sidecar", "--moe-slot-bank", "--moe-trace", "--moe-trace-harness"),
@@ -23,16 +23,7 @@ USEFUL = ("--moe-topk", IO_SPLIT, *PREFETCH.values(), "--list-devices")
 def program(runtime: Runtime) -> Iterator[Finding]:
     """The program, its version, its devices and its flags."""
     yield Finding("ok", "runtime", str(runtime.path))
-    version = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
-    if runtime.commit == COMMIT:
-        yield Finding("ok", "version", version)
-    else:
-        yield Finding(
-            "warning",
-            "version",
-            version,
-            f"counts were verified with {COMMIT}; compare them with `sim replay`",
-        )
+    yield version_of(runtime, verified=COMMIT, to_do="compare them with `sim replay`")
     yield Finding("ok", "backends", ", ".join(runtime.backends))
     devices = [f"{device.name}: {device.description}, {size(device.free_bytes)} free" for device in runtime.devices]
     yield Finding("ok", "devices", "; ".join(devices) or "the CPU alone")

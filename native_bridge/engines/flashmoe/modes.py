@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flashmoe_sim.systems import slot_bank_flags
-from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT
 from native_bridge.engines.base import Mode
 
+GET_ONE = "build the Flash-MoE fork of llama.cpp and give its llama-cli with --runtime or in FLASHMOE_RUNTIME"
 MODES = {
     "stock": Mode("resident", sidecar=False),
     "resident": Mode("resident", offered=False),
@@ -53,13 +53,3 @@ def _is_on(flags: Sequence[str], flag: str) -> bool:
     """Whether the last of a flag and its `--no-` is the flag itself."""
     off = flag.replace("--", "--no-", 1)
     return next((given == flag for given in reversed(flags) if given in (flag, off)), False)
-
-
-def routing_flags(extra: Sequence[str]) -> tuple[str, ...]:
-    """The flags of a run that determine its text: not how reads are cut, nor what is read ahead."""
-    kept = list(extra)
-    if IO_SPLIT in kept:
-        at = kept.index(IO_SPLIT)
-        del kept[at : at + 2]
-    ahead = tuple(f"--{no}moe-{setting}" for no in ("", "no-") for setting, _ in PREFETCH.values())
-    return tuple(flag for flag in kept if not flag.startswith(ahead))

@@ -16,7 +16,8 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
-from native_bridge.engines.counters import Lines, Predicted, first_calls
+from native_bridge.engines.counters import Predicted, first_calls
+from native_bridge.engines.flashmoe.log.summary import ALL_HIT_PRIME, RESIDENT_PRIME
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.oracle import oracle_all_hit, oracle_prefetch
 from native_bridge.engines.flashmoe.printed import (
@@ -29,6 +30,7 @@ from native_bridge.engines.flashmoe.printed import (
     prime_line,
     routed_lines,
 )
+from native_bridge.engines.run_log import Lines
 from native_bridge.engines.runs import Run
 
 
@@ -172,7 +174,7 @@ def predict_all_hit(
     played = prepare(first_calls(trace, calls), model)
     lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split, outlived=outlived)
     geometry = model.layers if model else None
-    lines["oracle-all-hit prime"] = prime_line(found.installs, geometry)
+    lines[ALL_HIT_PRIME] = prime_line(found.installs, geometry)
     return Predicted(lines, found.slot, workload)
 
 
@@ -208,9 +210,9 @@ def _filled_before(workload: Workload, slots: int) -> Predicted:
     lines = _only_hits(workload, lambda layer: slots, source=FROM_RAM, io_split=1)
     if model is not None:
         installs = {layer: one.n_experts for layer, one in model.layers.items()}
-        lines["resident-slot-bank prime"] = prime_line(installs, model.layers)
+        lines[RESIDENT_PRIME] = prime_line(installs, model.layers)
         copies = sum(one.n_experts * len(one.family_bytes) for one in model.layers.values())
-        lines["resident-slot-bank prime"]["rcopy"] = str(copies)
+        lines[RESIDENT_PRIME]["rcopy"] = str(copies)
     return Predicted(lines, trace.expert.astype(np.int32), workload)
 
 

@@ -1,4 +1,4 @@
-"""The counters of a log as the runtime printed them, and the same lines for a prediction."""
+"""The counters of a prediction in the lines of a log."""
 
 from __future__ import annotations
 
@@ -7,96 +7,18 @@ from dataclasses import dataclass
 
 from flashmoe_sim.geometry.model import LayerGeometry
 from flashmoe_sim.io.sizes import GIB, MIB
-from native_bridge.engines.counters import Lines
-from native_bridge.engines.flashmoe.modes import PREFETCH
-from native_bridge.engines.run_log import LayerLine, Overlap, Prefetch, RunLog
+from native_bridge.engines.flashmoe.log.summary import RESIDENT_PRIME
+from native_bridge.engines.run_log import Lines
 
 SHOWN_LAYERS = 8  # the log has the layers with the longest installs
 FROM_RAM = "resident-packed"
-NEED_A_MODEL = ("install", "resident-slot-bank prime")
-COUNTED = (
-    *("routed", "residency", "repaired", "overflow", "exhausted", "oracle-all-hit prime"),
-    *(line for _, line in PREFETCH.values()),
-    *NEED_A_MODEL,
-)
+NEED_A_MODEL = ("install", RESIDENT_PRIME)
 _FAMILIES = {
     "gate_up": "ffn_gate_up_exps",
     "gate": "ffn_gate_exps",
     "up": "ffn_up_exps",
     "down": "ffn_down_exps",
 }
-
-
-def printed_lines(log: RunLog) -> Lines:
-    """The lines of counters in a log, by their beginnings, with the numbers as printed."""
-    lines: Lines = {f"layer {one.layer}": _layer(one) for one in log.layers}
-    if log.routed is not None:
-        routed = log.routed
-        lines["routed"] = {
-            "src": routed.source,
-            "calls": str(routed.calls),
-            "refs": str(routed.refs),
-            "uniq": str(routed.requests),
-            "hit": f"{routed.hit_percent:.1f}",
-            "miss/call": f"{routed.misses_a_call:.2f}",
-            "bytes": f"{routed.bytes_read / GIB:.2f}",
-            "pread": str(routed.sidecar_reads),
-            "rcopy": str(routed.packed_copies),
-        }
-        lines["residency"] = {"cold": str(routed.cold_installs), "evict": str(routed.evictions)}
-    if log.families:
-        lines["install"] = {name: f"{one.bytes_read / GIB:.2f}" for name, one in log.families.items()}
-    for ahead in (log.prefetch, log.predict):
-        if ahead is not None:
-            lines[ahead.name] = _ahead(ahead)
-    if log.overlap is not None:
-        lines.setdefault(log.overlap.name, {}).update(_overlap(log.overlap))
-    for name, prime in (("oracle-all-hit prime", log.prime), ("resident-slot-bank prime", log.resident_prime)):
-        if prime is not None:
-            lines[name] = {"installs": str(prime.installs), "bytes": f"{prime.bytes_read / GIB:.2f}"}
-    if log.resident_prime is not None:
-        lines["resident-slot-bank prime"]["rcopy"] = str(log.resident_prime.packed_copies)
-    if log.repairs:
-        lines["repaired"] = {"records": str(log.repairs)}
-    if log.overflow is not None:
-        lines["overflow"] = {"layer": str(log.overflow.layer), "slots": str(log.overflow.slots)}
-    if log.exhausted is not None:
-        lines["exhausted"] = {"layer": str(log.exhausted.layer), "calls": str(log.exhausted.calls)}
-    return {name: line for name, line in lines.items() if name in COUNTED or name.startswith("layer ")}
-
-
-def _layer(one: LayerLine) -> dict[str, str]:
-    return {
-        "calls": str(one.calls),
-        "uniq": str(one.requests),
-        "hit": f"{one.hit_percent:.1f}",
-        "miss": str(one.misses),
-        "cold": str(one.cold_installs),
-        "evict": str(one.evictions),
-        "peak": str(one.peak),
-        "bytes": f"{one.bytes_read / MIB:.2f}",
-    }
-
-
-def _ahead(one: Prefetch) -> dict[str, str]:
-    return {
-        "calls": str(one.calls),
-        "uniq": str(one.requests),
-        "hit": f"{one.hit_percent:.1f}",
-        "miss": str(one.misses),
-        "bytes": f"{one.bytes_read / GIB:.2f}",
-        "pread": str(one.sidecar_reads),
-        "rcopy": str(one.packed_copies),
-    }
-
-
-def _overlap(one: Overlap) -> dict[str, str]:
-    return {
-        "overlap": f"{one.right}/{one.predicted}",
-        "precision": f"{one.precision_percent:.1f}",
-        "coverage": f"{one.coverage_percent:.1f}",
-        "layers": str(one.calls),
-    }
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from native_bridge.engines.flashmoe.log import exhausted_of, failure_of, overflo
 from native_bridge.engines.flashmoe.log.text import bare
 
 _SAID = re.compile(r"error|fail|throw|assert|abort|exception|overflow|invalid|exhausted|mismatch", re.IGNORECASE)
-_ROUTED_CALLS = re.compile(r"^log_runtime_summary: Flash-MoE routed src=\S+ calls=(\d+) ", re.MULTILINE)
 
 
 def refusal(request: RunRequest, log: str, *, calls: int | None, model: ModelGeometry) -> str | None:
@@ -23,12 +22,6 @@ def refusal(request: RunRequest, log: str, *, calls: int | None, model: ModelGeo
             "as many tokens"
         )
     return None
-
-
-def routed_calls(log: str) -> int | None:
-    """The routed calls that a log counts; None if it has no such line."""
-    found = _ROUTED_CALLS.findall(log)
-    return int(found[-1]) if found else None
 
 
 def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, model: ModelGeometry) -> str:

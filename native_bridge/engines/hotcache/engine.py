@@ -14,33 +14,27 @@ from typing import TYPE_CHECKING, ClassVar
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
 from native_bridge.engines.base import Engine, Finding, Mode, RunRequest, Runtime
-from native_bridge.engines.llama_program import Program
+from native_bridge.engines.llama_program import Program, check_flags, version_of
 from native_bridge.engines.run_log import RunLog
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
-    from native_bridge.engines.counters import Lines
 
 NEEDED = ("--cpu-moe", "--moe-layer-perf-out", PROFILE, BUDGET, "--no-warmup")
 GET_ONE = "build the fork adrianhoehne/llama.cpp and give its llama-server with --runtime or in HOT_CACHE_RUNTIME"
 SERVE = Path(__file__).with_name("serve.py")
 OWN_FLAGS = {
-    "-m": "--model",
-    "--model": "--model",
-    "--cpu-moe": "--mode",
-    "-cmoe": "--mode",
-    "-ub": "--ubatch",
-    "--ubatch-size": "--ubatch",
-    "-b": "--ubatch",
-    "--batch-size": "--ubatch",
-    "-s": "--seed",
-    "--seed": "--seed",
-    "-n": "--tokens",
-    "--predict": "--tokens",
-    "-t": "--threads",
-    "--threads": "--threads",
-    "-ngl": "--gpu-layers",
-    "--gpu-layers": "--gpu-layers",
+    flag: option
+    for option, flags in {
+        "--model": ("-m", "--model"),
+        "--mode": ("--cpu-moe", "-cmoe"),
+        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
+        "--seed": ("-s", "--seed"),
+        "--tokens": ("-n", "--predict"),
+        "--threads": ("-t", "--threads"),
+        "--gpu-layers": ("-ngl", "--gpu-layers"),
+    }.items()
+    for flag in flags
 }
 SERVERS = ("--host", "--port", "--moe-layer-perf-out", "-c", "--ctx-size", "-np", "--parallel")
 
@@ -101,16 +95,9 @@ class HotCache(Engine):
             raise BadInput("the prompt is empty or has a NUL character; give some text with --prompt or --prompt-file")
 
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
-        if flags and not flags[0].startswith("-"):
-            raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
-        for flag in flags:
-            name = flag.partition("=")[0]
-            if option := OWN_FLAGS.get(name):
-                raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
-            if name in SERVERS:
-                raise BadInput(f"{flag} after --: the run itself gives it; leave it out")
-            if re.match(r"--?[A-Za-z]", name) and name not in known:
-                raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
+        if given := next((flag for flag in flags if flag.partition("=")[0] in SERVERS), None):
+            raise BadInput(f"{given} after --: the run itself gives it; leave it out")
+        check_flags(flags, known, OWN_FLAGS)
 
     def further(self, request: RunRequest) -> list[str]:
         layers = ["-ngl", request.gpu_layers] if request.gpu_layers is not None else []
@@ -138,22 +125,8 @@ class HotCache(Engine):
         if runtime is None:
             return
         yield Finding("ok", "runtime", str(runtime.path))
-        version = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
-        if runtime.commit == COMMIT:
-            yield Finding("ok", "version", version)
-        else:
-            yield Finding("warning", "version", version, f"counts were verified with {COMMIT}; compare yours")
+        yield version_of(runtime, verified=COMMIT, to_do="compare yours")
         if runtime.devices:
             yield Finding("ok", "devices", ", ".join(device.name for device in runtime.devices))
         else:
             yield Finding("warning", "devices", "the CPU alone", "the mode hot-cache needs a GPU; cpu-moe runs")
-
-    def printed(self, log: RunLog) -> Lines:
-        return {
-            f"layer {one.layer}": {
-                "calls": str(one.calls),
-                "hot": str(sum(one.hot.values())),
-                "cold": str(sum(one.cold.values())),
-            }
-            for one in log.lanes
-        }

@@ -32,7 +32,15 @@ def read_log(text: str, *, where: str, failed_too: bool, complaint: str) -> RunL
             raise BadInput(f"{where}: {found}: the run did not finish; run it again")
         return RunLog(0.0, 0.0, settings={}, backend=gpu[1] if gpu else "", failure=complaint or found)
     prompt, decode = map(float, speeds[-1].groups())
-    return RunLog(prompt, decode, settings={}, backend=gpu[1] if gpu else "", lanes=lanes)
+    lines = {
+        f"layer {one.layer}": {
+            "calls": str(one.calls),
+            "hot": str(sum(one.hot.values())),
+            "cold": str(sum(one.cold.values())),
+        }
+        for one in lanes
+    }
+    return RunLog(prompt, decode, settings={}, backend=gpu[1] if gpu else "", lines=lines, lanes=lanes)
 
 
 def _layer(text: str, place: str) -> LayerLanes:

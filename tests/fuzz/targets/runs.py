@@ -26,17 +26,15 @@ def of_flashmoe(data: bytes, folder: Path) -> RunLog:
     text = data.decode("utf-8", "replace")
     engine = ENGINES["flashmoe"]
     for mode in MODES:
-        log = engine.read_log(text, mode=mode, where="log.txt", extra=(), failed_too=True)
-        engine.printed(log)
+        engine.read_log(text, mode=mode, where="log.txt", extra=(), failed_too=True)
         engine.complaint(text)
-        engine.routed_calls(text)
     return engine.read_log(text, mode="slot-bank", where="log.txt", extra=())
 
 
 def of_hot_cache(data: bytes, folder: Path) -> RunLog:
     text = data.decode("utf-8", "replace")
     engine = ENGINES["hot-cache"]
-    engine.printed(engine.read_log(text, mode="cpu-moe", where="log.txt", extra=(), failed_too=True))
+    engine.read_log(text, mode="cpu-moe", where="log.txt", extra=(), failed_too=True)
     return engine.read_log(text, mode="cpu-moe", where="log.txt", extra=())
 
 

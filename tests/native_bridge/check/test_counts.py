@@ -19,8 +19,8 @@ from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.predicted import predict_slot_bank
 from native_bridge.engines.read import read_run
 from native_bridge.fixture import bundled_model
-from tests.native_bridge.check.sets import ALL, RUNS, copies, edit_flags, edit_log, edit_record
 from tests.native_bridge.engines.flashmoe.test_run_log import LOGS
+from tests.native_bridge.recorded_runs import ALL, RUNS, copies, edit_flags, edit_log, edit_record
 
 WITHOUT_SLOTS = ("prose-stock", "prose-resident-bank", "warm-stock", "stock")
 

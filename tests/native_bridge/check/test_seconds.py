@@ -9,7 +9,7 @@ import pytest
 
 from native_bridge.check.result import Check, RunCheck, check_folders
 from native_bridge.check.seconds import WITHOUT_SLOTS
-from tests.native_bridge.check.sets import RUNS, copies, edit_flags, edit_log
+from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
 
 TIMED = RUNS / "runs-timed"
 # Signed errors: of tokens a second, and of the time of all installs; as in reports/fidelity.

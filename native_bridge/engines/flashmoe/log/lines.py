@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.flashmoe.log.failure import failure_of
@@ -13,14 +11,15 @@ from native_bridge.engines.flashmoe.log.llama_cpp import LlamaCpp, take_llama_cp
 from native_bridge.engines.flashmoe.log.placement import take_placement
 from native_bridge.engines.flashmoe.log.routed import layer_of
 from native_bridge.engines.flashmoe.log.summary import (
-    families_of,
-    overlap_of,
-    prefetch_of,
-    prime_of,
+    AHEAD,
+    ALL_HIT_PRIME,
+    RESIDENT_PRIME,
+    counters_of,
     repairs_of,
 )
 from native_bridge.engines.flashmoe.log.text import bare
 from native_bridge.engines.run_log import LayerLine, Placement
+from native_bridge.engines.run_log import Lines as Counters
 
 SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \]")
 _SETTING = re.compile(r"  ([\w/-]+(?: [\w-]+)*) *= (.+)")
@@ -87,30 +86,22 @@ _NOTICES = (
     "Flash-MoE profile (",
 )
 
-# Lines that a fit can do without.
-_OPTIONAL: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "install": ("families", families_of),
-    "prefetch": ("prefetch", prefetch_of),
-    "predict-prev-token": ("predict", prefetch_of),
-    "predict-top1-prev": ("predict", prefetch_of),
-    "overlap": ("overlap", overlap_of),
-    "resident-slot-bank prime": ("resident_prime", prime_of),
-}
-_NEEDED = ("routed", "residency", "oracle-all-hit prime")
+_OPTIONAL = ("install", *AHEAD, "overlap", RESIDENT_PRIME)  # a fit can do without them
+_NEEDED = ("routed", "residency", ALL_HIT_PRIME)
 
 
 @dataclass
 class Lines:
     """What was found so far; if a line occurs twice, the last one counts.
 
-    found: place and line, by kind. values: from lines that a fit can do without, by RunLog's names. faults: messages
-    about damaged lines that a fit needs. failure: the first certain one; complaint: one that may be the model's.
+    found: place and line, by kind. counters: as printed. faults: messages about damaged lines that a fit needs.
+    failure: the first certain one; complaint: one that may be the model's.
     """
 
     where: str
     settings: dict[str, str] = field(default_factory=dict)
     found: dict[str, tuple[str, str]] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    counters: Counters = field(default_factory=dict)
     layers: dict[int, LayerLine] = field(default_factory=dict)
     llama_cpp: LlamaCpp = field(default_factory=LlamaCpp)
     placement: Placement = field(default_factory=Placement)
@@ -158,21 +149,27 @@ def _take_summary(lines: Lines, place: str, rest: str) -> None:
     if "overlap=" in rest:
         kind = "overlap"
     if _LAYER.match(rest):
+        rest = _LAYER.sub("layer=", rest, count=1)
         try:
-            layer = layer_of(place, _LAYER.sub("layer=", rest, count=1))
+            layer = layer_of(place, rest)
             lines.layers[layer.layer] = layer
+            _count(lines, place, "layer", rest)
         except BadInput as error:
             lines.faults.append(str(error))
     elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts separately
         lines.found[kind] = place, rest
     elif kind in _OPTIONAL:
-        name, read = _OPTIONAL[kind]
         try:
-            lines.values[name] = read(place, rest)
+            _count(lines, place, kind, rest)
         except BadInput:
             lines.unread.append(f"{_SUMMARY}{rest}")
     else:
         lines.unread.append(f"{_SUMMARY}{rest}")
+
+
+def _count(lines: Lines, place: str, kind: str, rest: str) -> None:
+    for name, values in counters_of(place, kind, rest).items():
+        lines.counters.setdefault(name, {}).update(values)
 
 
 def _take_rest(lines: Lines, line: str) -> None:
@@ -183,6 +180,6 @@ def _take_rest(lines: Lines, line: str) -> None:
     elif failure is not None:
         lines.complaint = lines.complaint or failure
     elif (repairs := repairs_of(line)) is not None:
-        lines.values["repairs"] = repairs
+        lines.counters["repaired"] = {"records": repairs}
     elif "Flash-MoE" in line and not any(notice in line for notice in _NOTICES):
         lines.unread.append(line)

@@ -6,7 +6,7 @@ from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.flashmoe.log.failure import exhausted_of, overflow_of
 from native_bridge.engines.flashmoe.log.lines import SPEED, Lines, read_lines
 from native_bridge.engines.flashmoe.log.routed import routed_of
-from native_bridge.engines.flashmoe.log.summary import prime_of
+from native_bridge.engines.flashmoe.log.summary import AHEAD, ALL_HIT_PRIME, counters_of, prime_of
 from native_bridge.engines.flashmoe.modes import MODES_WITHOUT_SLOTS
 from native_bridge.engines.run_log import Routed, RunLog
 
@@ -47,10 +47,19 @@ def _parse(text: str, *, mode: str, where: str, routes: bool) -> tuple[RunLog, l
     except BadInput as error:
         faults.append(str(error))
     try:
-        prime = prime_of(*lines.found["oracle-all-hit prime"]) if "oracle-all-hit prime" in lines.found else None
+        prime = prime_of(*lines.found[ALL_HIT_PRIME]) if ALL_HIT_PRIME in lines.found else None
     except BadInput as error:
         faults.append(str(error))
+    counters = dict(lines.counters)
+    for kind, read in {"routed": routed, "residency": routed, ALL_HIT_PRIME: prime}.items():
+        if read is not None:
+            place, line = lines.found[kind]
+            counters |= counters_of(place, kind, line)
     failure = lines.failure or ((lines.complaint or faults[0]) if faults else None)
+    overflow, exhausted = (overflow_of(failure), exhausted_of(failure)) if failure else (None, None)
+    for kind, stop in (("overflow", overflow), ("exhausted", exhausted)):
+        if stop is not None:
+            counters[kind] = {name: str(number) for name, number in vars(stop).items()}
     return (
         RunLog(
             prompt_tok_s,
@@ -60,15 +69,15 @@ def _parse(text: str, *, mode: str, where: str, routes: bool) -> tuple[RunLog, l
             routed,
             prime,
             tuple(lines.layers[layer] for layer in sorted(lines.layers)),
+            lines=counters,
+            prefetched=sum(int(float(counters[name]["miss"])) for name in AHEAD if "miss" in counters.get(name, {})),
             build=lines.llama_cpp.build,
-            devices=lines.llama_cpp.devices,
             gpu_layers=lines.llama_cpp.gpu_layers,
             placement=lines.placement,
             unread=tuple(lines.unread),
             failure=failure,
-            overflow=overflow_of(failure) if failure else None,
-            exhausted=exhausted_of(failure) if failure else None,
-            **lines.values,
+            overflow=overflow,
+            exhausted=exhausted,
         ),
         faults,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from native_bridge.engines.flashmoe.log.text import NUMBER, WHOLE
-from native_bridge.engines.run_log import Buffer, Memory, Placement
+from native_bridge.engines.flashmoe.log.text import WHOLE
+from native_bridge.engines.run_log import Memory, Placement
 
 _LOADING = re.compile(r"\S+: loading model tensors, this can take a while")
 _BANK = re.compile(r"\S+: preparing virtual context with \d+ tensors via \S+ \(projected ")
-_BUFFER = re.compile(rf"\S+: +(\S+) +(model|output|compute|KV|RS) buffer size = +{NUMBER} MiB")
+_BUFFER = re.compile(r"\S+: +(\S+) +model buffer size = +[\d.]+ MiB")
 _FOLLOWS_LAYERS = "Flash-MoE GPU-bank placement is enabled in this build"
 _ON_HOST = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
 _DEVICE_MEMORY = re.compile(
@@ -26,10 +26,9 @@ _MEMORY = "llama_memory_breakdown_print: | memory breakdown [MiB] |"
 def take_placement(placement: Placement, line: str) -> Placement | None:
     """The placement extended by one line; None for an unknown kind of line."""
     if found := _BUFFER.fullmatch(line):
-        buffer = Buffer(found[2], found[1])
-        return replace(placement, buffers=(*placement.buffers, buffer))
+        return replace(placement, model_buffers=(*placement.model_buffers, found[1]))
     if _LOADING.match(line):
-        return replace(placement, buffers=(), bank_contexts=0)
+        return replace(placement, model_buffers=(), bank_contexts=0)
     if _BANK.match(line):
         return replace(placement, bank_contexts=placement.bank_contexts + 1)
     if _FOLLOWS_LAYERS in line:

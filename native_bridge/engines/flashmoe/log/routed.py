@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from native_bridge.engines.flashmoe.log.text import Fields
 from native_bridge.engines.run_log import LayerLine, Routed
-
-_SOURCE = re.compile(r"\b(?:src|source)=([A-Za-z]\S*)")
 
 
 def routed_of(place: str, line: str, residency_place: str, residency_line: str) -> Routed:
@@ -25,7 +21,6 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
             f"{residency.place}: {misses} misses in {calls} calls, but the summary says {shown} a call; "
             "the log mixes two runs; run it again"
         )
-    source = _SOURCE.search(line)
     return Routed(
         calls=calls,
         refs=of.count("refs"),
@@ -40,13 +35,8 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
         slotwr_ms=of.number("slotwr"),
         other_ms=of.number("other"),
         io_split=of.count("iosplit"),
-        source=source[1] if source else "",
-        hit_percent=of.number("hit"),
-        misses_a_call=shown,
         cold_installs=cold,
         evictions=evicted,
-        sidecar_reads=of.count("pread"),
-        packed_copies=of.count("rcopy"),
         parallel_reads=of.switch("preads"),
         batched_reads=of.switch("batchrd"),
     )
@@ -55,15 +45,4 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
 def layer_of(place: str, line: str) -> LayerLine:
     """One line `layer=…`."""
     of = Fields(place, line)
-    return LayerLine(
-        layer=of.count("layer"),
-        calls=of.count("calls"),
-        requests=of.count("uniq"),
-        misses=of.count("miss"),
-        bytes_read=of.number("bytes") * MIB,
-        install_ms=of.number("install"),
-        hit_percent=of.number("hit"),
-        cold_installs=of.count("cold"),
-        evictions=of.count("evict"),
-        peak=of.count("peak"),
-    )
+    return LayerLine(of.count("layer"), of.count("miss"), of.number("bytes") * MIB, of.number("install"))

@@ -1,4 +1,4 @@
-"""The other lines of the runtime's summary: installs by family, reads ahead, and what was installed before the run."""
+"""The counters of the runtime's summary as printed, and what was installed before the run."""
 
 from __future__ import annotations
 
@@ -7,47 +7,40 @@ import re
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from native_bridge.engines.flashmoe.log.text import NUMBER, WHOLE, Fields
-from native_bridge.engines.run_log import Family, Overlap, Prefetch, Prime
+from native_bridge.engines.flashmoe.modes import PREFETCH
+from native_bridge.engines.run_log import Lines, Prime
 
+AHEAD = tuple(line for _, line in PREFETCH.values())
+ALL_HIT_PRIME, RESIDENT_PRIME = "oracle-all-hit prime", "resident-slot-bank prime"
+# By line: the keys of its counters. Times, and numbers that follow from others, are left out.
+COUNTERS = {
+    "routed": ("calls", "refs", "uniq", "hit", "miss/call", "bytes", "pread", "rcopy"),
+    "residency": ("cold", "evict"),
+    "layer": ("calls", "uniq", "hit", "miss", "cold", "evict", "peak", "bytes"),
+    **dict.fromkeys(AHEAD, ("calls", "uniq", "hit", "miss", "bytes", "pread", "rcopy")),
+    "overlap": ("overlap", "precision", "coverage", "layers"),
+    ALL_HIT_PRIME: ("installs", "bytes"),
+    RESIDENT_PRIME: ("installs", "bytes", "rcopy"),
+}
 _FAMILY = re.compile(rf"\b(gate_up|gate|up|down)={NUMBER} ms / {NUMBER} GiB")
-_OVERLAP = re.compile(rf"overlap={WHOLE}/{WHOLE} ")
+_SOURCE = re.compile(r"\b(?:src|source)=([A-Za-z]\S*)")
 _REPAIRED = re.compile(rf"oracle-prefetch repaired {WHOLE} replay records")
 
 
-def families_of(place: str, line: str) -> dict[str, Family]:
-    found = {name: Family(float(ms), float(gib) * GIB) for name, ms, gib in _FAMILY.findall(line)}
-    if not found:
-        raise BadInput(f"{place}: no `gate=… ms / … GiB`; expected the log of the patched runtime; run it again")
-    return found
-
-
-def prefetch_of(place: str, line: str) -> Prefetch:
+def counters_of(place: str, kind: str, line: str) -> Lines:
+    """The counters of one line. Raises BadInput if one is missing or is not a number."""
+    if kind == "install":
+        found = {name: gib for name, _, gib in _FAMILY.findall(line)}
+        if not found:
+            raise BadInput(f"{place}: no `gate=… ms / … GiB`; expected the log of the patched runtime; run it again")
+        return {"install": found}
     of = Fields(place, line)
-    return Prefetch(
-        name=line.split(maxsplit=1)[0],
-        calls=of.count("calls"),
-        requests=of.count("uniq"),
-        hit_percent=of.number("hit"),
-        misses=of.count("miss"),
-        bytes_read=of.number("bytes") * GIB,
-        sidecar_reads=of.count("pread"),
-        packed_copies=of.count("rcopy"),
-    )
-
-
-def overlap_of(place: str, line: str) -> Overlap:
-    of, counts = Fields(place, line), _OVERLAP.search(line)
-    if counts is None:
-        raise BadInput(f"{place}: no `overlap=…/…`; expected the log of the patched runtime; run it again")
-    right, predicted = map(int, counts.groups())
-    return Overlap(
-        name=line.split(maxsplit=1)[0],
-        right=right,
-        predicted=predicted,
-        precision_percent=of.number("precision"),
-        coverage_percent=of.number("coverage"),
-        calls=of.count("layers"),
-    )
+    values = of.printed(*COUNTERS[kind])
+    if kind == "routed":
+        source = _SOURCE.search(line)
+        values = {"src": source[1] if source else "", **values}
+    name = {"layer": f"layer {of.values.get('layer')}", "overlap": line.partition(" ")[0]}.get(kind, kind)
+    return {name: values}
 
 
 def prime_of(place: str, line: str) -> Prime:
@@ -58,10 +51,9 @@ def prime_of(place: str, line: str) -> Prime:
         total_ms=of.number("total"),
         install_ms=of.number("install"),
         upload_ms=of.number("upload"),
-        packed_copies=of.count("rcopy") if "rcopy" in of.values else 0,
     )
 
 
-def repairs_of(line: str) -> int | None:
+def repairs_of(line: str) -> str | None:
     found = _REPAIRED.search(line)
-    return int(found[1]) if found else None
+    return found[1] if found else None

@@ -38,6 +38,11 @@ def bare(line: str) -> str:
     return _BEFORE.sub("", _TAKEN_BACK.sub("", _COLOUR.sub("", line.removesuffix("\r")[-_LONGEST:])), count=1)
 
 
+def _number(text: str) -> float | None:
+    value = decimal(text)
+    return value if value is not None and 0 <= value < 1e18 else None
+
+
 class Fields:
     """The `key=value` pairs of one line. If a key occurs twice, the last one counts.
 
@@ -52,8 +57,8 @@ class Fields:
         text = self.values.get(key)
         if text is None:
             raise BadInput(f"{self.place}: no `{key}=`; expected the log of the patched runtime; run it again")
-        value = decimal(text.removesuffix("%"))
-        if value is None or not 0 <= value < 1e18:
+        value = _number(text.removesuffix("%"))
+        if value is None:
             raise BadInput(f"{self.place}: {key}={text}; expected a number from 0; run it again")
         return value
 
@@ -62,6 +67,16 @@ class Fields:
         if value != int(value):
             raise BadInput(f"{self.place}: {key}={self.values[key]}; expected a whole number; run it again")
         return int(value)
+
+    def printed(self, *keys: str) -> dict[str, str]:
+        """Values as printed, without `%`: each a number, or two with `/` between them."""
+        found = {}
+        for key in keys:
+            text = self.values.get(key, "").removesuffix("%")
+            if any(_number(part) is None for part in text.split("/")):
+                raise BadInput(f"{self.place}: {key}={text}; expected a number; run it again")
+            found[key] = text
+        return found
 
     def switch(self, key: str) -> bool | None:
         """A switch, None if the log does not say."""

@@ -17,7 +17,7 @@ from flashmoe_sim.machines.fitting import Fitted
 from native_bridge.engines.flashmoe.anchors import anchors_of
 from native_bridge.engines.read import find_run_model, read_run
 from native_bridge.fit_runs import fit_runs
-from tests.native_bridge.engines.recorded import GPU, TIMED, copy, edit_log
+from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_log
 
 MODEL = load_model(TIMED / "manifest.json")
 EXPERT = 1_671_168

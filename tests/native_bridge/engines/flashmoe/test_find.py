@@ -6,8 +6,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines import llama_program
-from native_bridge.engines.flashmoe.find import describe, find_program
-from native_bridge.engines.table import find_runtime
+from native_bridge.engines.table import ENGINES, find_runtime
 from tests.native_bridge.conftest import STAND_IN
 
 
@@ -17,32 +16,32 @@ def test_the_one_given_then_the_environment_then_the_path(tmp_path: Path, monkey
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("FLASHMOE_RUNTIME", str(tmp_path / "named"))
-    assert find_program(str(tmp_path / "given")) == tmp_path / "given"
-    assert find_program(None) == tmp_path / "named"
+    assert ENGINES["flashmoe"].find(str(tmp_path / "given")) == tmp_path / "given"
+    assert ENGINES["flashmoe"].find(None) == tmp_path / "named"
     monkeypatch.delenv("FLASHMOE_RUNTIME")
-    assert find_program(None) == tmp_path / "llama-cli"
+    assert ENGINES["flashmoe"].find(None) == tmp_path / "llama-cli"
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(BadInput, match=r"^no llama-cli on the PATH; build the Flash-MoE fork"):
-        find_program(None)
+        ENGINES["flashmoe"].find(None)
 
 
 def test_a_path_that_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
     for given, found in [("none", "no such file"), ("text", "is not a program"), (".", "is a folder, not a program")]:
         with pytest.raises(BadInput, match=rf"--runtime: {tmp_path}.*: {found}"):
-            find_program(str(tmp_path / given))
+            ENGINES["flashmoe"].find(str(tmp_path / given))
     with pytest.raises(BadInput, match="cannot be the name of a file"):
-        find_program("a\0b")
+        ENGINES["flashmoe"].find("a\0b")
 
 
 def test_a_folder_with_a_program_in_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "llama-cli").write_text("")
     with pytest.raises(BadInput, match=rf"is a folder, not a program; give {tmp_path / 'llama-cli'}"):
-        find_program(str(tmp_path))
+        ENGINES["flashmoe"].find(str(tmp_path))
 
 
 def test_what_it_says_of_itself() -> None:
-    found = describe(STAND_IN)
+    found = ENGINES["flashmoe"].describe(STAND_IN)
     assert (found.version, found.commit) == ("8456", "64e25509b")
     assert found.compiler == "GNU 12.2.0 for Linux x86_64"
     assert found.backends == ("CPU",)
@@ -56,7 +55,7 @@ def test_what_it_says_of_itself() -> None:
 
 def test_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_DOES", "has-a-gpu")
-    found = describe(STAND_IN)
+    found = ENGINES["flashmoe"].describe(STAND_IN)
     assert found.backends == ("CPU", "CUDA")
     (device,) = found.devices
     assert (device.name, device.description) == ("CUDA0", "NVIDIA H100 80GB HBM3")

@@ -92,7 +92,7 @@ def test_a_run_keeps_the_text_the_speeds_and_the_uses(runtime: Runtime, tmp_path
     run = run_once(request, runtime=runtime, model=MODEL, sidecar=None, folder=tmp_path / "run", timeout_s=60)
     assert (run.engine.name, run.log.prompt_tok_s, run.log.decode_tok_s) == ("hot-cache", 50.2, 12.5)
     assert run.log.lanes == (LayerLanes(0, 3, {}, {2: 4, 5: 2}),)
-    assert run.engine.printed(run.log) == {"layer 0": {"calls": "3", "hot": "0", "cold": "6"}}
+    assert run.log.lines == {"layer 0": {"calls": "3", "hot": "0", "cold": "6"}}
     assert (run.folder / "text.txt").read_text().startswith("9 tokens\n[ Prompt: 1.0")
     command = json.loads((run.folder / "run.json").read_text())["command"]
     assert command[2:6] == [PROMPT, "9", str(runtime.path), "-m"]

@@ -1,4 +1,4 @@
-"""Copies of recorded runs to damage, with what they need beside them."""
+"""Recorded runs for tests, and copies of them to damage, with what they need beside them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-RUNS = Path(__file__).parents[3] / "data"
+RUNS = Path(__file__).parents[2] / "data"
 ALL = sorted(path.parent for path in RUNS.glob("*/*/run.json"))
+TIMED = RUNS / "runs-timed"
+SUMMARY = "log_runtime_summary: Flash-MoE "
+GPU = "load_backend: loaded CUDA backend from libggml-cuda.so\n"
+
+
+def copy(name: str, folder: Path, **flags: object) -> Path:
+    """A run of runs-timed in `folder`, under its name, with other flags in its run.json; None takes one out."""
+    target = folder / name
+    shutil.copytree(TIMED / name, target)
+    edit_flags(target, **flags)
+    return target
 
 
 def copies(folder: Path, *names: str, of: str = "runs") -> Path:
@@ -33,13 +44,17 @@ def edit_record(run: Path, line: int, **changes: Any) -> None:
     trace.write_bytes(gzip.compress(b"\n".join(records) + b"\n"))
 
 
-def edit_log(run: Path, old: str, new: str) -> None:
+def edit_log(run: Path, old: str, new: str, *, count: int = -1) -> Path:
+    """Put `new` in the place of `old` wherever it is in the log, or at its first `count` places."""
     log = run / "log.txt"
     text = log.read_text("utf-8", "replace")
     assert old in text
-    log.write_text(text.replace(old, new, 1))
+    log.write_text(text.replace(old, new, count))
+    return run
 
 
 def edit_flags(run: Path, **changes: Any) -> None:
+    """Change run.json; None takes a key out."""
     flags = run / "run.json"
-    flags.write_text(json.dumps(json.loads(flags.read_text()) | changes))
+    document = json.loads(flags.read_text()) | changes
+    flags.write_text(json.dumps({key: value for key, value in document.items() if value is not None}))

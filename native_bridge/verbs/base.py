@@ -1,0 +1,167 @@
+"""What every verb of the bridge has, and the options that several of them share."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.sections import Section
+from flashmoe_sim.options import option
+from flashmoe_sim.question import in_order
+
+if TYPE_CHECKING:
+    from native_bridge.repeats import Planned, Series
+
+Found = TypeVar("Found")
+
+MAX_PROMPT_BYTES = 1 << 20
+ERASE = "\r\x1b[K"  # clears the line
+PROMPT = (
+    "Every layer of the model keeps a few of its experts in a bank of slots, and reads the others when a token asks "
+    "for them. What was read replaces what was not asked for in the longest time. A run is compared call by call."
+)
+TOKENS = 100
+CACHE_STATES = ("warm", "cold", "as-is")
+
+FORCE = option("", "Overwrite existing files.")
+MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
+RUNTIME = option("PROGRAM", "The patched llama-cli; default: FLASHMOE_RUNTIME, or the one on the PATH.")
+CACHE = option("", "State of the page cache before a run.", choices=CACHE_STATES)
+GENERATED = option("N", "Tokens to generate in each run.", least=1)
+PARAMETERS = option("NAME", "A further number to fit.", flag="--parameter")
+
+
+class Verb(ABC, Generic[Found]):
+    """A verb: its fields are its options. help: of its command."""
+
+    help: ClassVar[str]
+
+    @abstractmethod
+    def run(self) -> Found:
+        """Do it, with progress and remarks on stderr."""
+
+    @abstractmethod
+    def document(self, found: Found) -> dict[str, Any]:
+        """What `--json` prints."""
+
+    @abstractmethod
+    def sections(self, found: Found) -> list[Section]:
+        """What the terminal shows."""
+
+    def notes(self, found: Found) -> Sequence[str]:
+        """Lines on stderr after the sections."""
+        return ()
+
+    def failures(self, found: Found) -> Sequence[SimError]:
+        """Why the verb failed, shown after everything else; the first one decides the exit code."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How the runtime is run."""
+
+    runtime: str | None = field(default=None, metadata=RUNTIME)
+    sidecar: Path | None = field(
+        default=None, metadata=option("DIR", "The folder of the model's sidecar; default: written beside the runs.")
+    )
+    threads: int | None = field(
+        default=None, metadata=option("N", "Threads that compute; default: the physical cores.", least=1)
+    )
+    gpu_layers: str | None = field(default=None, metadata=option("N", "Layers on the GPU, as the runtime's -ngl."))
+
+    def series(self, model: Path, place: Path, **more: Any) -> Series:
+        """Runs of a model in the folder `place`, with a sidecar there if none is given. more: fields of `Series`."""
+        from native_bridge.engines.table import find_runtime
+        from native_bridge.repeats import Series
+
+        sidecar = self.sidecar or place / "sidecar"
+        return Series(find_runtime(self.runtime), model, sidecar, writes_sidecar=self.sidecar is None, **more)
+
+    def of_request(self) -> dict[str, Any]:
+        """The fields of a RunRequest that these options set."""
+        from native_bridge.host import physical_cores
+
+        return {"threads": self.threads or physical_cores(), "gpu_layers": self.gpu_layers}
+
+
+def refuse_given(asked: Any, names: Sequence[str], why: str) -> None:
+    """Raise BadInput, which names the option, if one of these fields differs from its default."""
+    for item in in_order(type(asked)):
+        if item.name in names and getattr(asked, item.name) != item.default:
+            raise BadInput(f"{flag_of(asked, item.name)} {why}")
+
+
+def flag_of(asked: Any, name: str) -> str:
+    """The option of a field on the command line."""
+    metadata = next(item.metadata for item in in_order(type(asked)) if item.name == name)
+    return str(metadata["flag"] or f"--{name.replace('_', '-')}").partition("/")[0]
+
+
+def command_line(verb: str, asked: Any) -> str:
+    """The command that asks the same, without --force."""
+    words = ["sim", *verb.split()]
+    for item in in_order(type(asked)):
+        value = getattr(asked, item.name)
+        if value == item.default or item.name == "force":
+            continue
+        flag = [] if item.metadata["positional"] else [flag_of(asked, item.name)]
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [*flag, str(one)]
+    return shlex.join(words)
+
+
+def read_prompt(file: Path, *, most_bytes: int = MAX_PROMPT_BYTES) -> str:
+    """The text of a file. Raises BadInput for one that cannot be read, is too large or is not UTF-8."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise BadInput(f"{file}: more than {most_bytes >> 20} MiB; give a shorter text")
+        return content.decode("utf-8")
+    except FileNotFoundError:
+        raise BadInput(f"{file}: no such file; give a text file") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: is not UTF-8 (byte {error.start}); give a text file") from None
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({error.strerror or error}); give a text file") from None
+
+
+@contextmanager
+def one_line() -> Iterator[Callable[[str], None] | None]:
+    """A line on stderr that each text replaces; None if stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"{ERASE}{text}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write(ERASE)
+
+
+@contextmanager
+def running(layers: int) -> Iterator[Callable[[Planned, float, int], None] | None]:
+    """The progress of runs: what runs, for how long, and how far it is; None if stderr is not a terminal."""
+    with one_line() as show:
+        if show is None:
+            yield None
+            return
+
+        def progress(one: Planned, seconds: float, calls: int) -> None:
+            of = one.request.n_predict
+            tokens = f", {calls // max(1, layers):,} steps for a prompt and {of:,} tokens" if calls else ""
+            show(f"{one.folder.name}: {seconds:.0f} s{tokens}")
+
+        yield progress

@@ -1,0 +1,302 @@
+"""`sim trace capture`: a trace recorded from a model that runs here, or from a server that is already running."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, ClassVar
+
+from flashmoe_sim.cli.common import Interrupted, message, stoppable
+from flashmoe_sim.cli.progress import capturing
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.version import program
+from flashmoe_sim.options import option
+from native_bridge.verbs.base import FORCE, Verb, read_prompt, refuse_given
+
+MOST_BYTES = 256 << 20  # of a file of prompts
+LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights")
+SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capture(Verb[dict[str, Any]]):
+    """Record what the routers of a model choose; the result is the document of --json."""
+
+    help: ClassVar[str] = """Run a model over a prompt and its answer, and record every routed call.
+
+    GGUF files of any mixture-of-experts architecture run in llama.cpp, unpatched, through llama-cpp-python; folders of
+    the transformers library in torch. All experts are computed with their own weights, so the trace does not depend on
+    any bank. It is written while the model runs: after an interruption, what was written is usable.
+
+    --server asks a server of vLLM or SGLang that returns routed experts (docs/guides/capture.md has its flags), one
+    prompt after another. Each answer is stored unchanged; the same command resumes if it was stopped.
+
+    \b
+    Examples:  sim trace capture --model model.gguf --prompt-file text.txt \\
+               --tokens 500
+               sim trace capture --server http://127.0.0.1:8000 \\
+               --prompt-file prompts.jsonl
+    """
+
+    model: Path | None = field(
+        default=None,
+        metadata=option(
+            "FILE",
+            "A GGUF file (any one of a split model), or a folder of the transformers library. With --server: what it "
+            "serves, as other verbs take it; its experts are checked, and SGLang needs its top-k.",
+        ),
+    )
+    server: str | None = field(
+        default=None,
+        metadata=option("URL", "Ask a running server of vLLM or SGLang instead: http://127.0.0.1:8000."),
+    )
+    prompt: str | None = field(
+        default=None, metadata=option("TEXT", "The text to begin with, as it is, without a chat template.")
+    )
+    prompt_file: Path | None = field(
+        default=None,
+        metadata=option(
+            "FILE",
+            "A file with that text; with --server also .jsonl, a prompt a line: a string, or an object with `prompt`.",
+        ),
+    )
+    out: Path | None = field(
+        default=None,
+        metadata=option(
+            "FILE",
+            "The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst; default: trace.jsonl.zst. With --server: a "
+            ".jsonl file, default answers.jsonl; answers that are in it are not asked again.",
+        ),
+    )
+    tokens: int = field(default=128, metadata=option("N", "Tokens to decode at most.", least=0))
+    ubatch: int | None = field(
+        default=None,
+        metadata=option(
+            "N", "Prompt tokens per micro-batch, which is one routed call; default: 512.", least=1, most=1 << 16
+        ),
+    )
+    ctx: int | None = field(
+        default=None,
+        metadata=option("N", "Context size in tokens; default: the prompt and --tokens.", least=1),
+    )
+    gpu_layers: int | None = field(
+        default=None, metadata=option("N", "Layers on the GPU; -1: all; default: 0.", least=-1)
+    )
+    threads: int | None = field(
+        default=None, metadata=option("N", "Threads; the library's own default if not given.", least=1)
+    )
+    temp: float = field(
+        default=0.0,
+        metadata=option("T", "0 takes the likeliest token, more draws from the likeliest 40.", least=0),
+    )
+    seed: int = field(default=1, metadata=option("N", "Seed of the random draws.", least=0))
+    weights: bool | None = field(
+        default=None,
+        metadata=option("", "Record gate weights, too; default: yes.", flag="--weights/--no-weights"),
+    )
+    served_model: str | None = field(
+        default=None, metadata=option("NAME", "With --server: the model to ask, if it serves several.")
+    )
+    top_k: int | None = field(
+        default=None, metadata=option("K", "With --server: experts per token, without --model.", least=1)
+    )
+    chat: bool = field(
+        default=False,
+        metadata=option("", "With --server: a prompt is a user's message, in the model's chat template."),
+    )
+    api_key_env: str | None = field(
+        default=None,
+        metadata=option(
+            "NAME",
+            "With --server: the environment variable that holds its API key; default OPENAI_API_KEY, if set.",
+        ),
+    )
+    timeout: float | None = field(
+        default=None,
+        metadata=option("S", "With --server: seconds for each whole answer; default: 600.", above=0, most=1_000_000),
+    )
+    force: bool = field(default=False, metadata=FORCE)
+
+    def run(self) -> dict[str, Any]:
+        if self.server is not None:
+            refuse_given(self, LOCAL, "is for models that run here")
+            return self._ask(self.server)
+        refuse_given(self, SERVER, "is of --server")
+        if self.model is None:
+            raise BadInput("give --model for a model to run here, or --server for one that runs")
+        return self._run(self.model)
+
+    def _run(self, model: Path) -> dict[str, Any]:
+        from native_bridge.capture.opening import open_model
+        from native_bridge.capture.record import TraceWriter
+        from native_bridge.capture.session import Request, capture
+
+        out, ubatch = self.out or Path("trace.jsonl.zst"), self.ubatch or 512
+        request = Request(
+            _prompt(self.prompt, self.prompt_file), self.tokens, ubatch, self.ctx or 0, self.temp, self.seed
+        )
+        origin: dict[str, Any] = {
+            "program": program(),
+            "model": model.name,
+            "prompt_sha256": hashlib.sha256(request.prompt.encode()).hexdigest(),
+            "ubatch": ubatch,
+            "temperature": self.temp,
+            "seed": self.seed,
+        }
+        begun = perf_counter()
+        writer = TraceWriter(out, origin=origin, force=self.force)
+        try:
+            with (
+                stoppable(),
+                writer,
+                open_model(
+                    model,
+                    ubatch=ubatch,
+                    threads=self.threads or 0,
+                    gpu_layers=self.gpu_layers or 0,
+                    weights=self.weights is not False,
+                ) as engine,
+                capturing() as progress,
+            ):
+                origin |= {"library": engine.library, "architecture": engine.architecture}
+                loaded = perf_counter()
+                done = capture(engine, request, writer, progress=progress)
+                seconds = perf_counter() - loaded
+        except KeyboardInterrupt:
+            kept = f"{out} has the {writer.steps} steps up to there" if writer.steps else "nothing was written"
+            raise Interrupted(f"interrupted; {kept}") from None
+        return {
+            "out": str(out),
+            "model": model.name,
+            "architecture": engine.architecture,
+            "library": origin["library"],
+            "layers": len(engine.n_experts),
+            "n_experts": max(engine.n_experts.values()),
+            "prompt_tokens": done.prompt_tokens,
+            "said_tokens": len(done.said),
+            "steps": writer.steps,
+            "calls": writer.calls,
+            "bytes": writer.written_bytes,
+            "load_seconds": loaded - begun,
+            "seconds": seconds,
+            "text": done.text,
+        }
+
+    def _ask(self, url: str) -> dict[str, Any]:
+        """Ask a server every prompt that has no answer in the file yet."""
+        from flashmoe_sim.geometry.hints import hints_of
+        from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.trace.load import load_trace
+        from native_bridge.capture.answers import Answers
+        from native_bridge.capture.from_server import ask_all
+        from native_bridge.capture.server import Asked, find_server, key_of
+
+        prompts, out = prompts_of(self.prompt, self.prompt_file), self.out or Path("answers.jsonl")
+        if not self.tokens:
+            raise BadInput("--tokens 0: a server generates at least one token; give 1 or more")
+        geometry = None if self.model is None else load_model(str(self.model))
+        hints = hints_of(geometry, **({} if self.top_k is None else {"top_k": self.top_k}))
+        server = find_server(url, timeout_s=self.timeout or 600.0, key=key_of(self.api_key_env))
+        asked = Asked(server.model(self.served_model), self.tokens, self.temp, self.seed, self.chat)
+        if server.engine == "SGLang" and not hints.top_k:
+            raise BadInput(f"{server.url}: SGLang does not send a token's number of experts; give --model or --top-k")
+        begun = perf_counter()
+        answers = Answers(out, asked, force=self.force)
+        try:
+            with stoppable(), answers, capturing() as progress:
+                done = ask_all(server, prompts, answers, hints=hints, progress=progress)
+        except KeyboardInterrupt:
+            count = answers.kept.total()
+            kept = f"{out} has {count:,} answer{'s' if count > 1 else ''}, the same command goes on"
+            raise Interrupted(f"interrupted; {kept if count else 'nothing was written'}") from None
+        seconds = perf_counter() - begun
+        trace = load_trace(out, hints=hints)
+        for note in trace.notes:
+            message(f"{out}: {note}")
+        return {
+            "out": str(out),
+            "server": server.url,
+            "engine": server.engine,
+            "model": asked.model,
+            "prompts": done.prompts,
+            "kept_prompts": done.kept,
+            "answers": answers.kept.total(),
+            "layers": len(trace.layers),
+            "top_k": trace.top_k,
+            "tokens": trace.tokens,
+            "steps": len(set(trace.steps.tolist())),
+            "calls": trace.calls,
+            "bytes": answers.written_bytes,
+            "seconds": seconds,
+        }
+
+    def document(self, found: dict[str, Any]) -> dict[str, Any]:
+        return found
+
+    def sections(self, found: dict[str, Any]) -> list[Section]:
+        rows = [
+            *(_of_model(found) if self.server is None else _of_server(found)),
+            ("calls", f"{found['calls']:,} in {found['steps']:,} steps"),
+            ("time", _time(found)),
+            ("trace", f"{found['out']}, {size(found['bytes'])}"),
+        ]
+        return [Section("", (Table((("", "left"), ("", "left")), rows),))]
+
+
+def _of_model(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("model", f"{found['model']} ({found['architecture']}), in {found['library']}"),
+        ("experts", f"{found['n_experts']:,} in each of {found['layers']:,} layers"),
+        ("tokens", f"{found['prompt_tokens']:,} of the prompt, {found['said_tokens']:,} generated"),
+    ]
+
+
+def _of_server(found: dict[str, Any]) -> list[tuple[str, str]]:
+    before = f", {found['kept_prompts']:,} before" if found["kept_prompts"] else ""
+    return [
+        ("model", f"{found['model']}, in {found['engine'] or 'a server'} at {found['server']}"),
+        ("experts", f"{found['top_k']} a token in each of {found['layers']:,} layers"),
+        ("prompts", f"{found['prompts']:,} answered now{before}"),
+        ("tokens", f"{found['tokens']:,} in all, one request after another"),
+    ]
+
+
+def _time(found: dict[str, Any]) -> str:
+    loading = f", after {found['load_seconds']:.1f} s of loading" if "load_seconds" in found else ""
+    return f"{found['seconds']:.1f} s{loading}"
+
+
+def prompts_of(text: str | None, file: Path | None) -> list[str]:
+    """The prompts for a server: a text, a file that is one, or the lines of a .jsonl file."""
+    if file is None or file.suffix != ".jsonl":
+        return [_prompt(text, file)]
+    import orjson
+
+    prompts = []
+    for number, line in enumerate(_prompt(text, file).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            given = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            given = None
+        prompt = given.get("prompt") if isinstance(given, dict) else given
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise BadInput(f"{file}: line {number} holds no prompt; expected a JSON string or an object with `prompt`")
+        prompts.append(prompt)
+    return prompts
+
+
+def _prompt(text: str | None, file: Path | None) -> str:
+    if (text is None) == (file is None):
+        raise BadInput("give the text to begin with: either --prompt or --prompt-file")
+    if file is not None:
+        text = read_prompt(file, most_bytes=MOST_BYTES).replace("\r\n", "\n").replace("\r", "\n")
+    assert text is not None
+    if not text.strip():
+        raise BadInput("the prompt is empty; give a text")
+    return text

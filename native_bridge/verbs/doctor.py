@@ -1,0 +1,55 @@
+"""`sim bridge doctor`: whether a run can be made here, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flashmoe_sim.io.errors import SimError
+from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.options import option
+from native_bridge.verbs.base import RUNTIME, Verb
+
+if TYPE_CHECKING:
+    from native_bridge.engines.base import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(Verb["list[Finding]"]):
+    """Check what a run needs here."""
+
+    help: ClassVar[str] = """Check the runtime, the model, its sidecar, memory, disk and processor, and say what to do.
+
+    Exits with 1 if something that a run needs is missing; a warning does not prevent a run.
+
+    \b
+    Example: sim bridge doctor --model model.gguf --sidecar sidecar --bank 64
+    """
+
+    runtime: str | None = field(default=None, metadata=RUNTIME)
+    model: Path | None = field(
+        default=None, metadata=option("FILE", "The GGUF file to run; default: the bundled small model.")
+    )
+    sidecar: Path | None = field(
+        default=None, metadata=option("DIR", "The folder of its sidecar, to be compared byte by byte.")
+    )
+    bank: int | None = field(
+        default=None, metadata=option("N", "Also check that a bank of N slots a layer fits into memory.", least=1)
+    )
+
+    def run(self) -> list[Finding]:
+        from native_bridge.doctor import examine
+
+        return examine(runtime=self.runtime, model=self.model, sidecar=self.sidecar, bank=self.bank)
+
+    def document(self, found: list[Finding]) -> dict[str, Any]:
+        return {"findings": [asdict(finding) for finding in found]}
+
+    def sections(self, found: list[Finding]) -> list[Section]:
+        rows = [(one.state, one.name, one.found, one.to_do) for one in found]
+        return [Section("", (Table([("", "left"), ("what", "left"), ("found", "left"), ("to do", "left")], rows),))]
+
+    def failures(self, found: list[Finding]) -> list[SimError]:
+        missing = [one.name for one in found if one.state == "missing"]
+        return [SimError(f"missing for a run: {', '.join(missing)}; the table says what to do")] if missing else []

@@ -1,0 +1,153 @@
+"""`sim machine probe`: storage, memory and the link to a GPU, measured on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.options import option
+from native_bridge.verbs.base import FORCE, MACHINE_OUT, Verb, one_line
+
+if TYPE_CHECKING:
+    from flashmoe_sim.machines.machine import Machine
+    from native_bridge.probe.estimate import Estimate
+    from native_bridge.probe.probe import Probed
+
+MOST_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Verb["tuple[Probed, Machine]"]):
+    """Measure this machine."""
+
+    help: ClassVar[str] = """Measure this machine, and write it to a file for --machine.
+
+    It measures direct reads of a new file in --folder, by size and by reads in flight; copies in memory and from the
+    page cache; and copies to a CUDA device if cupy or torch is installed. The file is removed at the end, even after
+    Ctrl-C. The speed of computing needs runs of a model: `sim machine fit`, or `sim bridge calibrate`.
+
+    \b
+    Example: sim machine probe --folder /mnt/models --out mine.toml
+             sim machine probe --folder . --model qwen3.5-35b-a3b --out mine.toml
+    """
+
+    folder: Path = field(metadata=option("DIR", "A folder on the disk to measure."))
+    out: Path = field(metadata=MACHINE_OUT)
+    model: str | None = field(
+        default=None,
+        metadata=option(
+            "SPEC", "Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name."
+        ),
+    )
+    expert_bytes: str | None = field(default=None, metadata=option("SIZE", "Read pieces of this size, such as 1MiB."))
+    seconds: float = field(default=60.0, metadata=option("S", "Time limit.", least=1, most=MOST_SECONDS))
+    max_bytes: str = field(default="8GiB", metadata=option("SIZE", "Most bytes to write to the folder."))
+    use_fio: bool = field(
+        default=True, metadata=option("", "Whether to read with fio if it is installed.", flag="--fio/--no-fio")
+    )
+    use_gpu: bool | None = field(
+        default=None,
+        metadata=option("", "Whether to copy to a CUDA device; default: if there is one.", flag="--gpu/--no-gpu"),
+    )
+    force: bool = field(default=False, metadata=FORCE)
+
+    def run(self) -> tuple[Probed, Machine]:
+        from datetime import date
+
+        from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.io.whole import refuse_existing
+        from flashmoe_sim.machines.write import write_machine
+        from native_bridge.probe.as_machine import as_machine
+        from native_bridge.probe.probe import probe
+        from native_bridge.probe.storage import SIZES, sizes_of, sizes_of_expert
+
+        refuse_existing(self.out, force=self.force)
+        if not self.out.absolute().parent.is_dir():
+            raise BadInput(f"{self.out}: its folder does not exist; make it, or give another --out")
+        if self.model is not None and self.expert_bytes is not None:
+            raise BadInput("--model and --expert-bytes: give one of them; a model gives the sizes of its experts")
+        sizes: tuple[int, ...] = SIZES
+        if self.model is not None:
+            sizes = sizes_of(load_model(self.model))
+        elif self.expert_bytes is not None:
+            sizes = sizes_of_expert(_size("--expert-bytes", self.expert_bytes))
+        most_bytes, end = _size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
+        with one_line() as show:
+
+            def tell(what: str) -> None:
+                if show is not None:
+                    show(f"sim: {what}, {max(end - time.monotonic(), 0):.0f} s left")
+
+            found = probe(
+                self.folder,
+                sizes,
+                seconds=self.seconds,
+                most_bytes=most_bytes,
+                use_fio=self.use_fio,
+                use_gpu=self.use_gpu,
+                tell=tell,
+            )
+        machine = as_machine(found, name=self.out.stem or "probed", today=date.today())
+        write_machine(machine, self.out, force=self.force)
+        return found, machine
+
+    def document(self, found: tuple[Probed, Machine]) -> dict[str, Any]:
+        probed, machine = found
+        document = asdict(probed)
+        if document["gpu"] is not None:
+            del document["gpu"]["copier"]
+        return {"out": str(self.out), "machine": asdict(machine), "found": document}
+
+    def sections(self, found: tuple[Probed, Machine]) -> list[Section]:
+        probed, machine = found
+        storage = probed.storage
+        how = (
+            f"storage: {size(probed.written_bytes)} written at {probed.write_gb_s:.3g} GB/s, read by {storage.how}; "
+            f"{storage.condition}"
+        )
+        depths = sorted({point.depth for point in storage.points})
+        cells = {(point.size_bytes, point.depth): _cell(point.gb_s) for point in storage.points}
+        reads = [
+            (size(size_bytes), *(cells.get((size_bytes, depth), "-") for depth in depths))
+            for size_bytes in sorted({point.size_bytes for point in storage.points})
+        ]
+        speeds = Table(
+            [("reads", "left"), *((f"{depth} in flight", "right") for depth in depths)],
+            reads,
+            caption="GB/s, median of the rounds and its 90 % interval",
+        )
+        numbers = Table(
+            [("number", "left"), ("value", "right"), ("90 % interval", "right"), ("condition", "left")],
+            [
+                (path, f"{'~' if one.estimated else ''}{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", one.condition)
+                for path, one in machine.quantities()
+            ],
+        )
+        notes = [f"note: {note}" for note in probed.notes]
+        return [
+            Section("", (f"{machine.name}: {machine.title}", how)),
+            Section("", (speeds, numbers, *notes)),
+        ]
+
+    def notes(self, found: tuple[Probed, Machine]) -> list[str]:
+        return [f"wrote {self.out}"]
+
+
+def _size(option_: str, text: str) -> int:
+    from flashmoe_sim.io.sizes import parse_size
+
+    parsed = parse_size(text)
+    if parsed is None:
+        raise BadInput(f"{option_} {text!r}: expected a size, such as 512MiB or 8GiB")
+    return parsed
+
+
+def _cell(gb_s: Estimate) -> str:
+    """A number narrow enough for four columns."""
+    value, lo, hi = (f"{one:.{2 if one < 10 else 1 if one < 100 else 0}f}" for one in (gb_s.value, gb_s.lo, gb_s.hi))
+    return f"{value} {lo}-{hi}"
