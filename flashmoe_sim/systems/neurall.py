@@ -105,7 +105,7 @@ class Neurall(GpuSlots):
     def plan(self, case: Case) -> Plan:
         machine = self.adapted(case.machine)
         policy = ScoredSwaps(swaps=self._swaps(case, machine), lead=self._lead(case), admit=self.admit)
-        return Plan(Setup(Bank(slots=self.slots), policy, "atomic"), HotCold(), machine)
+        return Plan(Setup(Bank(slots=min(self.slots, case.n_experts)), policy, "atomic"), HotCold(), machine)
 
     def _lead(self, case: Case) -> int:
         """What an upload costs in experts that the CPU computes meanwhile, rounded up, if that is the lead."""

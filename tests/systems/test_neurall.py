@@ -91,9 +91,11 @@ def test_every_gpu_has_its_reserve_and_buffers() -> None:
             assert Neurall().sizes(of) == []
 
 
-def test_all_experts_are_too_many_slots() -> None:
-    assert Neurall(slots=4).why_not(case()).startswith("4 slots; with 4 or more")
-    assert not Neurall(slots=3).why_not(case())
+def test_more_slots_than_experts_are_taken_and_stay_empty() -> None:
+    system = Neurall(slots=6)
+    system.check(case())
+    assert system.plan(case()).setup.bank.slots == 4
+    assert policy_of(system, case(dense_gib=16)).swaps == policy_of(Neurall(slots=4), case(dense_gib=16)).swaps
 
 
 def test_its_flags() -> None:
