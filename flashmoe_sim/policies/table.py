@@ -30,6 +30,7 @@ from flashmoe_sim.policies.mq import Mq
 from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.s3fifo import S3Fifo
+from flashmoe_sim.policies.scored_swaps import ScoredSwaps
 from flashmoe_sim.policies.second_miss import SecondMiss
 from flashmoe_sim.policies.sieve import Sieve
 from flashmoe_sim.policies.slru import Slru
@@ -69,6 +70,7 @@ POLICIES: dict[str, type[Policy]] = {
     "hot-window": HotWindow,
     "hot-profile": HotProfile,
     "bounded-swaps": BoundedSwaps,
+    "scored-swaps": ScoredSwaps,
     "lookahead": Lookahead,
     "min": Min,
     "min:forced": MinForced,

@@ -30,6 +30,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "big-moe-on-edge": "big_moe_on_edge:BigMoeOnEdge",
         "turbofieldfare": "turbo_fieldfare:TurboFieldfare",
         "strata": "strata:Strata",
+        "neurall": "neurall:Neurall",
     },
 )
 

@@ -89,7 +89,7 @@ def _quantised(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
     own = 8e-9 * base.routed_bytes / entry.routed_params_b
     scaled = _scaled(base, bits / own, f"{bits:g} bits a weight, from the name {row.quant!r}")
     dense_bits = min(max(bits + 0.7, 4.5), MOST_DENSE_BITS)
-    return _with_dense(replace(scaled, quant=row.quant), entry.dense_params_b * 1e9 * dense_bits / 8)
+    return _with_dense(replace(scaled, quant=row.quant, format=""), entry.dense_params_b * 1e9 * dense_bits / 8)
 
 
 def _top_k(row: FieldRow, model: ModelGeometry) -> ModelGeometry:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import inf
 
 from tests.policies.naive import Expert, Next, Told
-from tests.policies.naive.hot import BoundedSwaps, Hot, HotProfile, HotWindow, StepKinds
+from tests.policies.naive.hot import BoundedSwaps, Hot, HotProfile, HotWindow, ScoredSwaps, StepKinds
 from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
 
@@ -560,6 +560,11 @@ def replay(
         steps = [[calls[number] for number in step] for step in Run(calls, {}).steps()]
         parameters = dict(piece.split("=") for piece in policy.split(":")[1:])
         return scheduled(calls, BoundedSwaps(steps, weights, budget, n_experts, **parameters), (), scope=scope)
+
+    if policy.startswith("scored-swaps"):
+        steps = [[calls[number] for number in step] for step in Run(calls, {}).steps()]
+        parameters = dict(piece.split("=") for piece in policy.split(":")[1:])
+        return scheduled(calls, ScoredSwaps(steps, each, n_experts, **parameters), (), scope=scope)
 
     if policy.startswith("hot-"):
         name, *pieces = policy.split(":")

@@ -196,7 +196,7 @@ def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]
         assert printed.err.count("\n") == 1
     assert main([*command, "--policy", "lru,all", "--prefetch", "none", "--dry-run", "--json"]) == 0
     left_out = {one["policy"]: one["reason"] for one in json.loads(capsys.readouterr().out)["left_out"]}
-    assert {"hot-window", "hot-profile", "bounded-swaps"} == left_out.keys()
+    assert {"hot-window", "hot-profile", "bounded-swaps", "scored-swaps"} == left_out.keys()
     assert all("or replay a part (`sim trace cut`)" in reason for reason in left_out.values())
 
 

@@ -28,7 +28,12 @@ WORDS: dict[str, tuple[dict[str, Any], ...]] = {
     "install": ({"install": "batched"}, {"install": "futures", "io_split": 1}, {"install": "async"}),
     "mode": tuple({"mode": name} for name in ("resident-slot-bank", "resident-bank", "resident")),
     "ot": ({"ot": "exps=CPU"},),
-    "profile": ({"profile": "all"}, {"profile": "/a file"}, {"profile": "/a file", "strategy": "frequency"}),
+    "profile": (
+        {"profile": "all"},
+        {"profile": "none"},
+        {"profile": "/a file"},
+        {"profile": "/a file", "strategy": "frequency"},
+    ),
     "revision": ({"revision": "may"},),
     "ts": ({"ts": "1", "cpu_layers": 4},),
     "strategy": ({"strategy": "frequency"}, {"strategy": "front-loading"}),

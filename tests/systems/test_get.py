@@ -11,7 +11,7 @@ from flashmoe_sim.machines.machine import APIS
 from flashmoe_sim.systems.facts import engine_names, facts_of
 
 SHELL = shutil.which("sh")
-WITHOUT_BUILD = {"crow", "strata"}  # installers; no build for users is described, or none was tried
+WITHOUT_BUILD = {"crow", "strata", "neurall"}  # installers; no build for users is described, or none was tried
 
 
 @pytest.mark.parametrize("name", engine_names())

@@ -380,3 +380,90 @@ class BoundedSwaps(Hot):
             self.held[layer].remove(old)
             self.held[layer].append(new)
         self.use = {one: use * self.decay for one, use in self.use.items()}
+
+
+class ScoredSwaps(Hot):
+    """Recent calls are kept whole, in lists; arriving experts wait in one for the end of the next step."""
+
+    def __init__(
+        self,
+        steps: Sequence[Sequence[Call]],
+        slots: Mapping[int, int],
+        n_experts: Mapping[int, int],
+        swaps: str = "8",
+        lead: str = "0.0",
+        admit: str = "2",
+        recent: str = "64",
+        weight: str = "16.0",
+        profile_steps: str = "0",
+    ) -> None:
+        self.n_experts = n_experts
+        self.slots = {layer: min(slots[layer], n_experts[layer]) for layer in n_experts}
+        self.swaps, self.lead, self.admit = int(swaps), float(lead), int(admit)
+        self.most, self.weight = int(recent), float(weight)
+        self.last: dict[int, list[tuple[int, Sequence[int]]]] = {layer: [] for layer in n_experts}
+        self.all_time: Counter[Expert] = Counter()
+        for calls in steps[: int(profile_steps)]:
+            self.all_time.update(self.references(calls))
+        self.held = {
+            layer: [
+                expert
+                for expert in sorted(range(n_experts[layer]), key=lambda one: -self.all_time[layer, one])
+                if self.all_time[layer, expert]
+            ][: self.slots[layer]]
+            for layer in n_experts
+        }
+        self.arriving: list[Expert] = []
+        self.turn = 0
+
+    def uses(self, tokens: int) -> bool:
+        return tokens <= 31
+
+    def references(self, calls: Sequence[Call]) -> list[Expert]:
+        return [(layer, expert) for layer, experts, tokens in calls if self.uses(tokens) for expert in experts]
+
+    def often(self, one: Expert) -> int:
+        return sum(list(experts).count(one[1]) for _, experts in self.last[one[0]])
+
+    def score(self, one: Expert) -> float:
+        most = max(self.all_time[one[0], expert] for expert in range(self.n_experts[one[0]]))
+        return self.often(one) + self.weight * (self.all_time[one] / most)
+
+    def after_step(self, calls: Sequence[Call], *, request_ends: bool) -> None:
+        references = self.references(calls)
+        missed = set(references) - self.resident()
+        self.all_time.update(references)
+        for layer, experts, tokens in calls:
+            if self.uses(tokens):
+                last = self.last[layer]
+                last.append((max(tokens, 1), experts))
+                while len(last) > 1 and sum(size for size, _ in last) > self.most:
+                    last.pop(0)
+        for layer, expert in self.arriving:
+            self.held[layer].append(expert)
+        self.arriving = []
+        layers = sorted(self.n_experts)
+        self.turn = (self.turn + 1) % len(layers)
+        left = self.swaps
+        for layer in layers[self.turn :] + layers[: self.turn]:
+            left -= self.swap(layer, [one for one in missed - self.resident() if one[0] == layer], left)
+
+    def swap(self, layer: int, candidates: list[Expert], left: int) -> int:
+        """How many were displaced."""
+        held, displaced = self.held[layer], 0
+        empty = self.slots[layer] - len(held)
+        for one in sorted(candidates, key=lambda one: (-self.score(one), one)):
+            if empty:
+                empty -= 1
+            else:
+                if not held or displaced == left:
+                    break
+                victim = min(held, key=lambda expert: (self.score((layer, expert)), expert))
+                if self.score(one) < self.score((layer, victim)) + self.lead:
+                    break
+                if self.often(one) < self.admit:
+                    continue
+                held.remove(victim)
+                displaced += 1
+            self.arriving.append(one)
+        return displaced

@@ -59,7 +59,7 @@ EVICTING: dict[str, Callable[[int], Told]] = {
     "cacheus:seed=7": partial(ghosts.Cacheus, seed=7),
 }
 
-SCHEDULED = ("hot-window", "hot-profile", "bounded-swaps")
+SCHEDULED = ("hot-window", "hot-profile", "bounded-swaps", "scored-swaps")
 SCHEDULED_VARIANTS = (
     "hot-window:interval=1",
     "hot-window:interval=4",
@@ -76,4 +76,8 @@ SCHEDULED_VARIANTS = (
     "bounded-swaps:every=1:gain=0.0:least=0.0",
     "bounded-swaps:profile_steps=2:every=2:swaps=1:gain=0.5:least=1.0",
     "bounded-swaps:profile_steps=1:every=1:gain=0.5:least=1.0:decay=0.0",
+    "scored-swaps:admit=0",
+    "scored-swaps:swaps=1:lead=1.5:recent=3",
+    "scored-swaps:swaps=2:admit=1:recent=1:weight=0.5:profile_steps=2",
+    "scored-swaps:swaps=0:profile_steps=3",
 )

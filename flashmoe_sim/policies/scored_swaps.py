@@ -1,0 +1,208 @@
+"""Slots of each layer whose experts are swapped by a score of recent and lifetime use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import jit
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
+from flashmoe_sim.trace.routing import RoutingTrace
+
+MOST_TOKENS = 31  # of a call that uses the bank: more are a prompt's batch
+
+
+@dataclass(frozen=True)
+class ScoredSwaps(ScheduledPolicy):
+    """Swap a few missed experts in after each step, if they score higher than the residents they displace.
+
+    Under either scope every layer has its own bank. An expert scores its references in the last tokens of its layer,
+    plus a weight times the share of its references of all time in those of the layer's most referenced. After each
+    step the experts that a layer missed in it take empty slots, the highest score first. If none is empty, an expert
+    displaces the resident with the lowest score. The layers take turns in being first, since they share the swaps of
+    a step. A displaced expert is gone from the next step on; a newcomer is resident from the one after, since it is
+    uploaded beside the next. Newcomers count as prefetched.
+
+    Calls of more than 31 tokens bypass the bank and are not counted. The engine counts each of their experts once, and
+    keeps some of those that it copied to the GPU for them.
+
+    swaps: the most residents displaced after a step, in all layers together. The engine has as many as its link uploads
+        in a quarter of a token's time, and 8 in its deterministic mode.
+    lead: how much higher than the resident's its score must be.
+    admit: references in the last tokens without which it displaces nobody.
+    recent: the tokens that count as last. One call's tokens leave together.
+    weight: of the share of all time.
+    profile_steps: the first steps of the trace, whose references count as of an earlier run: the most referenced
+        experts are there at the start. 0: none, and banks are empty.
+    """
+
+    name: ClassVar[str] = "scored-swaps"
+    ties: ClassVar[str] = "lower expert number"
+    source: ClassVar[str] = "neurall/llama.cpp: src/llama-moecache.cpp@00ad6f44, docs/fork-knobs.md@0ccd2690"
+
+    swaps: int = 8
+    lead: float = 0.0
+    admit: int = 2
+    recent: int = 64
+    weight: float = 16.0
+    profile_steps: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"swaps": 0, "lead": 0, "admit": 0, "recent": 1, "weight": 0, "profile_steps": 0}
+        for name, at_least in least.items():
+            if not at_least <= (value := getattr(self, name)) < 2**31:
+                raise BadInput(f"policy scored-swaps: {name}={value} is not {at_least} or more")
+
+    def uses_bank(self, n_tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return n_tokens <= MOST_TOKENS
+
+    def schedule(
+        self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
+    ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        first_key = np.cumsum([0, *(len(counts) for counts in candidates.counts)])
+        slots = np.minimum(candidates.slots, np.diff(first_key))
+        row = np.searchsorted(trace.layers, trace.layer)
+        tokens = np.maximum(trace.n_tokens, 1)  # if the recording does not say
+        following = _following(row, self.uses_bank(tokens))
+        ends = np.append(np.flatnonzero(np.diff(trace.steps)) + 1, trace.calls)[: trace.calls].tolist()
+
+        layers, keys = len(slots), int(first_key[-1])
+        oldest, held_tokens = np.full(layers, -1), np.zeros(layers, np.int64)
+        recently, lifetime, score = np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.zeros(keys)
+        missed, arriving, resident = np.zeros(keys, np.bool_), np.zeros(keys, np.bool_), np.zeros(keys, np.bool_)
+        if self.profile_steps and ends:
+            profile = np.flatnonzero(self.uses_bank(tokens[: ends[min(self.profile_steps, len(ends)) - 1]]))
+            for call in profile.tolist():
+                np.add.at(lifetime, key[trace.offset[call] : trace.offset[call + 1]], 1)
+            resident = _most_used(lifetime, first_key, slots)
+        yield 0, resident.copy()
+
+        begin, window = 0, (following, oldest, held_tokens, recently)
+        for number, end in enumerate(ends, start=1):
+            _count(key, trace.offset, row, tokens, begin, end, self.recent, *window, lifetime, resident, missed)
+            resident |= arriving
+            arriving[:] = False
+            rule = (number % layers, self.swaps, self.lead, self.admit, self.weight)
+            _swap(first_key, slots, *rule, recently, lifetime, missed, score, resident, arriving)
+            yield end, resident.copy()
+            begin = end
+
+
+def _following(row: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For each counted call the next one of its layer, if there is one: i64 [calls]."""
+    calls = np.flatnonzero(counted)
+    calls = calls[np.argsort(row[calls], kind="stable")]
+    following = np.zeros(len(row), np.int64)
+    following[calls[:-1]] = calls[1:]
+    return following
+
+
+def _most_used(uses: NDArray[np.int64], first_key: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """As many experts of each layer as it has slots, the most used first, and none that was never used: bool [keys]."""
+    resident = np.zeros(len(uses), np.bool_)
+    for layer, first in enumerate(first_key[:-1].tolist()):
+        ranked = first + np.argsort(-uses[first : first_key[layer + 1]], kind="stable")[: slots[layer]]
+        resident[ranked[uses[ranked] > 0]] = True
+    return resident
+
+
+@jit
+def _count(
+    key: Any,
+    offset: Any,
+    row: Any,
+    tokens: Any,
+    begin: int,
+    end: int,
+    recent: int,
+    following: Any,
+    oldest: Any,
+    held_tokens: Any,
+    recently: Any,
+    lifetime: Any,
+    resident: Any,
+    missed: Any,
+) -> None:
+    """Count the references of the calls from `begin` to `end` (exclusive), and set `missed`, bool [keys].
+
+    oldest: i64 [layers], the first call among each layer's last tokens, -1 before any; held_tokens: i64 [layers], of
+    these calls. recently, lifetime: i64 [keys], references in the last tokens and of all time.
+    """
+    for call in range(begin, end):
+        if tokens[call] > MOST_TOKENS:
+            continue
+        layer = row[call]
+        for r in range(offset[call], offset[call + 1]):
+            recently[key[r]] += 1
+            lifetime[key[r]] += 1
+            if not resident[key[r]]:
+                missed[key[r]] = True
+        if oldest[layer] < 0:
+            oldest[layer] = call
+        held_tokens[layer] += tokens[call]
+        while held_tokens[layer] > recent and oldest[layer] != call:
+            gone = oldest[layer]
+            for r in range(offset[gone], offset[gone + 1]):
+                recently[key[r]] -= 1
+            held_tokens[layer] -= tokens[gone]
+            oldest[layer] = following[gone]
+
+
+@jit
+def _swap(
+    first_key: Any,
+    slots: Any,
+    first_layer: int,
+    swaps: int,
+    lead: float,
+    admit: int,
+    weight: float,
+    recently: Any,
+    lifetime: Any,
+    missed: Any,
+    score: Any,
+    resident: Any,
+    arriving: Any,
+) -> None:
+    """Let missed experts arrive in empty slots, or in those of residents that leave at once; clear `missed`.
+
+    first_layer: its turn is first. missed, resident, arriving: bool [keys]. score: f64 [keys], scratch.
+    """
+    layers = len(slots)
+    for turn in range(layers):
+        layer = (first_layer + turn) % layers
+        first, end = first_key[layer], first_key[layer + 1]
+        candidates = 0
+        for k in range(first, end):
+            missed[k] = missed[k] and not resident[k]
+            candidates += missed[k]
+        if candidates == 0:
+            continue
+        most = max(lifetime[first:end].max(), 1)
+        for k in range(first, end):
+            score[k] = recently[k] + weight * (lifetime[k] / most)
+        free = slots[layer] - resident[first:end].sum()
+        for _ in range(candidates):
+            best, worst = -1, -1
+            for k in range(first, end):
+                if missed[k] and (best < 0 or score[k] > score[best]):
+                    best = k
+                if resident[k] and (worst < 0 or score[k] < score[worst]):
+                    worst = k
+            missed[best] = False
+            if free > 0:
+                free -= 1
+            elif worst < 0 or swaps == 0 or score[best] < score[worst] + lead:
+                break
+            elif recently[best] < admit:
+                continue
+            else:
+                resident[worst] = False
+                swaps -= 1
+            arriving[best] = True
+        missed[first:end] = False

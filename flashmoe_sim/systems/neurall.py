@@ -1,0 +1,157 @@
+"""neurall's llama.cpp: slots of each layer on the GPU, swapped by a score within a share of a token's time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.scored_swaps import ScoredSwaps
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import (
+    HALF,
+    PAGE_FAULTS,
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    gpu_weights,
+    llama_words,
+)
+from flashmoe_sim.systems.gpu_slots import GpuSlots
+from flashmoe_sim.systems.split import besides
+from flashmoe_sim.timeline.assemble import Conditions, price, weigh
+from flashmoe_sim.timeline.from_rates import made_work
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.timeline.run import total_seconds
+
+AUTO = -1
+NONE = "none"
+RESERVE_BYTES = 384 * MIB  # of each GPU
+UPLOAD_SHARE = 0.25  # of a token's time
+STEPS = 8  # of the token's time by which swaps are sized
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neurall(GpuSlots):
+    """Every layer has slots on the GPU, whose experts are swapped by use as fast as the link allows; the CPU computes
+    misses in parallel.
+
+    The engine limits the uploads of a step to a quarter of the token's time, which it measures. A replay counts no
+    seconds, so the limit is a number of swaps here: a quarter of the token's time, predicted as if whole layers were
+    on the GPU, over the time to upload an expert from pinned RAM. The engine's self-tuner, its uploads for the same
+    token and its predictors are left out. For prompts it copies experts to the GPU, which is not timed.
+
+    slots: per layer; 0: as many as fit beside 384 MiB of each GPU, the engine's automatic rule. One more stays empty.
+    swaps: the most experts swapped per step, in all layers together; -1: as many as the limit allows.
+    lead: how much higher than the displaced expert's its score must be, in uses; -2: from the speeds of CPU and link,
+        the default of earlier versions.
+    admit: uses in the last 64 tokens without which an expert displaces none; 0 in earlier versions.
+    profile: what the slots hold at the start: `half` (the most used of the first half of the trace, as the engine
+        learns from earlier runs) or `none`.
+    """
+
+    name: ClassVar[str] = "neurall"
+    title: ClassVar[str] = "neurall's llama.cpp, scored swaps"
+    engine: ClassVar[str] = "llama.cpp, neurall's fork"
+    program: ClassVar[str] = "neurall"
+    source: ClassVar[str] = "neurall/llama.cpp 00ad6f44: src/llama-moecache.cpp; flags: docs/fork-knobs.md@0ccd2690"
+    keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory, exchanged by use"
+    misses: ClassVar[str] = "computed on the CPU, beside the GPU"
+    several_gpus: ClassVar[bool] = True
+    times_prompts: ClassVar[bool] = False
+    costs: ClassVar[tuple[Cost, ...]] = (
+        PAGE_FAULTS,
+        Cost(
+            "gpu.layer_us",
+            200,
+            350,
+            500,
+            "its README@02ba799: 20 ms a token on RTX 3090 beside the experts of GLM-5.3-Flash, 42 layers, of which "
+            "3.9 GB of weights take 5",
+            scales=False,
+        ),
+    )
+
+    slots: int = 0
+    swaps: int = AUTO
+    lead: int = 0
+    admit: int = 2
+    profile: str = HALF
+
+    def __post_init__(self) -> None:
+        for name, least in (("slots", 0), ("swaps", AUTO), ("lead", -2), ("admit", 0)):
+            if (value := getattr(self, name)) < least or (name == "lead" and value == -1):
+                expected = "0 or more, or -2" if name == "lead" else f"{least} or more"
+                raise BadInput(f"system neurall: {name} {value}; expected {expected}")
+        if self.profile not in (HALF, NONE):
+            raise BadInput(f"system neurall: profile {self.profile}; expected {HALF} or {NONE}")
+
+    def room(self, case: Case) -> int:
+        gpus = case.machine.gpus
+        return super().room(case) - gpus * RESERVE_BYTES - (gpus - 1) * besides(case) - case.slot_bytes
+
+    def most(self, case: Case) -> int:
+        return min(super().most(case), case.n_experts - 1)
+
+    def plan(self, case: Case) -> Plan:
+        machine = self.adapted(case.machine)
+        policy = ScoredSwaps(swaps=self._swaps(case, machine), lead=self._lead(case), admit=self.admit)
+        return Plan(Setup(Bank(slots=min(self.slots, case.n_experts)), policy, "atomic"), HotCold(), machine)
+
+    def _lead(self, case: Case) -> int:
+        """What an upload costs in experts that the CPU computes meanwhile, rounded up, if that is the lead."""
+        cpu, link = case.machine.cpu, case.machine.link
+        if self.lead >= 0 or cpu is None or cpu.weights_gb_s is None or link is None:
+            return max(self.lead, 0)
+        return int(np.ceil(cpu.weights_gb_s.value / link.pinned_gb_s.value))
+
+    def _swaps(self, case: Case, machine: Machine) -> int:
+        """Swaps per step: given, else a share of a token's time over the time of an upload."""
+        model, link = case.model, machine.link
+        if self.swaps != AUTO or link is None:
+            return max(self.swaps, 0)
+        layers = tuple(model.layers.values())
+        execution = HotCold()
+        conditions = Conditions(
+            execution, model.dense_bytes, case.kv_bytes, checked=True, depth=case.depth, kv_type=case.kv_type
+        )
+        top_k = model.top_k or 1
+        missed = top_k * (1 - min(self.slots / case.n_experts, 1))
+        work = made_work(layers=len(layers), top_k=top_k, misses_per_call=missed, page_cache_share=1.0, steps=STEPS)
+        costs = price(weigh(model, layers, conditions), machine, conditions, io_split=1)
+        token_s = total_seconds(work, costs, execution) / STEPS
+        expert_bytes = case.slot_bytes / len(layers)
+        return int(UPLOAD_SHARE * token_s * link.pinned_gb_s.value * 1e9 / expert_bytes)
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        if self.learns_first_half and isinstance(setup.policy, ScoredSwaps):
+            steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
+            setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))
+        return super().replay(workload, setup)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        others = (case.machine.gpus - 1) * besides(case)
+        return (
+            Share("slots", "gpu", (self.slots + 1) * case.slot_bytes),
+            *gpu_weights(case),
+            *((Share("compute buffers of the other GPUs", "gpu", others),) if others else ()),
+            Share("experts", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ["-ngl", "99", "--cpu-moe", "-nr", *self.serving_words(case, maps=False)]
+        words += ["--moe-expert-cache", str(self.slots)]
+        given = {"swaps-per-step": (self.swaps, AUTO), "swap-lead": (self.lead, 0), "admit": (self.admit, 2)}
+        settings = [f"{name}={value}" for name, (value, default) in given.items() if value != default]
+        words += ["--moe", ",".join(settings)] if settings else []
+        state = {} if self.learns_first_half else {"LLAMA_MOE_STATE": "0"}
+        return Launch(llama_words(case, *words), state)
