@@ -137,7 +137,7 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
     cycle = f"{model.token_cycle_bytes() / MIB:,.1f} MiB" if model.top_k else "not known"
     rows = [
         ("architecture", model.arch or "not known"),
-        ("quantisation", model.quant or "not known"),
+        ("quantization", model.quant or "not known"),
         ("format", _FORMATS.get(model.format, model.format) or "not known"),
         *_graph_rows(model.graph),
         ("MoE layers", str(len(model.layers))),

@@ -81,7 +81,7 @@ class ModelGeometry:
 
     @property
     def base_name(self) -> str:
-        """Its name without the quantisation."""
+        """Its name without the quantization."""
         return self.name.partition(":")[0]
 
     @property

@@ -37,13 +37,13 @@ _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
-NEAR_DUPLICATE = 0.9  # two quantisations whose sizes differ by less are as good as one
+NEAR_DUPLICATE = 0.9  # two quantizations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quant:
-    """The storage types of an expert's families in a quantisation.
+    """The storage types of an expert's families in a quantization.
 
     down_more: the type of `down` in some layers: `down_more_layers`, else those of `more_bits`.
     dense_gib: the weights outside the routed experts, from a file; else dense_bits: the bits of each.
@@ -64,7 +64,7 @@ class Quant:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedModel:
-    """The dimensions of a model's routed experts, its weights outside them, and its quantisations by name.
+    """The dimensions of a model's routed experts, its weights outside them, and its quantizations by name.
 
     aliases: names of models with the same dimensions. moe_layers: the layers with routed experts, if there are others
     in between. gated: whether an expert has a gate. dense_params_b: billions of weights outside the routed experts.
@@ -167,11 +167,11 @@ def name_in(text: str) -> str:
 
 
 def named_model(spec: str) -> ModelGeometry:
-    """The geometry of `name` at its default quantisation, or of `name:quantisation`; case does not matter.
+    """The geometry of `name` at its default quantization, or of `name:quantization`; case does not matter.
 
     An alias returns the model with the same dimensions, under that model's name.
 
-    Raises BadInput, listing the known ones, for an unknown model or quantisation.
+    Raises BadInput, listing the known ones, for an unknown model or quantization.
     """
     name, colon, quant_name = spec.lower().partition(":")
     models = named_models()
@@ -181,7 +181,7 @@ def named_model(spec: str) -> ModelGeometry:
     model = models[name]
     quant_name = quant_name if colon else model.default
     if quant_name not in model.quants:
-        raise _unknown(f"quantisation of {name}", quant_name, sorted(model.quants), "")
+        raise _unknown(f"quantization of {name}", quant_name, sorted(model.quants), "")
     quant = model.quants[quant_name]
     return ModelGeometry(
         name=f"{name}:{quant_name}",
@@ -209,7 +209,7 @@ def named_model(spec: str) -> ModelGeometry:
 
 
 def smaller(model: ModelGeometry) -> list[str]:
-    """Smaller quantisations of a named model, as `name:quantisation`, the largest first; none for any other model.
+    """Smaller quantizations of a named model, as `name:quantization`, the largest first; none for any other model.
 
     They are in the model's own format, and each takes at most NEAR_DUPLICATE of the bytes of the one before.
     """
@@ -227,7 +227,7 @@ def smaller(model: ModelGeometry) -> list[str]:
 
 
 def more_bits(number: int, blocks: int) -> bool:
-    """Whether a mixed K quantisation uses more bits for the `down` matrices of layer `number` of `blocks`.
+    """Whether a mixed K quantization uses more bits for the `down` matrices of layer `number` of `blocks`.
 
     Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
     """

@@ -33,7 +33,7 @@ from flashmoe_sim.systems.table import parse_system
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow
-SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantisation
+SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
 ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may be wrong by so much
 PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
 
@@ -213,7 +213,7 @@ def _model(one: Measured, asked: ModelGeometry | None) -> ModelGeometry:
         return found
     raise BadInput(
         f"{one.where}: a file of {size(one.model_bytes or 0)} of {name}, which has {size(_bytes(found))} at "
-        f"{found.quant}; give that file as --model, or a measurement of the quantisation in question"
+        f"{found.quant}; give that file as --model, or a measurement of the quantization in question"
     )
 
 

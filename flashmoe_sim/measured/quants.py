@@ -1,4 +1,4 @@
-"""Names of quantisations in the names of files and in what llama.cpp calls a model."""
+"""Names of quantizations in the names of files and in what llama.cpp calls a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IN_TYPE = re.compile(r"(?<!\S)(I?Q[1-8]_\w+|TQ[12]_0|MXFP4|NVFP4|BF16|F16|F32)(
 
 
 def quant_of(file: str, model_type: str = "") -> str:
-    """The quantisation that a file's name says, else llama.cpp's description of the model; empty if neither does."""
+    """The quantization that a file's name says, else llama.cpp's description of the model; empty if neither does."""
     if found := _IN_FILE.findall(re.split(r"[/\\]", file)[-1]):
         return str(found[-1]).upper()
     told = _IN_TYPE.search(model_type)

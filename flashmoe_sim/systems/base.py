@@ -299,7 +299,7 @@ class System(ABC):
         return self.facts is not None and self.facts.common
 
     def whose(self, model: str) -> Whose:
-        """Whose error its predictions have. model: its name without the quantisation."""
+        """Whose error its predictions have. model: its name without the quantization."""
         return Whose(self.name, self.program, self.spec, model)
 
     @property

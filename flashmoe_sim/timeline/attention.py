@@ -2,7 +2,7 @@
 
 Sources: llama.cpp 749f688, ggml/src/ggml-cuda/fattn.cu:358-545 (which kernel takes a batch of one token),
 fattn-vec.cuh:106-111 (it reads keys and values once for every query head), fattn-common.cuh:1022-1040 (wide heads:
-a quantised cache is first converted to f16, as a whole). The shares of `LATENT` are medians of published slopes.
+a quantized cache is first converted to f16, as a whole). The shares of `LATENT` are medians of published slopes.
 """
 
 from __future__ import annotations

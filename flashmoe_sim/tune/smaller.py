@@ -1,4 +1,4 @@
-"""A smaller quantisation of the same model with which it runs much faster."""
+"""A smaller quantization of the same model with which it runs much faster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.tune.search import stretch
 
 MUCH = 1.5
-TRIED_REFS = 100_000  # references of the stretch on which a quantisation is first tried
+TRIED_REFS = 100_000  # references of the stretch on which a quantization is first tried
 
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
-    """A smaller quantisation with which the model runs much faster, but writes another text.
+    """A smaller quantization with which the model runs much faster, but writes another text.
 
     name: of the model, as after --model. best: what runs it, with its speed. times: how many times as fast.
     """
@@ -33,7 +33,7 @@ class Smaller:
 def faster_when_smaller(
     workload: Workload, case: Case, systems: Sequence[System], best: Compared, *, borrowed: bool = False
 ) -> Smaller | None:
-    """The largest smaller quantisation that decodes at least MUCH times as fast as `best`; None if there is none.
+    """The largest smaller quantization that decodes at least MUCH times as fast as `best`; None if there is none.
 
     A still smaller one is taken instead if it is again MUCH times as fast, say because it is all on the GPU.
 

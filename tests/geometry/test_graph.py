@@ -157,7 +157,7 @@ def test_a_sidecar_is_of_its_architecture(tmp_path: Path) -> None:
         ("kimi-k3:vq3r", "warp"),
     ],
 )
-def test_the_format_of_a_quantisation(spec: str, expected: str) -> None:
+def test_the_format_of_a_quantization(spec: str, expected: str) -> None:
     assert named_model(spec).format == expected
 
 

@@ -21,7 +21,7 @@ def expert_bytes(model: ModelGeometry) -> list[int]:
 
 
 @pytest.mark.parametrize("spec", ALL)
-def test_every_name_and_quantisation_loads(spec: str) -> None:
+def test_every_name_and_quantization_loads(spec: str) -> None:
     name, _, quant = spec.partition(":")
     entry = named_models()[name]
     model = named_model(spec)
@@ -35,7 +35,7 @@ def test_every_name_and_quantisation_loads(spec: str) -> None:
 
 
 @pytest.mark.parametrize("name", named_models())
-def test_the_default_is_one_of_the_quantisations(name: str) -> None:
+def test_the_default_is_one_of_the_quantizations(name: str) -> None:
     assert named_model(name) == named_model(f"{name}:{named_models()[name].default}")
     assert named_model(name.upper()) == named_model(name)
 
@@ -264,7 +264,7 @@ def test_gemma_is_fused() -> None:
 
 
 @pytest.mark.parametrize("spec", ALL)
-def test_smaller_quantisations_are_smaller_and_of_the_same_format(spec: str) -> None:
+def test_smaller_quantizations_are_smaller_and_of_the_same_format(spec: str) -> None:
     def size(model: ModelGeometry) -> int:
         return model.routed_bytes + (model.dense_bytes or 0)
 
@@ -276,14 +276,14 @@ def test_smaller_quantisations_are_smaller_and_of_the_same_format(spec: str) -> 
     assert all(after <= NEAR_DUPLICATE * before for before, after in pairwise(sizes))
 
 
-def test_smaller_quantisations_largest_first() -> None:
+def test_smaller_quantizations_largest_first() -> None:
     of = named_model("qwen3-235b-a22b")
     assert smaller(of) == [f"qwen3-235b-a22b:{quant}" for quant in ("iq4_xs", "q3_k_m", "q2_k")]
     assert smaller(named_model("qwen3-30b-a3b:mlx-4bit")) == smaller(named_model("gpt-oss-120b")) == []
     assert smaller(named_model("qwen3.5-397b-a17b:mlx-4bit")) == ["qwen3.5-397b-a17b:mlx-2bit"]
 
 
-def test_only_a_named_model_has_smaller_quantisations() -> None:
+def test_only_a_named_model_has_smaller_quantizations() -> None:
     of = named_model("qwen3-30b-a3b")
     for other in (replace(of, gguf="a.gguf"), replace(of, name="mine:q4_k_m"), replace(of, name="qwen3-30b-a3b:mine")):
         assert smaller(other) == []
@@ -294,7 +294,7 @@ def test_unknown_names() -> None:
         named_model("qwen3-30b-a3")
     with pytest.raises(BadInput, match=r"unknown model 'zzz'; known: .*kimi-k2\.5.*manifest or a GGUF file"):
         named_model("zzz")
-    with pytest.raises(BadInput, match=r"unknown quantisation of gpt-oss-120b 'q4_k_m'; known: mxfp4$"):
+    with pytest.raises(BadInput, match=r"unknown quantization of gpt-oss-120b 'q4_k_m'; known: mxfp4$"):
         named_model("gpt-oss-120b:q4_k_m")
-    with pytest.raises(BadInput, match="unknown quantisation of kimi-k2 ''"):
+    with pytest.raises(BadInput, match="unknown quantization of kimi-k2 ''"):
         named_model("kimi-k2:")

@@ -202,7 +202,7 @@ def test_what_cannot_be_is_one_line(measured: str, parts: str, words: str) -> No
     assert words in str(error.value)
 
 
-def test_another_quantisation_is_refused(tmp_path: Path) -> None:
+def test_another_quantization_is_refused(tmp_path: Path) -> None:
     rows = json.loads((FILES / "gpt-oss-120b-rtx-4070.json").read_text())
     for row in rows:
         row["model_size"] = row.get("model_size", 0) // 3 or 20 * 2**30

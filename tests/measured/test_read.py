@@ -147,7 +147,7 @@ def test_damage_all_over(path: Path, tmp_path: Path) -> None:
         ("sha256-dd3af152229f92a3", "", ""),
     ],
 )
-def test_quantisations(file: str, model_type: str, quant: str) -> None:
+def test_quantizations(file: str, model_type: str, quant: str) -> None:
     assert quant_of(file, model_type) == quant
 
 

@@ -44,7 +44,7 @@ def test_bytes_by_kind_of_layer() -> None:
         assert read_ms(MLA, api=api) == pytest.approx(1.152 / LATENT[api])
 
 
-def test_a_quantised_cache_by_backend() -> None:
+def test_a_quantized_cache_by_backend() -> None:
     """34 bytes of 32 numbers. CUDA reads them for every query head, and converts wide heads to 16 bits first."""
     assert read_ms(GROUPED, api="metal", kv_type="q8_0") == pytest.approx(4.096 * 17 / 32)
     assert read_ms(GROUPED, api=CPU, kv_type="q4_0") == pytest.approx(4.096 * 9 / 32)

@@ -1,4 +1,4 @@
-"""A smaller quantisation that runs much faster: found if it fits where the larger one does not."""
+"""A smaller quantization that runs much faster: found if it fits where the larger one does not."""
 
 from __future__ import annotations
 
