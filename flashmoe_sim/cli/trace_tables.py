@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.sections import Table
-from flashmoe_sim.trace.seen import SEEN
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.lint import Finding
@@ -50,6 +49,8 @@ def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
         ("first uses", f"{reuse.first_uses:,}", "cold in any bank"),
         ("token overlap", _percent(statistics.overlap), "of a token's experts were used by the previous token"),
     ]
+    from flashmoe_sim.trace.seen import SEEN
+
     absent = ", ".join(name for name in SEEN if name not in statistics.seen)
     rows.append(("policies see", "", ", ".join(statistics.seen) + (f"; not {absent}" if absent else "")))
     if statistics.aliased_refs is not None:
