@@ -396,7 +396,7 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
             run.now += 1
             bank.now += 1
             coming = run.next_reference(expert, number, place)
-            bank.policy.place = place
+            bank.policy.reference = place
             if expert in bank.where:
                 run.hits[number][place] = True
                 bank.policy.used(bank.where[expert], expert, bank.now, coming)

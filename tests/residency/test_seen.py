@@ -123,8 +123,8 @@ class Seeing(Told):
             best = sorted(range(first, first + WIDTH), key=lambda place: -weights[place])
             ranks += [best.index(place) for place in range(first, first + WIDTH)]
         places = [place for place, one in enumerate(experts) if (layer, one) == expert]
-        if self.place is not None:
-            places = [self.place]
+        if self.reference is not None:
+            places = [self.reference]
         request = int(trace.sequence[self.number])
         return {
             "tokens": tokens,

@@ -13,13 +13,13 @@ Next = tuple[float, int]
 class Told:
     """What every twin is told and asked; `capacity` is how many experts the bank holds.
 
-    step_of: the step of every call of the trace. number: the call. place: the reference of it, if each is a use.
+    step_of: the step of every call of the trace. number: the call. reference: of it, if each is a use.
     """
 
     bypass = False
     step_of: list[int]
     number: int
-    place: int | None = None
+    reference: int | None = None
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
