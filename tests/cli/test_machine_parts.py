@@ -97,7 +97,7 @@ def test_a_list_of_machines_has_presets_and_parts(capsys: pytest.CaptureFixture[
         (["machine", "parts", "abacus"], "sim: unknown part 'abacus'; `sim machine parts` lists all\n"),
         (["machine", "build", "rtx-3060 + hdd", "--out", "a.toml"], "sim: rtx-3060 + hdd: no size of RAM"),
         (["machine", "build", "m9-48", "--out", "a.toml"], "sim: unknown part 'm9-48'; did you mean 'm4'?"),
-        (["machine", "show", "rtx-3060 + 3090 + 8GiB"], "sim: rtx-3060 and rtx-3090: unlike GPUs together"),
+        (["machine", "show", "rtx-3060 + rx-6800 + 8GiB"], "sim: rtx-3060 and rx-6800: GPUs of two makers"),
         (["replay", *REPLAY, "--machine", "rtx-309 + 8GiB"], "sim: unknown part 'rtx-309'; did you mean 'rtx-3090'"),
         (["sweep", *REPLAY, "--machine", "m3-max-48, hdd + 8GiB"], "sim: hdd + 8GiB: nothing computes; add a GPU"),
         (["ceilings", *REPLAY, "--machine", "2x m3-max + 8GiB"], "sim: '2x m3-max': several of one chip; only a GPU"),
