@@ -27,6 +27,8 @@ def shown(value: float | None) -> str:
 
 def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
     """A summary of a whole trace."""
+    from flashmoe_sim.trace.seen import SEEN
+
     union, reuse = statistics.union, statistics.reuse
     prompt = "" if statistics.prompt_share is None else f"{_percent(statistics.prompt_share)} of them prompt"
     inferred = "" if statistics.phases_recorded or statistics.prompt_share is None else " (inferred)"
@@ -49,8 +51,6 @@ def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
         ("first uses", f"{reuse.first_uses:,}", "cold in any bank"),
         ("token overlap", _percent(statistics.overlap), "of a token's experts were used by the previous token"),
     ]
-    from flashmoe_sim.trace.seen import SEEN
-
     absent = ", ".join(name for name in SEEN if name not in statistics.seen)
     rows.append(("policies see", "", ", ".join(statistics.seen) + (f"; not {absent}" if absent else "")))
     if statistics.aliased_refs is not None:

@@ -17,8 +17,8 @@ def factors(
 ) -> dict[str, float]:
     """How much faster than the first card all cards are if they serve a token one after another, by a quantity's path.
 
-    read, attended, copied: each card's part of the weights that are read, of the layers, and of what is copied to it;
-    nothing copied: by memory.
+    read: each card's part of the weights that a token reads. attended: its part of the layers. copied: its part of the
+    bytes that are copied to GPUs; if all are 0, the parts follow the memory.
     """
     rates = [card.weights_gb_s for card in cards]
     weights = _mean(rates, read) / rates[0]

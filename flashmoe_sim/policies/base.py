@@ -162,9 +162,9 @@ class EvictingPolicy(Policy, ABC):
     kernels: `on_hit`, `on_install`, `choose_victim`, and any of `on_call`, `on_miss`, `on_evict`, `admits` and
         `declines`: functions with the signatures above that numba can compile. Under every contract they are called in
         the order of the references.
-    sees: what some functions see of the reference beside the expert: names of trace/seen.py, which gives their
-        meaning. Those of SEEING take them, in this order, after the parameters above, or not at all. No prediction has
-        them.
+    sees: what functions see of the reference beside the expert; trace/seen.py explains the names. A function of SEEING
+        takes all of them, in this order, after the parameters above, or none. Predictors cannot give them, so such a
+        policy takes no predictor.
     bypass: whether a miss may be evicted again in the call that installed it (`declines`).
     stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
         (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's first choice

@@ -22,11 +22,11 @@ class ScoredSwaps(ScheduledPolicy):
     """Swap a few missed experts in after each step, if they score higher than the residents they displace.
 
     Under either scope every layer has its own bank. An expert scores its references in the last tokens of its layer,
-    plus a weight times the share of its references of all time in those of the layer's most referenced. After each
-    step the experts that a layer missed in it take empty slots, the highest score first. If none is empty, an expert
-    displaces the resident with the lowest score. The layers take turns in being first, since they share the swaps of
-    a step. A displaced expert is gone from the next step on; a newcomer is resident from the one after, since it is
-    uploaded beside the next. Newcomers count as prefetched.
+    plus `weight` times its references so far over the most that an expert of the layer has. After each step, the
+    experts that a layer missed take empty slots, the highest score first. If no slot is empty, an expert displaces the
+    resident with the lowest score. The layers take turns in being first, since they share the swaps of a step. A
+    displaced expert is gone from the next step on. A newcomer is uploaded beside the next step, and is resident from
+    the step after it. Newcomers count as prefetched.
 
     Calls of more than 31 tokens bypass the bank and are not counted. The engine counts each of their experts once, and
     keeps some of those that it copied to the GPU for them.
@@ -169,7 +169,7 @@ def _swap(
     resident: Any,
     arriving: Any,
 ) -> None:
-    """Let missed experts arrive in empty slots, or in those of residents that leave at once; clear `missed`.
+    """Give missed experts the empty slots, then slots of residents, which leave at once; clear `missed`.
 
     first_layer: its turn is first. missed, resident, arriving: bool [keys]. score: f64 [keys], scratch.
     """

@@ -53,7 +53,8 @@ class Calls(NamedTuple):
     """The calls of a pool, as the replay loops read them; the pool's properties describe the arrays.
 
     number: i64 [calls], the place of each call in the trace. upcoming: i32 [references], the next use of each key:
-    `next_call`, or `next_reference` if every reference is a request; records of it and of what a policy sees, if any.
+    `next_call`, or `next_reference` if every reference is a request. If the policy sees something, it is a record of
+    this and of what the policy sees.
     """
 
     key: NDArray[np.uint32]

@@ -110,7 +110,7 @@ def go_on(
     )
     calls = pool.calls(by_reference=setup.contract == "sequential", sees=setup.policy.sees)
     predicted = ahead.arrays()
-    if setup.policy.sees:  # nothing is predicted, but the type has to be that of the calls
+    if setup.policy.sees:  # the loop compiles for one type of `upcoming`, also where nothing is predicted
         predicted = predicted._replace(upcoming=calls.upcoming[:0])
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):

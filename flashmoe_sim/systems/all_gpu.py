@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -30,8 +31,10 @@ class AllGpu(System):
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
-        machine = served(case, self.shares(case), {}) if case.machine.cards else case.machine
-        return Plan(setup, Resident(), self.adapted(machine))
+        return Plan(setup, Resident(), self.machine_of(case))
+
+    def machine_of(self, case: Case) -> Machine:
+        return self.adapted(served(case, self.shares(case), {}) if case.machine.cards else case.machine)
 
     def shares(self, case: Case) -> list[int]:
         """The layers of each of several unlike GPUs."""

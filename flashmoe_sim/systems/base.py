@@ -439,6 +439,10 @@ class System(ABC):
         """The system with a profile of another trace, in a file in `folder`; None if it uses no profile of a trace."""
         return None
 
+    def machine_of(self, case: Case) -> Machine:
+        """The machine as the system uses it."""
+        return self.adapted(case.machine)
+
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
         quantities = dict(machine.quantities())

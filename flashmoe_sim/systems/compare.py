@@ -387,7 +387,7 @@ def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: i
     here = seconds(plan.machine)
 
     def speed(machine: Machine) -> float:
-        own = system.plan(replace(case, machine=machine)).machine if machine.cards else system.adapted(machine)
+        own = system.machine_of(replace(case, machine=machine))
         token_s = seconds(own) / (known * here)
         if prompt_tokens:
             token_s += own_attention_s(routed, own, conditions, tokens=prompt_tokens, batch=batch)

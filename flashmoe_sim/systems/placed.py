@@ -17,6 +17,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.cards import by_memory
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
@@ -224,8 +225,11 @@ class Placed(System):
         layers = [case.model.layers[number] for number in on.values()]
         policy = TheseLayers(rows=tuple(on)) if on else Demand()
         bank = Bank(None, sum(layer.expert_bytes * layer.n_experts for layer in layers) or 1)
+        return Plan(Setup(bank, policy, "atomic"), PrefillCopy(self.copy_from_tokens(case)), self.machine_of(case))
+
+    def machine_of(self, case: Case) -> Machine:
         machine = served(case, self.shares(case), self.at(case)) if case.machine.cards else case.machine
-        return Plan(Setup(bank, policy, "atomic"), PrefillCopy(self.copy_from_tokens(case)), self.adapted(machine))
+        return self.adapted(machine)
 
     def copy_from_tokens(self, case: Case) -> int:
         """Tokens of a micro-batch from which its experts are copied to the GPU."""

@@ -86,7 +86,7 @@ class TraceStatistics(InNotebook):
     steps: None if they were not counted.
     aliased_refs: distinct experts of a call whose slot belongs to another one; None if no slots were recorded.
     prompt_share: share of the tokens that are prompt; None if unknown. phases_recorded: whether the phases were
-    recorded rather than inferred. seen: the names in trace/seen.py of what policies can see in it.
+    recorded rather than inferred. seen: what policies can see in the trace, by the names of trace/seen.py.
     """
 
     calls: int

@@ -44,7 +44,7 @@ class Prices:
 def read_prices(file: Path, budget: float | None = None) -> Prices:
     """Prices from a table with the columns `part` and `price`; other columns are not read.
 
-    Raises BadInput for a file that is no such table, an unknown part, and a part that is there twice.
+    Raises BadInput for a file that is not such a table, for an unknown part, and for a part with two prices.
     """
     columns, rows = read_table(file)
     for column in ("part", "price"):

@@ -23,26 +23,21 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 from tests.policies.naive import hot as naive
-from tests.residency.builders import Call, geometry_of, one_layer, random_calls, run, some, trace_of
+from tests.residency.builders import (
+    Call,
+    came_after,
+    geometry_of,
+    held,
+    hits_of,
+    one_layer,
+    random_calls,
+    run,
+    some,
+    trace_of,
+)
 from tests.residency.compare import assert_twins
 
 MIB = 2**20
-
-
-def hits_of(result: Replay) -> list[int]:
-    """The hits of each call."""
-    assert result.stream is not None
-    return [int(hits) for hits in result.stream.hits]
-
-
-def loaded_after(result: Replay) -> list[int]:
-    """How many experts came after each call."""
-    assert result.stream is not None
-    return [int(issued) for issued in result.stream.prefetch_issued]
-
-
-def held(result: Replay) -> list[list[int]]:
-    return [keys.tolist() for keys in result.contents]
 
 
 def window(experts: Sequence[int], slots: int, **parameters: int) -> Replay:
@@ -68,7 +63,7 @@ def test_filling_goes_in_router_order_and_ends_when_all_layers_are_full() -> Non
     ]
     result = run(trace_of(calls, 4), 2, "hot-window:interval=1", record=True)
     assert hits_of(result) == [0, 0, 1, 1, 1, 0, 0, 2]
-    assert loaded_after(result) == [2, 1, 0, 0, 0, 1, 0, 0]
+    assert came_after(result) == [2, 1, 0, 0, 0, 1, 0, 0]
     assert held(result) == [[1, 3], [0, 2]]
     # Of the four that came all were hit: 3, 1 and 2 in decodes 2 and 3, 0 of layer 1 in the last.
     assert some(result, "misses", "bypassed", "cold", "evictions") == (10, 10, 0, 0)
@@ -102,7 +97,7 @@ def test_the_first_bonus_is_half_and_a_tie_keeps_the_resident() -> None:
     swapped = window([0, 1, 1, 1, 1, 1], 1, interval=5)
     # 1 was used 4 times in decodes 2 to 5: 4 > 0 + 3.
     assert hits_of(swapped) == [0, 0, 0, 0, 0, 1]
-    assert loaded_after(swapped) == [1, 0, 0, 0, 1, 0]
+    assert came_after(swapped) == [1, 0, 0, 0, 1, 0]
     assert held(swapped) == [[1]]
     # 0 came and was never hit, 1 came and was hit.
     assert some(swapped, "prefetch_useful", "prefetch_wasted") == (1, 1)
@@ -151,7 +146,7 @@ def test_uses_during_filling_do_not_count() -> None:
 def test_intervals_are_counted_from_the_first_decode() -> None:
     """Filling takes decodes 1 to 3 of an interval of 8, which ends at decode 8 all the same, not at 11."""
     result = window([0, 0, 1, 2, 2, 2, 2, 2, 2], 2, interval=8)
-    assert loaded_after(result) == [1, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert came_after(result) == [1, 0, 1, 0, 0, 0, 0, 1, 0]
     # 5 > 0 + 3; both residents have no use, and the lower number is the better one, so 1 leaves.
     assert held(result) == [[0, 2]]
     assert hits_of(result) == [0, 1, 0, 0, 0, 0, 0, 0, 1]
@@ -161,7 +156,7 @@ def test_an_interval_that_ends_during_filling_is_numbered_but_without_effect() -
     """The second slot fills in decode 6; decode 10 ends interval 2, whose bonus is 4, not 3."""
     assert held(window([0, 0, 0, 0, 0, 1, 2, 2, 2, 2], 2, interval=5)) == [[0, 1]]  # 4 = 0 + 4
     # The decode that fills the last slot is still a filling one: were decode 5 steady, it would end interval 1.
-    assert loaded_after(window([0, 2, 2, 2, 1], 2, interval=5)) == [1, 1, 0, 0, 0]
+    assert came_after(window([0, 2, 2, 2, 1], 2, interval=5)) == [1, 1, 0, 0, 0]
     assert held(window([0, 0, 0, 0, 1, 2, 2, 2, 2, 2], 2, interval=5)) == [[0, 2]]  # 5 > 0 + 4
 
 
@@ -188,7 +183,7 @@ def test_wide_calls_pass_the_bank_by() -> None:
     ]
     result = run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=1", record=True)
     assert hits_of(result) == [0, 0, 0, 0, 0, 0, 0, 1]
-    assert loaded_after(result) == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert came_after(result) == [0, 1, 0, 0, 0, 0, 0, 0]
     assert result.hit is not None
     assert result.hit.tolist() == [0] * (len(result.hit) - 1) + [1]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=2")) == [[1]]
@@ -272,7 +267,7 @@ def test_the_vectors_of_its_state_machine() -> None:
     calls = [(0, [3, 7, 11, 11], 1), (0, [3, 15, 7, 2], 1), *((0, part, 18) for part in parts)]
     workload = prepare(trace_of(calls, 16))
     result = run(workload, 4, "hot-window:interval=8:count=reference", record=True)
-    assert loaded_after(result) == [3, 1, 0, 0, 0, 0, 0, 2]
+    assert came_after(result) == [3, 1, 0, 0, 0, 0, 0, 2]
     assert held(result) == [[4, 7, 9, 11]]
     twin = naive.HotWindow([[call] for call in calls], naive.StepKinds(), {0: 4}, {0: 16}, "8", count="reference")
     slots = []
@@ -334,14 +329,14 @@ def test_the_decodes_before_the_first_request() -> None:
     result = run(trace_of(calls, 4), 2, "hot-window:warm_up=True", record=True)
     assert held(result) == [[0, 1], [0, 1], [3], [3]]
     assert hits_of(result) == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert loaded_after(result)[:4] == [0, 0, 1, 1]
+    assert came_after(result)[:4] == [0, 0, 1, 1]
     calls = [(layer, [3], 1) for layer in range(3)]
     assert held(run(trace_of(calls, 4), 2, "hot-window:warm_up=True")) == [[0, 1], [3], [0, 1]]
     # Two decodes were before, so the third of the trace ends an interval of five: 4 > 0 + 3.
     calls = [(0, [3], 1), (0, [2, 2], 2), (0, [2, 2], 2), (0, [3], 1)]
     spec = "hot-window:interval=5:count=reference"
     result = run(trace_of(calls, 4), 1, f"{spec}:warm_up=True", record=True)
-    assert loaded_after(result) == [0, 0, 1, 0]
+    assert came_after(result) == [0, 0, 1, 0]
     assert held(result) == [[2]]
     assert held(run(trace_of(calls, 4), 1, spec)) == [[3]]
 
@@ -357,7 +352,7 @@ def test_a_trace_that_begins_with_the_warm_up() -> None:
     # 2, 3 and 1 are what the trace knows of the router's order, 0 is the lowest number beside them.
     assert held(result) == [[0, 1, 2, 3], [0, 1, 2]]
     assert hits_of(result) == [0, 0, 2, 2, 0, 2, 1]
-    assert loaded_after(result) == [4, 0, 0, 0, 2, 0, 1]
+    assert came_after(result) == [4, 0, 0, 0, 2, 0, 1]
 
 
 @pytest.mark.parametrize(("seed", "layers"), [(0, 4), (1, 1), (2, 5)])
@@ -673,10 +668,10 @@ def test_an_update_after_each_request_but_the_last(tmp_path: Path) -> None:
     # Text 7 asked twice for 2, once for 0, never for 1: 2 for 1. Text 8 twice for 2 and for 1, never for 0: 1 for 0.
     # After text 9 no request follows.
     assert hits_of(result) == [0, 1, 1, 1, 0, 0]
-    assert loaded_after(result) == [0, 1, 0, 1, 0, 0]
+    assert came_after(result) == [0, 1, 0, 1, 0, 0]
     assert held(result) == [[1, 2]]
     assert some(result, "prefetch_issued", "prefetch_useful", "prefetch_wasted") == (2, 1, 1)
-    assert loaded_after(run(workload, bank, f"hot-profile:profile={path}", record=True)) == [0] * 6
+    assert came_after(run(workload, bank, f"hot-profile:profile={path}", record=True)) == [0] * 6
 
 
 def test_where_requests_begin() -> None:

@@ -7,7 +7,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay
-from tests.residency.builders import Call, one_layer, run, some, trace_of
+from tests.residency.builders import Call, came_after, held, hits_of, one_layer, run, some, trace_of
 
 
 def swapped(calls: list[Call], slots: int, **parameters: float) -> Replay:
@@ -15,20 +15,6 @@ def swapped(calls: list[Call], slots: int, **parameters: float) -> Replay:
     settings = {"weight": 0, **parameters}
     spec = ":".join(["scored-swaps", *(f"{name}={value}" for name, value in settings.items())])
     return run(trace_of(calls, 4), slots, spec, record=True)
-
-
-def hits_of(result: Replay) -> list[int]:
-    assert result.stream is not None
-    return [int(hits) for hits in result.stream.hits]
-
-
-def came_after(result: Replay) -> list[int]:
-    assert result.stream is not None
-    return [int(issued) for issued in result.stream.prefetch_issued]
-
-
-def held(result: Replay) -> list[list[int]]:
-    return [keys.tolist() for keys in result.contents]
 
 
 def test_a_newcomer_is_there_from_the_step_after_the_next() -> None:

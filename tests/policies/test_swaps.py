@@ -10,27 +10,13 @@ from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.bounded_swaps import first_fill
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay
-from tests.residency.builders import Call, one_layer, run, some, trace_of
+from tests.residency.builders import Call, came_after, held, hits_of, one_layer, run, some, trace_of
 
 
 def swapped(calls: list[Call], slots: int, **parameters: float) -> Replay:
     """Calls of layers of 4 experts, with the first step as the profile."""
     spec = ":".join(["bounded-swaps:profile_steps=1", *(f"{name}={value}" for name, value in parameters.items())])
     return run(trace_of(calls, 4), slots, spec, record=True)
-
-
-def hits_of(result: Replay) -> list[int]:
-    assert result.stream is not None
-    return [int(hits) for hits in result.stream.hits]
-
-
-def came_after(result: Replay) -> list[int]:
-    assert result.stream is not None
-    return [int(issued) for issued in result.stream.prefetch_issued]
-
-
-def held(result: Replay) -> list[list[int]]:
-    return [keys.tolist() for keys in result.contents]
 
 
 def test_uses_decay_and_the_gain_must_be_large_enough() -> None:

@@ -100,6 +100,23 @@ def some(result: Replay, *names: str) -> tuple[int, ...]:
     return tuple(totals(result)[name] for name in names)
 
 
+def hits_of(result: Replay) -> list[int]:
+    """The hits of each call."""
+    assert result.stream is not None
+    return [int(hits) for hits in result.stream.hits]
+
+
+def came_after(result: Replay) -> list[int]:
+    """The experts that each call's end brings, counted as prefetched."""
+    assert result.stream is not None
+    return [int(issued) for issued in result.stream.prefetch_issued]
+
+
+def held(result: Replay) -> list[list[int]]:
+    """The keys in each pool at the end."""
+    return [keys.tolist() for keys in result.contents]
+
+
 def random_calls(
     rng: np.random.Generator,
     *,
