@@ -138,7 +138,7 @@ def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None
 
 
 class Loop(NamedTuple):
-    """A replay loop compiled with a policy's functions, and the compiled functions: `kernels` by name."""
+    """A replay loop compiled with a policy's functions, and the policy's compiled functions: `kernels` by name."""
 
     run: Callable[..., tuple[int, int, int]]
     kernels: dict[str, Any]
@@ -157,18 +157,19 @@ def _loop(policy: EvictingPolicy, contract: str) -> Loop:
 @cache
 def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
     name = f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
-    hooks = {hook: getattr(base, hook) for hook in base.HOOKS} | dict(kind.kernels)
+    defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": seen.on_miss, "admits": seen.admits}
+    hooks: dict[str, Any] = defaults | dict(kind.kernels)
     functions = {key: getattr(kernel, "py_func", kernel) for key, kernel in hooks.items()}
     if any(is_outside(function) for function in (*functions.values(), kind.allocate)):
         kernels = {key: bounds_checked(function) for key, function in functions.items()}
     else:
         kernels = {key: specialise(function, f"{key}_{name}", inline=True) for key, function in functions.items()}
-    adapted = {}
-    for key, kernel in kernels.items():
-        adapter = seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees))
-        adapted[key] = kernel if adapter is None else specialise(adapter, f"{key}_{name}", inline=True, hook=kernel)
+    own = {key: kernels[key] for key in kind.kernels}
+    for key, kernel in own.items():
+        if adapter := seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees)):
+            kernels[key] = specialise(adapter, f"{key}_{name}", inline=True, hook=kernel)
     module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
-    return Loop(specialise(module.replay, f"replay_{name}", **adapted), kernels)
+    return Loop(specialise(module.replay, f"replay_{name}", **kernels), own)
 
 
 def _wrong_victim(

@@ -14,17 +14,23 @@ from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace, blocks
 from flashmoe_sim.trace.seen import SEEN, has
 
+# What a loop calls if a policy has no function of its own, see policies/base.py:
+
+
+def on_miss(state: State, key: int, now: int, upcoming: Any) -> None: ...
+
+
+def admits(state: State, key: int, now: int, upcoming: Any) -> bool:
+    return True
+
+
 # How a loop calls a function of a policy, which is bound to `hook`:
 
 hook: Any = None
 
 
-def on_miss(state: State, key: int, now: int, upcoming: Any) -> None:
-    hook(state, key, now)
-
-
-def admits(state: State, key: int, now: int, upcoming: Any) -> bool:
-    return hook(state, key, now)  # type: ignore[no-any-return]
+def missing(state: State, key: int, now: int, upcoming: Any) -> Any:
+    return hook(state, key, now)
 
 
 def missing_seen(state: State, key: int, now: int, upcoming: Any) -> Any:
@@ -45,7 +51,7 @@ def adapter(name: str, *, seen: bool, records: bool) -> Any:
     seen: whether it takes what the policy sees. records: whether `upcoming` is a record.
     """
     if name in ("on_miss", "admits"):
-        return missing_seen if seen else {"on_miss": on_miss, "admits": admits}[name]
+        return missing_seen if seen else missing
     if name in ("on_hit", "on_install", "declines") and records:
         return using_seen if seen else using
     return None
