@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import signal
 import sys
 import textwrap
@@ -223,10 +224,13 @@ def write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:
-    """The text in lines of at most 80 columns, indented after the first; names with hyphens stay whole."""
+    """The text in lines of at most 80 columns, or as the terminal has; indented after the first.
+
+    Names with hyphens stay whole.
+    """
     return textwrap.fill(
         printable(text),
-        width=80,
+        width=min(shutil.get_terminal_size().columns, 80),
         subsequent_indent=" " * indent,
         break_on_hyphens=False,
         break_long_words=False,

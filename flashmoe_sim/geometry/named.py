@@ -15,7 +15,7 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
 from flashmoe_sim.io.notes import Note
 
 # Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights. FP8, INT8 and INT4
@@ -176,12 +176,14 @@ def named_model(spec: str) -> ModelGeometry:
     name, colon, quant_name = spec.lower().partition(":")
     models = named_models()
     if name not in model_names():
-        raise _unknown("model", name, list(models), "; or give a sidecar folder, a manifest or a GGUF file")
+        near = did_you_mean(name, models)
+        listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
+        raise BadInput(f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file")
     name = model_names()[name]
     model = models[name]
     quant_name = quant_name if colon else model.default
     if quant_name not in model.quants:
-        raise _unknown(f"quantization of {name}", quant_name, sorted(model.quants), "")
+        raise unknown_name(f"quantization of {name}", quant_name, model.quants)
     quant = model.quants[quant_name]
     return ModelGeometry(
         name=f"{name}:{quant_name}",
@@ -337,7 +339,3 @@ def _quant(table: dict[str, object]) -> Quant:
 def _words(name: str) -> list[str]:
     """The words of a model's name, without its publisher."""
     return [word for word in re.split(r"[-_ ]+", name.lower().rpartition("/")[2]) if word]
-
-
-def _unknown(kind: str, given: str, known: list[str], also: str) -> BadInput:
-    return BadInput(f"unknown {kind} {given!r}; {did_you_mean(given, known)}known: {', '.join(known)}{also}")

@@ -45,10 +45,15 @@ def shown(value: object, width: int = 60) -> str:
         return "too long to show"
 
 
+FEW = 8  # names, which are listed beside the nearest one
+
+
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> BadInput:
-    """An error for an unknown name, with the nearest known name and the list of all."""
+    """An error for an unknown name: with the nearest known name, and the list of all if none is near or all are few."""
     names = sorted(known)
-    return BadInput(f"unknown {kind} {given!r}; {did_you_mean(given, names)}known: {', '.join(names)}")
+    near = did_you_mean(given, names)
+    listed = "" if near and len(names) > FEW else f"known: {', '.join(names)}"
+    return BadInput(f"unknown {kind} {given!r}; {near}{listed}".rstrip())
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

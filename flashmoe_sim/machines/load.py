@@ -187,8 +187,8 @@ def _preset(name: str, system: str) -> Machine:
 def _unknown_machine(name: str) -> BadInput:
     """An error with the nearest presets, chips as sold and parts."""
     near = any_of(nearest(name, (*chips_as_sold(), *PRESETS)))
-    known = ", ".join(sorted(PRESETS))
-    return BadInput(f"unknown machine {name!r}; {near}known: {known}; or parts: 'rtx-3060 + 32GiB'")
+    listed = "`sim machine list` lists all" if near else f"known: {', '.join(sorted(PRESETS))}"
+    return BadInput(f"unknown machine {name!r}; {near}{listed}; or parts: 'rtx-3060 + 32GiB'")
 
 
 def parse_machine(text: str, *, where: str) -> Machine:
