@@ -23,9 +23,6 @@ REASONS = {
     "predicted alike and the smaller is taken. The engine maps its file, and page faults are slower than priced.",
     "ds4-810": "The bigger cache takes its RAM from the page cache. The prediction takes a hit in the cache for "
     "cheaper than a read from the page cache; the three runs with 32 GB say the opposite, and differ by a third.",
-    "neu-pc1-3": UNKNOWN_COST,
-    "neu-pc1-4": "Without the cache, every layer is predicted to fit the two GPUs, at four times the measured speed. "
-    "The row says that 58 % of the model was in VRAM.",
     **dict.fromkeys(("neu-pf12k-Qwen3.8-Flash-Next", "neu-pf12k-GLM-5.3-Flash"), UNTOLD_LAYERS),
     "st-iq4xs64": "Five of the six ways to keep the file in RAM are predicted alike, and too slow: as if all of it "
     "took RAM.",

@@ -15,7 +15,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.machines.written import find_part
+from flashmoe_sim.machines.written import find_part, with_cards
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 
@@ -31,6 +31,8 @@ ALL_IN_RAM = ("n_cpu_moe", "ot_regex", "cpu_only", "vram_static_profile", "vram_
 BESIDE_GPU = ("all_gpu", "n_cpu_moe", "ot_regex", "vram_lru", "vram_static_profile")
 STAND_IN_GPU = "rtx-3090"
 OUTSIDE = "thunderbolt4"  # of a card beside the computer, if its link is not told
+SOCKET_RAM = {"am4": "ddr4", "am5": "ddr5"}
+_RAM = re.compile(r"\bddr[345]|\bam[45]\b", re.IGNORECASE)
 _CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 _LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d{1,2}))?|\bx(\d{1,2})\b", re.IGNORECASE)
@@ -62,12 +64,14 @@ def built_of(row: FieldRow) -> Built:
     if chip is not None:
         machine = _unified(row, chip, storage, ram_gib)
     else:
-        gpu, cards = _gpu(row, notes)
+        cards = _cards(row, notes)
         cpu = part_in(row.cpu, ("cpu",))
         memory = _memory(row, cpu, notes, server=ram_gib >= SERVER_RAM_GIB and told_ram)
-        cpu = _stand_in(row, gpu, cpu, notes, ram_gib)
-        chosen = [part for part in (gpu, cpu, memory, None if gpu is None else _link(row), storage) if part is not None]
-        machine = compose_parts(Parts({part.kind: part for part in chosen}, ram_gib, cards))
+        cpu = _stand_in(row, cpu, notes, ram_gib, computes=not cards)
+        chosen = [part for part in (cpu, memory, _link(row) if cards else None, storage) if part is not None]
+        generation = "" if cpu is not None or memory is not None else _generation(row)
+        parts = Parts({part.kind: part for part in chosen}, ram_gib, generation=generation)
+        machine = compose_parts(with_cards(parts, cards))
     machine = _with_told_numbers(row, machine)
     if not told_ram:
         machine = _with_guessed_ram(machine)
@@ -133,34 +137,37 @@ def _unified(row: FieldRow, chip: Part, storage: Part | None, ram_gib: float) ->
     return replace(preset, name=name, title=composed.title, memory=memory, gpu=gpu, storage=drive)
 
 
-def _gpu(row: FieldRow, notes: list[str]) -> tuple[Part | None, int]:
-    """The card and how many there are. Of two different cards the slower stands for both, with the memory of all."""
-    cards, found = 0, list[tuple[Part, int]]()
+def _cards(row: FieldRow, notes: list[str]) -> list[Part]:
+    """Every GPU, with the numbers that the row tells of equal ones."""
+    found: list[Part] = []
     for text in re.split(r"\s\+\s", row.gpu):
         counted = _CARDS.match(text)
         part = part_in(text[counted.end() :] if counted else text, ("gpu",))
         if part is None and text != row.gpu:
             raise BadInput(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
         if part is not None:
-            number = int(counted[1]) if counted else 1
-            cards, found = cards + number, [*found, (part, number)]
+            found += [part] * (int(counted[1]) if counted else 1)
     if not found:
         if row.gpu and "not stated" not in row.gpu and not part_in(row.cpu, ("cpu",)):
             raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: no part is named so; `sim machine parts` lists all")
         if row.strategy not in BESIDE_GPU or row.gpu or part_in(row.cpu, ("cpu",)) is None:
-            return None, 1
+            return []
         notes.append(f"no GPU is named, but the strategy has one: {STAND_IN_GPU} stands for it")
-        return catalogue()[STAND_IN_GPU], 1
-    gpu = min((part for part, _ in found), key=lambda part: part.numbers["bandwidth_gb_s"].value)
-    told, total = dict[str, Quantity](), row.gpu_vram_gib
-    if len({part.name for part, _ in found}) > 1:
-        total = total or sum(part.numbers["memory_gib"].value * number for part, number in found)
-        notes.append(f"{row.gpu}: {gpu.name} stands for {cards} cards with {total:g} GiB together")
-    if total is not None:
-        told["memory_gib"] = _told(total / cards, "an even share of all cards' memory")
+        return [catalogue()[STAND_IN_GPU]]
+    if len({part.name for part in found}) > 1:
+        return found
+    told = dict[str, Quantity]()
+    if row.gpu_vram_gib is not None:
+        told["memory_gib"] = _told(row.gpu_vram_gib / len(found), "an even share of all cards' memory")
     if row.gpu_mem_gb_s is not None:
         told["bandwidth_gb_s"] = _told(row.gpu_mem_gb_s, "of one card")
-    return _with(gpu, **told), cards
+    return [_with(found[0], **told)] * len(found)
+
+
+def _generation(row: FieldRow) -> str:
+    """The generation of RAM that the text of a row says, or the socket of its CPU; empty if it says neither."""
+    told = _RAM.search(f"{row.cpu} {row.notes} {row.flags}")
+    return "" if told is None else SOCKET_RAM.get(told[0].lower(), told[0].lower())
 
 
 def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) -> Part | None:
@@ -194,9 +201,9 @@ def _memory_part(bandwidth: Quantity) -> Part:
     )
 
 
-def _stand_in(row: FieldRow, gpu: Part | None, cpu: Part | None, notes: list[str], ram_gib: float) -> Part | None:
-    """The CPU; one like it if no GPU computes and the name is not known."""
-    if cpu is not None or gpu is not None:
+def _stand_in(row: FieldRow, cpu: Part | None, notes: list[str], ram_gib: float, *, computes: bool) -> Part | None:
+    """The CPU; one like it if nothing else computes and the name is not known."""
+    if cpu is not None or not computes:
         return cpu
     if not row.cpu or "silicon" in row.cpu.lower():
         raise BadInput(f"{row.where}: names no GPU, CPU or chip that is known; `sim machine parts` lists all")

@@ -1,4 +1,4 @@
-"""The model of a row: the named model, with the bytes of the row's quantisation."""
+"""The model of a row: the named model, with the bytes of the row's quantization."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def name_of(row: FieldRow) -> str:
 
 
 def model_of(row: FieldRow) -> ModelGeometry:
-    """The model of a row: layers of the named model, experts a token as run, bytes of the row's quantisation.
+    """The model of a row: layers of the named model, experts a token as run, bytes of the row's quantization.
 
     Bytes are those that the row says of an expert; else of its file, split as the named model's; else of the named
-    quantisation, or of the bits that its name stands for. Raises BadInput if the model or the quantisation is unknown,
+    quantization, or of the bits that its name stands for. Raises BadInput if the model or the quantization is unknown,
     or if the row's numbers contradict the model.
     """
     name = name_of(row)
     entry = named_models()[name]
-    base = _with_pruned_experts(row, _top_k(row, _quantised(row, name, entry)))
+    base = _with_pruned_experts(row, _top_k(row, _quantized(row, name, entry)))
     expert_bytes = told_expert_bytes(row)
     if expert_bytes is not None:
         mean = base.routed_bytes / sum(layer.n_experts for layer in base.layers.values())
@@ -63,18 +63,18 @@ def model_of(row: FieldRow) -> ModelGeometry:
 
 
 def told_expert_bytes(row: FieldRow) -> float | None:
-    """Bytes of an expert, if the text of the quantisation says them."""
+    """Bytes of an expert, if the text of the quantization says them."""
     told = _PER_EXPERT.search(row.quant) or _OF_EXPERTS.search(row.quant)
     units = {unit.lower(): size for unit, size in UNITS.items()}
     return float(told[1].replace(",", "")) * units[told[2].lower()] if told else None
 
 
-def _quantised(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
-    """The named model in the row's quantisation; in its default one if only sizes are told, or nothing at all."""
+def _quantized(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
+    """The named model in the row's quantization; in its default one if only sizes are told, or nothing at all."""
     known = tuple(entry.quants)
     if not row.quant:
         default = named_model(name)
-        return replace(default, notes=(*default.notes, f"the row names no quantisation: {entry.default} is assumed"))
+        return replace(default, notes=(*default.notes, f"the row names no quantization: {entry.default} is assumed"))
     if (quant := quant_of(row.quant, known)) is not None:
         return named_model(f"{name}:{quant}")
     base = named_model(name)
@@ -84,12 +84,12 @@ def _quantised(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
         return base
     if bits is None:
         if row.model_file_gib is None and told_expert_bytes(row) is None:
-            raise BadInput(f"{row.where}: unknown quantisation {shown(row.quant)} of {name}, and no size of its file")
+            raise BadInput(f"{row.where}: unknown quantization {shown(row.quant)} of {name}, and no size of its file")
         return base
     own = 8e-9 * base.routed_bytes / entry.routed_params_b
     scaled = _scaled(base, bits / own, f"{bits:g} bits a weight, from the name {row.quant!r}")
     dense_bits = min(max(bits + 0.7, 4.5), MOST_DENSE_BITS)
-    return _with_dense(replace(scaled, quant=row.quant), entry.dense_params_b * 1e9 * dense_bits / 8)
+    return _with_dense(replace(scaled, quant=row.quant, format=""), entry.dense_params_b * 1e9 * dense_bits / 8)
 
 
 def _top_k(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
@@ -112,9 +112,14 @@ def _with_pruned_experts(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
 
 
 def _table_bytes(row: FieldRow, entry: NamedModel, model: ModelGeometry) -> float:
-    """Bytes that a table of embeddings takes of a file: 8 bits a weight in 8-bit quantisations, else as experts."""
+    """Bytes that a table of embeddings takes of a file: 8 bits a weight in 8-bit quantizations, else as experts.
+
+    None of it is in a file whose size is nearer to that of the quantization's other weights alone.
+    """
     bits = 8.0 if TABLE_8_BIT.search(row.quant) else 8e-9 * model.routed_bytes / entry.routed_params_b
-    return entry.table_params_b * 1e9 * bits / 8
+    table, others = entry.table_params_b * 1e9 * bits / 8, model.routed_bytes + (model.dense_bytes or 0)
+    held = (row.model_file_gib or 0) * GIB
+    return table if held * (held - table) > others**2 else 0.0
 
 
 def _with_dense(model: ModelGeometry, dense_bytes: float) -> ModelGeometry:

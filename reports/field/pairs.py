@@ -79,7 +79,7 @@ class Pair:
 
 
 def pairs(rows: Sequence[FieldRow], speeds: Mapping[str, Speed]) -> list[Pair]:
-    """Every pair of predicted rows of one machine, model, quantisation and depth with and without a cache.
+    """Every pair of predicted rows of one machine, model, quantization and depth with and without a cache.
 
     speeds: by the row's id; a row without one is in no pair. Without a cache means: plain llama.cpp or ik_llama.cpp, or
     the program of the cached row in the same series.

@@ -20,7 +20,7 @@ from reports.field.tune import engine_of
 CUTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 HEAD = (
-    "A pair is two predicted rows of one machine, model, quantisation and depth: one with an expert cache "
+    "A pair is two predicted rows of one machine, model, quantization and depth: one with an expert cache "
     "(`vram_lru`, `vram_static_profile`, `slot_bank_ssd`, `ssd_stream`) and one without (`n_cpu_moe`, `ot_regex`, "
     "`cpu_only`, `all_gpu`) of plain llama.cpp or ik_llama.cpp, or of the same program in the same series. The gain is "
     "the speed with the cache over the speed without. *Predicted* has the costs of engines, tuned without the machine; "

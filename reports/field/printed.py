@@ -29,6 +29,7 @@ from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.neurall import Neurall
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
@@ -47,6 +48,7 @@ _MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache )(\d+)")
 _SPEC = re.compile(r"--spec (\d+)")  # tokens of a window, of which all but one are drafted
 STRATA_ACCEPT = 0.77  # 2.8 tokens of text a window of four: its documentation has 2.4 to 3.2
 _PCIE_SHARE = re.compile(r"--pcie-frac (\d[\d.]*)")
+_NO_SETTING = re.compile(r"policy: (?:S?LRU|aging)|router|learned(?! state)")  # rules and predictors of neurall
 
 
 LEAST_RAM = 0.75  # of the RAM that a row says: a preset with less is another machine
@@ -190,6 +192,19 @@ def _strata(row: FieldRow, settings: Settings) -> System:
     return Strata(experts=settings.residents or 0, pcie_share=share)
 
 
+def _neurall(row: FieldRow, settings: Settings) -> System:
+    """With what its build did by default, and empty at the start unless it kept what it had learnt."""
+    flags, early = row.flags, row.engine_version_or_pr.startswith("b112")
+    if _NO_SETTING.search(flags):
+        raise BadInput(f"{row.where}: no setting of neurall is that eviction rule or predictor")
+    if early and "WAIT" not in flags and "DETERMINISTIC" not in flags:
+        raise BadInput(f"{row.where}: this build did not wait for swaps, as neurall does")
+    asked = Neurall(slots=round(settings.slots_per_layer or 0), profile="half" if "state kept" in flags else "none")
+    if early or "policy: " in flags:
+        asked = replace(asked, lead=0 if "margin 0" in flags else -2, admit=2 if "admit on 2" in flags else 0)
+    return replace(asked, swaps=8, lead=4) if "DETERMINISTIC" in flags else asked
+
+
 CPU = ("cpu_only", "page_cache_mmap")
 SYSTEMS = (
     ("llama.cpp", ("all_gpu",), _all_gpu),
@@ -206,6 +221,7 @@ SYSTEMS = (
     ("llama.cpp PR #27861", ("vram_lru",), _slots(BoundedInsert)),
     ("thecodacus/llama.cpp moe-cache", ("vram_static_profile",), _slots(StaticProfile)),
     ("Strata", ("vram_lru",), _strata),
+    ("neurall llama.cpp", ("vram_lru",), _neurall),
     ("BigMoeOnEdge", ("ssd_stream",), _mib(BigMoeOnEdge)),
     ("flash-moe", ("page_cache_mmap", "ssd_stream"), lambda row, settings: FlashMoe()),
 )

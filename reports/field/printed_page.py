@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flashmoe_sim.machines.belief import ANY, Draws, ends, normals, shares
-from reports.field.errors import Errors, without_machine
+from flashmoe_sim.machines.belief import ANY, Draws, ends
+from reports.field.errors import Errors, draws_of, without_machine
 from reports.field.model import name_of
 from reports.field.printed import Printed
 
@@ -33,7 +33,7 @@ interval that is printed if nothing is known of the row's machine. [printed.csv]
 
 def table(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
     """A row for each prediction: lo and hi as printed, left_out_lo and left_out_hi without the row's machine."""
-    without = without_machine(ran)
+    without = without_machine(ran, found.shares)
     rows = []
     for one in ran:
         assert one.found is not None
@@ -106,9 +106,7 @@ def _draws(one: Printed, found: Errors, sd: dict[str, float]) -> Draws:
     """Draws of the logarithm of a speed over the predicted one. sd: of engines' errors, by system."""
     assert one.found is not None
     assert one.of_machine is not None
-    of = shares(one.whose, found.shares)
-    shared = np.asarray(sum(math.sqrt(share) * normals(name) for name, share in of.items()))
-    return one.of_machine + sd.get(one.whose.system, sd[ANY]) * shared
+    return one.of_machine + sd.get(one.whose.system, sd[ANY]) * draws_of(one.whose, found.shares)
 
 
 def _program(one: Printed) -> str:

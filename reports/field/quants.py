@@ -1,4 +1,4 @@
-"""How many bits a weight has in a quantisation, by the name that people give it."""
+"""How many bits a weight has in a quantization, by the name that people give it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ OF_A_FILE = {
     "iq5_ks": 5.25,
     "iq6_k": 6.63,
 }
-# Weights of these models are published in 4 bits: a quantisation with more keeps them.
+# Weights of these models are published in 4 bits: a quantization with more keeps them.
 NATIVE_BITS = {"gpt-oss-20b": 4.25, "gpt-oss-120b": 4.25, "deepseek-v4-flash": 4.25, "kimi-k3": 4.25}
 # Every expert has the same bytes in these, so what else a file has is outside the experts.
 EXACT = ("bf16", "fp8", "q8_0", "int8", "int4", "int4-g64", "mxfp4", "nvfp4", "mlx-4bit", "mlx-2bit", "vq3r")
@@ -82,9 +82,9 @@ _RECIPES = (
 
 
 def quant_of(text: str, known: tuple[str, ...]) -> str | None:
-    """The known quantisation that a text names, such as `q4_k_m` in `UD-Q4_K_M (imatrix)`; None if it names none.
+    """The known quantization that a text names, such as `q4_k_m` in `UD-Q4_K_M (imatrix)`; None if it names none.
 
-    A dynamic mix (`UD-`) is another quantisation than the plain one unless only a name without `ud-` is known.
+    A dynamic mix (`UD-`) is another quantization than the plain one unless only a name without `ud-` is known.
     """
     for pattern, name in _RECIPES:
         if pattern.search(text) and name in known:
@@ -100,7 +100,7 @@ def quant_of(text: str, known: tuple[str, ...]) -> str | None:
 
 
 def bits_of(text: str) -> float | None:
-    """Bits of a weight in a quantisation with this name; None if the text says nothing that is known."""
+    """Bits of a weight in a quantization with this name; None if the text says nothing that is known."""
     if told := _BPW.search(text):
         return float(told[1])
     plain = re.sub(r"[ -]", "_", text.lower())

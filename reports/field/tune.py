@@ -75,17 +75,21 @@ class Tuned:
     spread: dict[str, float] = field(default_factory=lambda: {"all": 0.4})
 
     def cost(self, row: FieldRow) -> Cost:
-        """The cost of a row's engine, else of its strategy, else none."""
-        return self.engines.get(engine_of(row)) or self.strategies.get(row.strategy) or Cost()
+        """The cost of a row's engine, else of the one that it is a fork of, else of its strategy, else none."""
+        engine = engine_of(row)
+        own = self.engines.get(engine) or self.engines.get(FORK_OF.get(engine, ""))
+        return own or self.strategies.get(row.strategy) or Cost()
 
     def interval(self, row: FieldRow, tok_s: float, raw: Priced) -> tuple[float, float]:
         """The 90 % interval: what machine and hits leave open, and how far engines are from predictions."""
-        sd = self.spread.get(engine_of(row), self.spread["all"])
+        engine = engine_of(row)
+        sd = self.spread.get(engine) or self.spread.get(FORK_OF.get(engine, "")) or self.spread["all"]
         below = math.hypot(MACHINE_PART * math.log(raw.tok_s / raw.lo), SD_90 * sd)
         above = math.hypot(MACHINE_PART * math.log(raw.hi / raw.tok_s), SD_90 * sd)
         return tok_s * math.exp(-below), tok_s * math.exp(above)
 
 
+FORK_OF = {"Strata fork": "Strata"}  # the same way to serve a token
 MACHINE_PART = 0.2  # of the logarithm of a machine's interval: the spread of rows has the rest in it
 
 

@@ -200,7 +200,12 @@ def _static(told: Told) -> Way:
 
 
 def _hot_cache(told: Told) -> Way:
-    """The fork with a hot cache: its automatic size leaves a reserve; the GPU computes an empty expert for a miss."""
+    """The fork with a hot cache: its automatic size leaves a reserve; the GPU computes an empty expert for a miss.
+
+    Raises BadInput for a hot set on two GPUs, which work on the same layer.
+    """
+    if "--moe-hot-cache-second-device" in told.row.flags:
+        raise BadInput(f"{told.row.where}: hot experts on a second GPU are not modelled")
     reserved = _RESERVE.search(told.row.flags)
     reserve_bytes = int(reserved[1]) * MIB if reserved else RESERVE_BYTES
     share = min(max(gpu_left(told.case) - reserve_bytes, 0) / told.model.routed_bytes, 1.0)

@@ -17,7 +17,7 @@ from tests.field.test_rows import TABLE
 GIB = 2**30
 
 
-# Models without an entry among the named ones, and quantisations without bits or the size of a file.
+# Models without an entry among the named ones, and quantizations without bits or the size of a file.
 UNNAMED = ("Nemotron-3-Super", "ERNIE-4.5", "MiMo-V2.6", "DeepSeek-V4.1", "Mellum2")
 UNSIZED = ("llmfit2-12", "llmfit2-13", "oll17557-2")
 
@@ -25,7 +25,7 @@ UNSIZED = ("llmfit2-12", "llmfit2-13", "oll17557-2")
 def test_every_published_row_has_a_model() -> None:
     for one in read_rows(TABLE):
         if one.model.startswith(UNNAMED) or one.id in UNSIZED:
-            with pytest.raises(BadInput, match=r"unknown model|unknown quantisation"):
+            with pytest.raises(BadInput, match=r"unknown model|unknown quantization"):
                 model_of(one)
             continue
         model = model_of(one)
@@ -60,7 +60,7 @@ def test_people_write_models_otherwise(tmp_path: Path, written: str, name: str) 
         ({"model": "Qwen3"}, "unknown model 'Qwen3'; "),
         ({"model": ""}, "model '': no mixture of experts is named so"),
         ({"model": "DeepSeek-R1-Distill-Qwen-32B"}, "model 'DeepSeek-R1-Distill-Qwen-32B': no mixture of experts"),
-        ({"quant": "best"}, "unknown quantisation 'best' of qwen3-30b-a3b, and no size of its file"),
+        ({"quant": "best"}, "unknown quantization 'best' of qwen3-30b-a3b, and no size of its file"),
         ({"top_k": "9"}, "top_k 9, but qwen3-30b-a3b:q4_k_m uses 8 experts a token"),
         ({"total_experts": "256"}, "256 experts a layer, but qwen3-30b-a3b:q4_k_m has 128"),
     ],
@@ -86,7 +86,7 @@ def test_a_model_that_is_not_known(tmp_path: Path, cells: dict[str, str], messag
         ("Qwen3-Coder-Next-80B-A3B", "4bit MLX", "qwen3-next-80b-a3b:mlx-4bit"),
     ],
 )
-def test_a_named_quantisation(tmp_path: Path, model: str, quant: str, spec: str) -> None:
+def test_a_named_quantization(tmp_path: Path, model: str, quant: str, spec: str) -> None:
     assert model_of(row(tmp_path, model=model, quant=quant)) == named_model(spec)
 
 
@@ -130,6 +130,6 @@ def test_pruned_experts_and_fewer_a_token(tmp_path: Path) -> None:
     assert ({layer.n_experts for layer in model.layers.values()}, model.top_k) == ({64}, 6)
 
 
-def test_no_quantisation_is_noted(tmp_path: Path) -> None:
+def test_no_quantization_is_noted(tmp_path: Path) -> None:
     model = model_of(row(tmp_path, quant=""))
-    assert model.notes[-1] == "the row names no quantisation: q4_k_m is assumed"
+    assert model.notes[-1] == "the row names no quantization: q4_k_m is assumed"

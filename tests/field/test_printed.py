@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import errors
 from flashmoe_sim.verbs.compare import Compare
 from reports.field.depth import attended
@@ -54,3 +55,27 @@ def test_what_wins_nine_of_ten_draws_is_faster_nine_times_of_ten() -> None:
     sure = pl.read_csv(WINS).filter(pl.col("share") >= 0.9)
     assert len(sure) >= 19
     assert sure["held"].mean() >= 0.85  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("of", "asked"),
+    [
+        ("neu-pc1-1-cache", "neurall"),  # what it had learnt was kept
+        ("neu-pol-fork329", "neurall:slots=100:lead=-2:admit=0:profile=none"),
+        ("neu-pol-default,334", "neurall:slots=100:admit=0:profile=none"),
+        ("neu-pol-default,335", "neurall:slots=100:lead=-2:profile=none"),
+        ("neu-pred-0", "neurall:profile=none"),
+        ("neu-hit-src-1", "neurall:lead=-2:admit=0:profile=none"),
+        ("neu-hit-src-2", "neurall:swaps=8:lead=4:admit=0:profile=none"),
+        *((row, "no setting") for row in ("neu-pol-lru330", "neu-pol-slru332", "neu-pol-aging333", "neu-pred-1")),
+        ("neu-pred-2", "no setting"),
+        ("neu-hit-src-0", "did not wait"),
+    ],
+)
+def test_rows_of_neurall_are_asked_as_their_builds_were(of: str, asked: str) -> None:
+    (row,) = (one for one in judged_rows() if one.id == of)
+    if asked.startswith("neurall"):
+        assert system_of(row).spec == asked
+    else:
+        with pytest.raises(BadInput, match=asked):
+            system_of(row)
