@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.phases import find_phases
@@ -191,7 +191,7 @@ def _warm_up(
         resident[list(order)[: int(slots[layer])]] = True
 
 
-@jit
+@allocating
 def _fill(
     key: Any, offset: Any, row: Any, observed: Any, first_key: Any, slots: Any, resident: Any, arrival: Any
 ) -> int:
@@ -213,7 +213,7 @@ def _fill(
     return left  # type: ignore[no-any-return]
 
 
-@jit
+@allocating
 def _rebalance(
     key: Any,
     offset: Any,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating, jit
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -153,7 +153,7 @@ def _count(
             oldest[layer] = following[gone]
 
 
-@jit
+@allocating
 def _swap(
     first_key: Any,
     slots: Any,

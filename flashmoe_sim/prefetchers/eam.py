@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import (
     Memory,
@@ -24,7 +24,7 @@ from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-@jit
+@allocating
 def nearest_steps(
     row: Any,
     ends: Any,

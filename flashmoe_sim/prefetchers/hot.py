@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, Predictions, default_width, most_experts, rows_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-@jit
+@allocating
 def hottest(row: Any, ends: Any, offset: Any, expert: Any, width: int, count: Any, order: Any, rank: Any) -> Any:
     """After every step, for each layer that had a call, its `width` most requested experts so far.
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.prefetchers.base import NO_CALLS, LastCalls, Memory, PastOnly, Predictions
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-@jit
+@allocating
 def last_calls(row: Any, ends: Any, offset: Any, expert: Any, width: int, last: Any, after: Any, out: Any) -> Any:
     """After every step, for each layer that had a call, predict the experts of its last call, if it requested any.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating, jit
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import (
     NO_CALLS,
@@ -22,7 +22,7 @@ from flashmoe_sim.prefetchers.base import (
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-@jit
+@allocating
 def followers(earlier: int, source: Any, target: Any, offset: Any, expert: Any, width: int, followed: Any) -> Any:
     """After every call, predict for a later one from how often experts of such calls followed each other before.
 

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, most_experts, rows_of
 from flashmoe_sim.prefetchers.oracle import steps_ahead
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-@jit
+@allocating
 def mix(row: Any, offset: Any, expert: Any, n_experts: Any, drawn: Any, wrong: Any, recall: float, most: int) -> Any:
     """For every call, the distinct experts whose draw is below `recall`, then as many wrong ones as there is room for.
 

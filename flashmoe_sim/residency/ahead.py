@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating, jit
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.residency import tally
@@ -185,7 +185,7 @@ def _upcoming(key: Any, offset: Any, turn: Any, ahead_offset: Any, ahead_key: An
             out[i] = next_use[ahead_key[i]]
 
 
-@jit
+@allocating
 def compare(
     key: Any, offset: Any, row: Any, meant: Any, ahead_offset: Any, ahead_key: Any, keys: int, counts: Any
 ) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency import tally
@@ -23,7 +21,7 @@ from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
 def replay(
-    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, counts: Any, recording: Any
+    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, scratch: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
     """Replay one pool whose contents may weigh `rules.room` in total.
 
@@ -34,11 +32,7 @@ def replay(
     key, offset, row, step, number, key_row, upcoming = calls
     slot_key, key_slot, fresh, free, carry = held
     bypass, stamp, capacity, size, out_used = rules.bypass, rules.stamp, rules.room, rules.size, recording.used
-    blocked = np.zeros(len(slot_key), np.int64)
-    seen = np.zeros(len(key_slot), np.int64)
-    sorted_seen = np.zeros(len(key_slot), np.int64)
-    missed = np.zeros(len(key_slot), np.int64)
-    visit = np.zeros(len(key_slot), np.int64)
+    blocked, _, seen, missed, sorted_seen, visit = scratch
     # None of these is negative; telling the compiler so avoids its check for negative indices.
     n_free, opened, now = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]

@@ -26,7 +26,7 @@ from flashmoe_sim.residency.visit import FIRST, visit_order
 
 
 def replay(
-    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, counts: Any, recording: Any
+    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, scratch: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
     """Replay one pool; return the call it ended at, the reason (a constant of residency/victim.py), and the slot
     chosen.
@@ -34,18 +34,14 @@ def replay(
     calls: the pool's `Calls`. ahead: its `Predicted`. A prediction is served like a call, except that it is counted
         differently and stops if no slot is left.
     held, state: the bank and the policy's arrays, updated; `held.carry` keeps its values if the loop ends early.
+    scratch: a `Scratch`.
     counts: i64 [rows, N_COLUMNS], added to. recording: a `Recording`, of which `used` is unchanged for an expert that
         was not read.
     """
     key, offset, row, step, number, key_row, upcoming = calls
     slot_key, key_slot, fresh, carry = held.slot_key, held.key_slot, held.fresh, held.carry
     protect, stamp, out_used = rules.protect, rules.stamp, recording.used
-    blocked = np.zeros(len(slot_key), np.int64)
-    evicted = np.zeros(len(slot_key), np.int32)
-    seen = np.zeros(len(key_slot), np.int64)
-    missed = np.zeros(len(key_slot), np.int64)
-    sorted_seen = np.zeros(len(key_slot), np.int64)
-    visit = np.zeros(len(key_slot), np.int64)
+    blocked, evicted, seen, missed, sorted_seen, visit = scratch
     # None of these is negative; telling the compiler so avoids its check for negative indices.
     epoch, now, opened = 0, max(carry[NOW], 0), max(carry[OPENED], 0)
     n_calls = len(offset) - 1

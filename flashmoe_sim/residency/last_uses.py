@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim._jit import inlined, jit, trailing_zeros
+from flashmoe_sim._jit import allocating, inlined, trailing_zeros
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.one_pass import longest_call
 
@@ -56,7 +56,7 @@ def put_in_order(queue: Any, bank: Any, head: Any, tail: Any, moved_to: Any, own
     queue[bank, 0, i], queue[bank, 1, i] = moved_to, own
 
 
-@jit
+@allocating
 def lru(key: Any, offset: Any, row: Any, keys: int, rooms: Any, counts: Any) -> None:
     """Replay one pool for all of `rooms`.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim._jit import inlined, jit
+from flashmoe_sim._jit import allocating, inlined, jit
 from flashmoe_sim.policies.base import NEVER
 
 LANES = np.uint64(8)
@@ -28,7 +28,7 @@ def longest_call(offset: Any) -> int:
     return longest
 
 
-@jit
+@allocating
 def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: Any) -> int:
     """Count LRU depths, with a call's experts stamped in order of first reference; return how many keys occurred.
 
@@ -92,7 +92,7 @@ def deepest_calls(key: Any, offset: Any, rank: Any, deepest: Any) -> None:
         deepest[worst] += 1
 
 
-@jit
+@allocating
 def min_bypass(key: Any, offset: Any, upcoming: Any, next_use: Any, depths: Any, declined: Any, deepest: Any) -> int:
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 

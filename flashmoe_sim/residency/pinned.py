@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.residency.served import Served, add_call
 
 
-@jit
+@allocating
 def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: Any, stream: Any, out_hit: Any) -> None:
     """Count one pool against the pinned keys, bool [keys].
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating, jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.residency.seen import records
@@ -246,7 +246,7 @@ def _numbers(trace: RoutingTrace, length: int) -> NDArray[np.int64]:
     return numbers
 
 
-@jit
+@allocating
 def _group(layer: Any, trace_offset: Any, row_of_layer: Any, calls: Any, refs: Any, call: Any) -> None:
     """Sort calls by the row of their layer, keeping their order within it; count each row's calls and references."""
     for c in range(len(layer)):

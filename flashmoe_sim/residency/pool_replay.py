@@ -114,7 +114,9 @@ def go_on(
         predicted = predicted._replace(upcoming=calls.upcoming[:0])
     loop = _loop(setup.policy, setup.contract)
     with checked(setup.policy, loop.kernels, state.policy):
-        call, fault, slot = loop.run(calls, predicted, rules, state.arrays(), state.policy, table, recording)
+        call, fault, slot = loop.run(
+            calls, predicted, rules, state.arrays(), state.policy, state.scratch(), table, recording
+        )
     if fault == victim.NO_SLOT:
         raise slot_overflow(workload, setup, number, call, bank)
     if fault != victim.FINE:

@@ -26,6 +26,17 @@ class Held(NamedTuple):
     carry: NDArray[np.int64]
 
 
+class Scratch(NamedTuple):
+    """Arrays that a replay loop works with, zeros: blocked i64 [slots], evicted i32 [slots], the others i64 [keys]."""
+
+    blocked: NDArray[np.int64]
+    evicted: NDArray[np.int32]
+    seen: NDArray[np.int64]
+    missed: NDArray[np.int64]
+    sorted_seen: NDArray[np.int64]
+    visit: NDArray[np.int64]
+
+
 class Rules(NamedTuple):
     """What a contract and a policy tell a replay loop, each read by the loops that it concerns.
 
@@ -86,6 +97,12 @@ class PoolState:
     def arrays(self) -> Held:
         """What the replay loops change, beside the policy's own arrays."""
         return Held(self.slot_key, self.key_slot, self.fresh, self.free, self.carry)
+
+    def scratch(self) -> Scratch:
+        """What a replay loop works with."""
+        slots, keys = len(self.slot_key), len(self.key_slot)
+        seen, missed, sorted_seen, visit = (np.zeros(keys, np.int64) for _ in range(4))
+        return Scratch(np.zeros(slots, np.int64), np.zeros(slots, np.int32), seen, missed, sorted_seen, visit)
 
     @property
     def held(self) -> NDArray[np.int32]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
@@ -15,7 +13,7 @@ from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
 def replay(
-    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, counts: Any, recording: Any
+    calls: Any, ahead: Any, rules: Any, held: Any, state: Any, scratch: Any, counts: Any, recording: Any
 ) -> tuple[int, int, int]:
     """Replay one pool; each reference is a request.
 
@@ -24,7 +22,7 @@ def replay(
     key, offset, row, step, upcoming = calls.key, calls.offset, calls.row, calls.step, calls.upcoming
     slot_key, key_slot, free, carry = held.slot_key, held.key_slot, held.free, held.carry
     bypass, capacity, size = rules.bypass, rules.room, rules.size
-    blocked = np.zeros(len(slot_key), np.int64)
+    blocked = scratch.blocked
     # None of these is negative; telling the compiler so avoids its check for negative indices.
     n_free, opened, earlier = max(carry[N_FREE], 0), max(carry[OPENED], 0), max(carry[NOW], 0)
     used = carry[USED]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload
 
@@ -63,7 +63,7 @@ def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int, loade
     return WarmReads(warm, ahead_warm)
 
 
-@jit
+@allocating
 def _serve(
     base: Any,
     offset: Any,

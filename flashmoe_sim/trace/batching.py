@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.trace.calls import run_starts, with_end
@@ -107,7 +107,7 @@ def _tokens_of_prompts(trace: RoutingTrace, first: NDArray[np.int64]) -> NDArray
     return np.logical_and.reduceat(token & (phases_of(trace) == PHASE_PROMPT), first)
 
 
-@jit
+@allocating
 def _admit(offset: Any, shares: Any, arrival: Any, concurrency: int, chunk: int, step: Any) -> None:
     """Write the step, counted from 0, in which each unit of work is done.
 

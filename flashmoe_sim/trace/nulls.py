@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import jit
+from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -62,7 +62,7 @@ def _null(trace: RoutingTrace, kind: str, **changes: Any) -> RoutingTrace:
     return trace.with_(**recorded, **changes, step=trace.steps, name=f"{trace.name} ({kind})", notes=notes)
 
 
-@jit
+@allocating
 def _relabel(offset: Any, expert: Any, row: Any, n_experts: Any, draw: Any, out: Any) -> None:
     """Set `out` to the experts of each call under the call's own random injection.
 

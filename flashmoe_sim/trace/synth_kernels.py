@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim._jit import inlined, jit
+from flashmoe_sim._jit import allocating, inlined
 
 
 @inlined
@@ -27,7 +27,7 @@ def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int
     return picked
 
 
-@jit
+@allocating
 def draw_by_depth(
     edge: Any, upto: Any, tail: int, new_first: bool, weight: Any, draw: Any, stack: Any, expert: Any, depth: Any
 ) -> None:
@@ -77,7 +77,7 @@ def draw_by_depth(
         held += new
 
 
-@jit
+@allocating
 def draw_alike(
     weight: Any, stretch: Any, edge: Any, pull: Any, keep: float, draw: Any, expert: Any, depth: Any
 ) -> None:
@@ -117,7 +117,7 @@ def draw_alike(
         used = _to_the_front(stack, place, used, expert[token], depth[token])
 
 
-@jit
+@allocating
 def depths_of(expert: Any, experts: int, depth: Any) -> None:
     """The place of every token's experts in the list ordered by last use, before the token; -1 for a first use.
 
