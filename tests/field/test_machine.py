@@ -26,9 +26,7 @@ def test_nearly_every_published_row_has_a_machine() -> None:
                 assert 0 < quantity.lo <= quantity.value <= quantity.hi, (one.id, path)
         except BadInput as error:
             refused.append((str(error), one.where))
-    beside_another = [message for message, _ in refused if "Quadro M1200" in message]
-    assert len(refused) == 10 + len(beside_another)
-    assert len(beside_another) == 16
+    assert len(refused) == 10
     assert all(message.startswith(f"{where}: ") for message, where in refused)
 
 
@@ -63,17 +61,20 @@ def test_equal_cards(tmp_path: Path) -> None:
     assert two["gpu.memory_gib"] == pytest.approx(38.4)
 
 
-def test_of_two_different_cards_the_slower_stands_for_both(tmp_path: Path) -> None:
-    built = built_of(row(tmp_path, gpu="RTX 3070 + Quadro RTX 4000"))
-    assert built.machine.gpu is not None
-    assert built.machine.gpu.memory_gib is not None
-    assert built.machine.gpu.memory_gib.value == pytest.approx(14.4)
-    assert built.notes == ("RTX 3070 + Quadro RTX 4000: quadro-rtx-4000 stands for 2 cards with 16 GiB together",)
+def test_two_different_cards_are_both_in_the_machine(tmp_path: Path) -> None:
+    cells = {"gpu": "Quadro RTX 4000 + RTX 3070", "cpu": "Ryzen 9 5950X", "ram_gib": "64"}
+    assert machine_of(row(tmp_path, **cells)) == compose("rtx-3070 + quadro-rtx-4000 + ryzen-5950x + 64GiB")
 
 
 def test_a_card_beside_another_must_be_known(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="gpu 'Quadro M1200': no part is named so"):
-        built_of(row(tmp_path, gpu="RTX 2060 12GB + Quadro M1200"))
+    with pytest.raises(BadInput, match="gpu 'Quadro M9999': no part is named so"):
+        built_of(row(tmp_path, gpu="RTX 2060 12GB + Quadro M9999"))
+
+
+@pytest.mark.parametrize(("cpu", "generation"), [("(AM5, 16 threads)", "ddr5"), ("(AM4)", "ddr4"), ("8 cores", "")])
+def test_a_socket_tells_the_generation_of_ram(tmp_path: Path, cpu: str, generation: str) -> None:
+    known = "" if not generation else f" {generation}"
+    assert machine_of(row(tmp_path, cpu=cpu)).memory == compose(f"rtx-3090 + 64GiB{known}").memory
 
 
 def test_numbers_that_the_row_says(tmp_path: Path) -> None:
