@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -52,6 +53,8 @@ class _Reader:
     def plain(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str):
             return value
+        if isinstance(value, Fraction):
+            return str(value)
         if isinstance(value, np.generic):
             return self.plain(value.item())
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:

@@ -22,7 +22,7 @@ SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
 DRAFTS = ("draft", "accept", "drafter")
 CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", *DRAFTS, "direct_io", "hot")
 
-BANK = option("N", "Slots of each layer (64), or bytes of all banks (8GiB).")
+BANK = option("N", "Slots of each layer (64), bytes of all banks (8GiB), or a share of the experts (12.5%).")
 POLICY = option("P", "Eviction policy; see `sim policy list`.")
 CONTRACT = option(
     "C",
@@ -32,7 +32,8 @@ SCOPE = option("S", "layer: a bank for each layer; global: one for all.")
 IO_SPLIT = option("N", "The most chunks in one read of a tensor family.")
 SIZES = option(
     "SIZES",
-    "16..256 (a range), 16,24,64 (a list); slots of each layer, or bytes in total (4GiB..16GiB).",
+    "16..256 (a range), 16,24,64 (a list): slots of each layer, bytes in total (4GiB..16GiB), or shares of the experts "
+    "(1/16..1/2).",
 )
 RULES = option("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own.")
 MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
@@ -110,6 +111,8 @@ def in_order(verb: type) -> list[Field[Any]]:
 
 def bank_meaning(setup: Setup) -> str:
     """The meaning of a bank's number."""
+    if setup.bank.unit == "share":
+        return "of each layer's experts" if setup.scope == "layer" else "of all experts, in one bank"
     if setup.bank.in_slots:
         return "slots of each layer" if setup.scope == "layer" else "slots of each layer, in one bank"
     return "bytes, shared equally by the layers" if setup.scope == "layer" else "bytes of one bank for all layers"

@@ -19,9 +19,9 @@ class Column(NamedTuple):
 
 
 BANK = (
-    Column("bank", "str", "", "slots of each layer, or bytes of all banks with a unit"),
-    Column("bank_slots", "int", "slots", "slots of each layer; null for a bank in bytes"),
-    Column("bank_bytes", "int", "bytes", "bytes of all banks; null for slots of each layer"),
+    Column("bank", "str", "", "slots of each layer, bytes of all banks with a unit, or a share of the experts"),
+    Column("bank_slots", "int", "slots", "slots of each layer, of the largest for a share; null for a bank in bytes"),
+    Column("bank_bytes", "int", "bytes", "bytes of all banks; null otherwise"),
 )
 
 IDENTITY = (

@@ -320,6 +320,18 @@ class Mine(sim.EvictingPolicy):
 '''
 
 
+def test_a_share_is_the_slots_that_it_stands_for(prose: sim.Workload) -> None:
+    """A share of 256 experts, on models of unlike size in one table, and as an id of its own."""
+    asked = {"policy": ["lru", "min", "static"], "contract": "atomic"}
+    share, slots = (sim.sweep(prose, bank=bank, **asked) for bank in ("1/16,12.5%", "16,32"))
+    assert share["bank"].to_list() == ["6.25%"] * 3 + ["12.5%"] * 3
+    alike = [name for name in share.columns if name not in ("id", "bank")]
+    assert share.select(alike).equals(slots.select(alike))
+    assert not set(share["id"]) & set(slots["id"])
+    several = sim.sweep(["prose-256", "gpt-oss-120b"], bank="25%", contract="atomic")
+    assert several["bank_slots"].to_list() == [64, 32]
+
+
 def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
     """A class of `__main__` works, and once its cell is changed and run again, the new one is what runs."""
     hits = []

@@ -64,8 +64,9 @@ def larger_bank(workload: Workload, own: Replay, *, replayed: Callable[[], None]
 def _larger_banks(workload: Workload, setup: Setup) -> list[Bank]:
     """All useful larger banks, ascending; the last holds every expert."""
     n_experts, bank = workload.n_experts, setup.bank
-    if bank.slots is not None:
-        return [Bank(slots=slots) for slots in range(bank.slots + 1, max(n_experts) + 1)]
+    if bank.in_slots:
+        most = max(n_experts)
+        return [Bank(slots=slots) for slots in range(bank.slots_of(most) + 1, most + 1)]
     sizes, budget = workload.expert_bytes, bank.budget_bytes
     assert sizes is not None
     assert budget is not None

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 MOST_COUNTED = 3
 PROMOTED_FROM = 2
+ENTRIES, SKIPPED = 2, 3  # in the small queue's sizes: entries so far, and how many of the newest count no hits
 RETURNS, INSTALLED = 2, 3  # in the ghost list's sizes: whether the last missed expert was there, and is installed
 
 
@@ -24,17 +26,20 @@ def on_miss(state: Any, key: int, now: int) -> None:
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    hits = state[2]
-    hits[slot] = min(hits[slot] + 1, MOST_COUNTED)
+    in_main, hits, size, entry = state[1], state[2], state[3], state[6]
+    if in_main[slot] or size[ENTRIES] - entry[slot] >= size[SKIPPED]:
+        hits[slot] = min(hits[slot] + 1, MOST_COUNTED)
 
 
 def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    link, in_main, hits, size, _, ghost_size = state
+    link, in_main, hits, size, _, ghost_size, entry = state
     returns = ghost_size[RETURNS]
     ghost_size[INSTALLED] = 1
     hits[slot] = 0
     in_main[slot] = returns
     size[HELD] += 1 - returns
+    size[ENTRIES] += 1 - returns
+    entry[slot] = size[ENTRIES]
     put_newest(link, slot, link.shape[1] - 2 + returns)
 
 
@@ -89,7 +94,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 
 def on_evict(state: Any, slot: int, key: int) -> None:
-    link, in_main, _, size, ghost, ghost_size = state
+    link, in_main, _, size, ghost, ghost_size, _ = state
     take_out(link, slot)
     if not in_main[slot]:
         size[HELD] -= 1
@@ -113,10 +118,12 @@ class S3Fifo(EvictingPolicy):
     choice of a victim evicts one expert, and the main queue is next when another is needed.
 
     small: share of the bank for the small queue. The slots are rounded down: at least one, at most all but one.
+    skip: share of the small queue's slots, rounded down: hits do not count while fewer experts have entered it since.
+        S4-FIFO (OSDI 2026) has such a ratio: hits right after a miss say little. Its other four knobs are not here.
     """
 
     name: ClassVar[str] = "s3fifo"
-    source: ClassVar[str] = "Yang et al., SOSP 2023, Algorithm 1"
+    source: ClassVar[str] = "Yang et al., SOSP 2023, Algorithm 1; skip: libCacheSim #335"
     kernels: ClassVar[dict[str, Any]] = {
         "on_miss": on_miss,
         "on_hit": on_hit,
@@ -126,14 +133,18 @@ class S3Fifo(EvictingPolicy):
     }
 
     small: float = 0.1
+    skip: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share(self.name, "small", self.small)
+        if not 0 <= self.skip <= 1:
+            raise BadInput(f"policy {self.name}: skip={self.skip} is not a share of the small queue, from 0 to 1")
 
     def allocate(self, shape: PoolShape) -> State:
         small = slots_of(self.small, shape.capacity)
-        size = np.array([0, small], np.int64)
+        size = np.array([0, small, 0, int(self.skip * small)], np.int64)
         ghost_size = np.array([0, max(shape.capacity - small, 1), 0, 0], np.int64)
         in_main, hits = np.zeros((2, shape.slots), np.uint8)
-        return new_queues(shape.slots, queues=2), in_main, hits, size, new_queues(shape.keys), ghost_size
+        entry = np.zeros(shape.slots, np.int64)
+        return new_queues(shape.slots, queues=2), in_main, hits, size, new_queues(shape.keys), ghost_size, entry

@@ -120,5 +120,5 @@ def _banks(rows: Sequence[Row], chosen: Row) -> list[str]:
     return [sizes[place] for place in sorted(places | {sizes.index(chosen["bank"])})]
 
 
-def _size(row: Row) -> int:
-    return parse_bank(row["bank"]).size
+def _size(row: Row) -> float:
+    return float(parse_bank(row["bank"]).size)

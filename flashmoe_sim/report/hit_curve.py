@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flashmoe_sim.policies.bank import parse_bank
+from flashmoe_sim.policies.bank import MEANING, parse_bank
 from flashmoe_sim.report.plotted import PALETTE, SHADE, mark, plain
 from flashmoe_sim.sweep.summary import foresees
 
@@ -75,7 +75,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             plain(panel)
             every = -(-len(banks) // MOST_TICKS)
             panel.set_xticks(range(0, len(banks), every), banks[::every])
-        meaning = "bank, slots per layer" if parse_bank(banks[0]).in_slots else "bank, all layers"
+        meaning = f"bank, {MEANING[parse_bank(banks[0]).unit]}"
         for panel in panels[-1]:
             panel.set_xlabel(meaning + (", in one bank" if rows[0]["scope"] == "global" else ""))
         lines = {line.get_label(): line for panel in panels.ravel() for line in panel.lines}

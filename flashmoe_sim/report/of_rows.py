@@ -9,7 +9,7 @@ from flashmoe_sim.io.cells import interval, percent, speed
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Figure, Part, Section, Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.policies.bank import parse_bank
+from flashmoe_sim.policies.bank import MEANING, parse_bank
 from flashmoe_sim.report.cells import HITS, SPEEDS, Row, page_table, who
 from flashmoe_sim.report.close import Close
 from flashmoe_sim.report.figures import hit_curves, speeds, waterfall
@@ -110,7 +110,7 @@ def _traces(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _meaning(rows: Sequence[Row]) -> str:
     banks = [parse_bank(row["bank"]) for row in rows]
-    what = "slots of each layer" if banks[0].in_slots else "bytes of all layers"
+    what = MEANING[banks[0].unit]
     return what + (", in one bank" if rows[0]["scope"] == "global" else "")
 
 

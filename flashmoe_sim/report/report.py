@@ -62,7 +62,7 @@ def _question(found: Material) -> str:
     rows = found.rows
     banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
     ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
-    unit = " slots a layer" if parse_bank(banks[0]).in_slots else ""
+    unit = {"slots": " slots a layer", "bytes": "", "share": " of the experts"}[parse_bank(banks[0]).unit]
     fast = "" if rows[0]["machine"] is None else f", and how fast is it on {_listed(rows, 'machine')}"
     traces = f"trace{'s' * (len({row['trace'] for row in rows}) > 1)} {_listed(rows, 'trace')}"
     return (

@@ -77,14 +77,14 @@ def _slot_bank(slots: int, experts: int, expert_bytes: int | None) -> Capacity:
 
 
 def layer_slots(workload: Workload, bank: Bank) -> list[int]:
-    """The slots of each layer of `trace.layers` in a bank of slots, at most the layer's experts.
+    """The slots of each layer of `trace.layers` in a bank of slots or shares, at most the layer's experts.
 
     Raises BadInput for more slots than any layer has experts.
     """
-    slots, most = bank.slots or 0, max(workload.n_experts)
-    if slots > most:
+    most = max(workload.n_experts)
+    if (bank.slots or 0) > most:
         raise BadInput(f"bank {bank}: a layer of {workload.trace.name} has {most} experts; give at most --bank {most}")
-    return [min(slots, n) for n in workload.n_experts]
+    return [bank.slots_of(n) for n in workload.n_experts]
 
 
 def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: list[Pool]) -> list[Capacity]:

@@ -11,7 +11,7 @@ from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import OF_SEVERAL_TRACES
 
 RANKS = ("tok/s", "hits")
-SHARED = ("bank", "bank_slots", "bank_bytes", "policy", "contract", "prefetch", "scope", "machine", "execution")
+SHARED = ("bank", "bank_bytes", "policy", "contract", "prefetch", "scope", "machine", "execution")
 
 Row = Mapping[str, Any]
 
@@ -30,6 +30,7 @@ def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
         hits, speeds, ceilings = ([row[name] for row in group] for name in ("hit_rate", "tok_s", "best_hit_rate"))
         timed = all(speed is not None for speed in speeds)
         values = dict(zip(SHARED, shared, strict=True)) | {
+            "bank_slots": group[0]["bank_slots"] if len({row["bank_slots"] for row in group}) == 1 else None,
             "traces": len(group),
             "hit_rate": fmean(hits),
             "hit_rate_min": min(hits),

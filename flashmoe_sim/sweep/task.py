@@ -13,6 +13,7 @@ from flashmoe_sim.io.version import version
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy, ProfiledPolicy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.setup import Setup
@@ -83,7 +84,7 @@ class Task:
             "bank": str(setup.bank),
             "io_split": setup.io_split,
             "version": version(),
-            "bank_slots": setup.bank.slots,
+            "bank_slots": setup.bank.slots_of(max(workload.n_experts)) if setup.bank.in_slots else None,
             "bank_bytes": setup.bank.budget_bytes,
         }
 
@@ -122,9 +123,11 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
     }
     if machine is not None and machine.anchors is not None:
         document["fitted"] = True  # then the interval has no engine's error in it
-    without = WORDS
-    if conditions is not None and conditions.drafts is None:  # then the id is as it was before there were drafts
-        without = WORDS | {Conditions: (*WORDS[Conditions], "drafts")}
+    without = dict(WORDS)  # without drafts or a share, an id is as it was before there were any
+    if conditions is not None and conditions.drafts is None:
+        without[Conditions] = (*WORDS[Conditions], "drafts")
+    if setup.bank.share is None:
+        without[Bank] = ("share",)
     try:
         return hash_of(document, without=without, own=own, digest_size=8)
     except NoContent:

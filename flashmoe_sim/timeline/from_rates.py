@@ -197,9 +197,10 @@ def page_cache_share(
     them as fit beside the bank: min(1, its bytes / bytes of the experts outside the bank). Real misses favour recently
     read experts, so the true share is higher; until the page cache has filled it is lower.
     """
-    slots = 0 if bank is None or bank.slots is None else bank.slots
-    budget = 0 if bank is None or bank.budget_bytes is None else bank.budget_bytes
-    inside = sum(layer.expert_bytes * min(slots, layer.n_experts) for layer in weights.layers) + budget
+    inside = 0
+    if bank is not None:
+        slots = sum(layer.expert_bytes * bank.slots_of(layer.n_experts) for layer in weights.layers)
+        inside = slots + (bank.budget_bytes or 0)
     if not conditions.execution.reads:
         inside = geometry.routed_bytes
     try:

@@ -64,7 +64,9 @@ class Predict(ConditionOptions):
     measured: Several = field(default=(), metadata=MEASURED)
     bank: OneBank | None = field(
         default=None,
-        metadata=option("N", "Slots of each layer (64), or bytes of all banks (8GiB); default: no memory."),
+        metadata=option(
+            "N", "Slots of each layer (64), bytes of all banks (8GiB), or a share (12.5%); default: no memory."
+        ),
     )
     top_k: int | None = field(
         default=None, metadata=option("K", "Experts per token; default: the model's top-k.", flag="--topk", least=1)

@@ -221,7 +221,7 @@ def _banks(text: str | None) -> tuple[int, ...]:
         return ()
     if not all(end.isascii() and end.isdigit() and int(end[:9]) for end in re.split(r",|\.\.", text.replace(" ", ""))):
         raise BadInput(f"--bank {text}: the runtime counts a bank in slots of each layer, from 1; give such as 16,32")
-    return tuple(bank.size for bank in parse_banks(text))
+    return tuple(bank.slots or 0 for bank in parse_banks(text))
 
 
 def _speeds(runs: Sequence[RunOf]) -> list[float]:

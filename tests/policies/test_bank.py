@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import pytest
 
@@ -29,6 +30,13 @@ GIB = 2**30
         ("1048577B", Bank(budget_bytes=2**20 + 1), "1048577B"),
         ("1.25 GiB", Bank(budget_bytes=5 * 2**28), "1.25GiB"),
         ("0.5GiB", Bank(budget_bytes=2**29), "512MiB"),
+        ("12.5%", Bank(share=Fraction(1, 8)), "12.5%"),
+        ("1/8", Bank(share=Fraction(1, 8)), "12.5%"),
+        ("1/3", Bank(share=Fraction(1, 3)), "1/3"),
+        ("2/6", Bank(share=Fraction(1, 3)), "1/3"),
+        ("100 %", Bank(share=Fraction(1)), "100%"),
+        ("0.39%", Bank(share=Fraction(39, 10_000)), "0.39%"),
+        ("1/1000000", Bank(share=Fraction(1, 10**6)), "0.0001%"),
     ],
 )
 def test_one_bank(text: str, bank: Bank, written: str) -> None:
@@ -56,14 +64,20 @@ def test_one_bank(text: str, bank: Bank, written: str) -> None:
         "8GiB 8GiB",
         "nan",
         "9" * 5000,
+        "1/0",
+        "1/8/2",
+        "-5%",
+        "%",
+        "1.5/8",
+        "12.5%%",
     ],
 )
 def test_not_a_bank(text: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(f"bank {text!r}: expected a number of slots or of bytes")):
+    with pytest.raises(BadInput, match=re.escape(f"bank {text!r}: expected slots, bytes or a share")):
         parse_bank(text)
 
 
-@pytest.mark.parametrize("text", ["0", "0GiB", "0.0001B", "0..8", "0,8"])
+@pytest.mark.parametrize("text", ["0", "0GiB", "0.0001B", "0..8", "0,8", "0%", "0/8"])
 def test_an_empty_bank(text: str) -> None:
     with pytest.raises(BadInput, match="bank 0: expected at least one slot or byte"):
         parse_banks(text)
@@ -116,17 +130,23 @@ def test_bytes(text: str, step: str, gib: list[float]) -> None:
     [
         ("16..8", "auto", "bank range '16..8' goes down: write the smaller bank first, 8..16"),
         ("8GiB..512MiB", "auto", "goes down: write the smaller bank first, 512MiB..8GiB"),
-        ("-3", "auto", "bank '-3': expected a number"),
-        ("abc", "auto", "bank 'abc': expected a number"),
-        ("", "auto", "bank '': expected a number"),
-        ("8,", "auto", "bank '': expected a number"),
+        ("-3", "auto", "bank '-3': expected"),
+        ("abc", "auto", "bank 'abc': expected"),
+        ("", "auto", "bank '': expected"),
+        ("8,", "auto", "bank '': expected"),
         ("8..", "auto", "bank range '8..': give both its ends, such as 16..256"),
         ("..8", "auto", "bank range '..8': give both its ends, such as 16..256"),
-        ("8..16..32", "auto", "bank '16..32': expected a number"),
-        ("8...16", "auto", "bank '.16': expected a number"),
-        ("8-16", "auto", "bank '8-16': expected a number"),
-        ("8..16GiB", "auto", "bank range '8..16GiB': both ends must be slots or both bytes"),
-        ("8,16GiB", "auto", "banks '8,16GiB': give all in slots or all in bytes"),
+        ("8..16..32", "auto", "bank '16..32': expected"),
+        ("8...16", "auto", "bank '.16': expected"),
+        ("8-16", "auto", "bank '8-16': expected"),
+        ("8..16GiB", "auto", "bank range '8..16GiB': both ends must be slots, both bytes or both shares"),
+        ("8..50%", "auto", "bank range '8..50%': both ends must be slots, both bytes or both shares"),
+        ("50%,8", "auto", "banks '50%,8': give all in slots, all in bytes or all as shares"),
+        ("50%..10%", "auto", "goes down: write the smaller bank first, 10%..50%"),
+        ("10%..50%", "16", "bank step '16': expected auto, a number to add such as 5%"),
+        ("101%", "auto", "bank 101%: expected at most 100% of a layer's experts"),
+        ("9/8", "auto", "bank 112.5%: expected at most 100% of a layer's experts"),
+        ("8,16GiB", "auto", "banks '8,16GiB': give all in slots, all in bytes or all as shares"),
         ("8..16", "x1", "bank step 'x1': expected auto, a number to add such as 16, or a factor such as x2"),
         ("8..16", "0", "bank step '0': expected"),
         ("8..16", "-4", "bank step '-4': expected"),
@@ -143,6 +163,36 @@ def test_bytes(text: str, step: str, gib: list[float]) -> None:
 def test_refused(text: str, step: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_banks(text, step=step)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "written"),
+    [
+        ("1/16..1/2", "auto", "6.25% 12.5% 25% 50%"),
+        ("10%..50%", "auto", "10% 15% 20% 25% 30% 35% 40% 45% 50%"),
+        ("10%..50%", "15%", "10% 25% 40% 50%"),
+        ("1/3,25%,2/6", "auto", "25% 1/3"),
+        ("1/9..1/3", "x2", "1/9 2/9 1/3"),
+    ],
+)
+def test_shares(text: str, step: str, written: str) -> None:
+    assert " ".join(map(str, parse_banks(text, step=step))) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "experts", "slots"),
+    [
+        ("12.5%", 128, 16),
+        ("12.5%", 60, 7),
+        ("1/3", 96, 32),
+        ("29%", 100, 29),
+        ("1%", 8, 1),
+        ("100%", 8, 8),
+        ("9", 8, 8),
+    ],
+)
+def test_slots_of_a_layer(text: str, experts: int, slots: int) -> None:
+    assert parse_bank(text).slots_of(experts) == slots
 
 
 def test_a_bank_is_slots_or_bytes() -> None:

@@ -176,6 +176,21 @@ def test_s3fifo(contract: str) -> None:
     assert replayed(experts, 4, "s3fifo:small=0.5", contract) == ("mmmmhhhmmhmmmm", [0, 1, 2, 6])
 
 
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_hits_in_the_head_of_the_small_queue_of_s3fifo_do_not_count(contract: str) -> None:
+    """Four slots, two in the small queue, the newest of which counts no hits. 0 is hit twice as the newest, 1 later.
+
+    0 0 0 1 2  0 is the newest for both hits                  0 1 2 | |
+    1 1 3      two for 1                                      0 1'' 2 3 | |
+    4          0 has none and is out                          1'' 2 3 4 | | 0
+    5          1 has two and moves, 2 is out                  3 4 5 | 1 | 0 2
+    """
+    experts = [0, 0, 0, 1, 2, 1, 1, 3, 4, 5]
+    skipping = replayed(experts, 4, "s3fifo:small=0.5:skip=0.5", contract)
+    assert skipping == ("mhhmmhhmmm", [1, 3, 4, 5])
+    assert replayed(experts, 4, "s3fifo:small=0.5", contract) == ("mhhmmhhmmm", [0, 1, 4, 5])
+
+
 @pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
 def test_s3fifo_of_one_slot(contract: str) -> None:
     """0 is hit twice and moves to the main queue, which has no share at all, without hits: it leaves as any other."""
@@ -193,6 +208,7 @@ def test_s3fifo_of_one_slot(contract: str) -> None:
         ("2q:a1out=nan", "policy 2q: a1out=nan is not a number of bank sizes above 0"),
         ("mq:life_time=-1", "policy mq: life_time=-1 is not a number of requests, nor 0 for the default"),
         ("mq:life_time=2147483648", "life_time=2147483648 is not a number of requests"),
+        ("s3fifo:skip=1.5", "policy s3fifo: skip=1.5 is not a share of the small queue, from 0 to 1"),
         ("s3fifo:small=-0.1", "policy s3fifo: small=-0.1 is not a share of the bank, between 0 and 1"),
     ],
 )

@@ -32,6 +32,12 @@ def test_means_ranges_and_wins() -> None:
     assert [one["wins"] for one in (lru, fifo, best)] == [2, 1, None]
 
 
+def test_a_share_is_of_models_of_unlike_size() -> None:
+    rows = [hits("a", "lru", 0.5) | {"bank": "25%"}, hits("b", "lru", 0.25) | {"bank": "25%", "bank_slots": 32}]
+    (found,) = over_traces(rows)
+    assert (found["bank"], found["bank_slots"], found["hit_rate"]) == ("25%", None, 0.375)
+
+
 def test_on_machines_the_fastest_wins() -> None:
     """More hits are not faster here; if nothing fits nothing wins, and there is no mean of some traces only."""
     of_m1 = [("a", "lru", 0.5, 2.0), ("a", "fifo", 0.25, 4.0), ("b", "lru", 0.5, 6.0), ("b", "fifo", 0.25, None)]

@@ -132,20 +132,22 @@ class Axis:
 
 
 def bank_axis(rows: Sequence[Row]) -> Axis:
-    """The axis of all banks of some rows. Raises BadInput for banks partly in slots and partly in bytes."""
+    """The axis of all banks of some rows. Raises BadInput for banks in different units."""
     banks = {text: parse_bank(text) for text in dict.fromkeys(row["bank"] for row in rows)}
-    if len({bank.in_slots for bank in banks.values()}) > 1:
-        raise BadInput("banks in slots and in bytes have no axis in common; draw them one after the other")
-    in_slots = next(iter(banks.values())).in_slots
+    units = {bank.unit for bank in banks.values()}
+    if len(units) > 1:
+        raise BadInput(f"banks in {' and in '.join(sorted(units))} have no axis in common; draw them one by one")
+    unit = units.pop()
     memory = {row["bank"]: row["resident_bytes"] for row in rows}
     scope = ", in one bank" if rows[0]["scope"] == "global" else ""
-    if not in_slots:
-        places = {text: bank.size / GIB for text, bank in banks.items()}
+    if unit == "bytes":
+        places = {text: float(bank.size) / GIB for text, bank in banks.items()}
         return Axis([f"bank of all layers{scope}, GiB"], places, dict.fromkeys(banks, ""))
     known = all(one is not None for one in memory.values())
+    what, scale = ("slots", 1) if unit == "slots" else ("% of the experts", 100)
     return Axis(
-        [f"bank, slots of each layer{scope}", *(["below: memory of all banks"] if known else [])],
-        {text: float(bank.size) for text, bank in banks.items()},
+        [f"bank, {what} of each layer{scope}", *(["below: memory of all banks"] if known else [])],
+        {text: float(scale * bank.size) for text, bank in banks.items()},
         {text: size(memory[text]) if known else "" for text in banks},
     )
 

@@ -215,12 +215,21 @@ class Mq(Queued):
 class S3Fifo(Remembering):
     """Both queues are in order of entry; two hits take a newcomer to the main one, each hit there one more round."""
 
-    def __init__(self, capacity: int, *, small: float = 0.1) -> None:
+    def __init__(self, capacity: int, *, small: float = 0.1, skip: float = 0.0) -> None:
         room = region(small, capacity)
         super().__init__(capacity, room=room, remembered=capacity - room)
+        self.skipped = floor(skip * room)
+        self.entries: list[int] = []  # slots, as newcomers entered
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        super().installed(slot, expert, now, coming)
+        if not self.returns:
+            self.entries.append(slot)
 
     def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.hits[slot] = min(self.hits[slot] + 1, 3)
+        since = self.entries[::-1].index(slot) if slot not in self.main else self.skipped
+        if since >= self.skipped:
+            self.hits[slot] = min(self.hits[slot] + 1, 3)
 
     def victim(self, held: Held) -> int:
         small = sorted((slot for slot, _ in held if slot not in self.main), key=lambda slot: self.place[slot])

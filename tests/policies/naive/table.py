@@ -39,6 +39,7 @@ EVICTING: dict[str, Callable[[int], Told]] = {
     "mq:life_time=3": partial(queues.Mq, life_time=3),
     "s3fifo": queues.S3Fifo,
     "s3fifo:small=0.4": partial(queues.S3Fifo, small=0.4),
+    "s3fifo:small=0.5:skip=0.5": partial(queues.S3Fifo, small=0.5, skip=0.5),
     "min": basic.Min,
     "min:forced": basic.MinForced,
     "lookahead": scores.Lookahead,
