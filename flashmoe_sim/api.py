@@ -56,6 +56,7 @@ from flashmoe_sim.verbs.recommend import Recommend
 from flashmoe_sim.verbs.replay import Replay
 from flashmoe_sim.verbs.sweep import Sweep
 from flashmoe_sim.verbs.synth import Synth
+from flashmoe_sim.verbs.victims import Victims
 
 __all__ = [
     "BadInput",
@@ -180,6 +181,10 @@ def _judged(asked: JudgePolicies) -> polars.DataFrame:
     return found.table()
 
 
+def _victims(asked: Victims) -> polars.DataFrame:
+    return asked.run().table()
+
+
 def _curve(asked: Curve) -> polars.DataFrame:
     found = asked.run()
     return found.table() if isinstance(found, ExactCurve) else frame(found.rows, SAMPLED)
@@ -242,6 +247,7 @@ diagnose = _of_verb(Diagnose, Diagnose.run)
 ceilings = _of_verb(Ceilings, Ceilings.run)
 sweep = _of_verb(Sweep, _swept)
 judge_policies = _of_verb(JudgePolicies, _judged)
+victims = _of_verb(Victims, _victims)
 curve = _of_verb(Curve, _curve)
 recommend = _of_verb(Recommend, _recommended)
 next_run = _of_verb(NextRun, NextRun.run)

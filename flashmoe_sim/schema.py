@@ -168,6 +168,16 @@ JUDGED = (
     ),
 )
 
+VICTIMS = (
+    *(column for column in IDENTITY if column.name in ("trace", "bank", "policy", "contract")),
+    Column("layer", "int", "", "layer of the bank; null for all layers together"),
+    *(column for column in COUNTS if column.name in ("hit_rate", "misses")),
+    Column("misses_over_min", "int", "experts", "misses above those of `min` in the same banks; null if not known"),
+    Column("victims", "int", "experts", "residents that the policy chose to evict"),
+    Column("optimal_victims", "float", "1", "share of them that no other candidate is used later than"),
+    Column("victim_rank", "float", "1", "mean share of the other candidates that are used later than the victim"),
+)
+
 COMPARED = (
     Column("system", "str", "", "name of the system"),
     Column("setting", "str", "", "the system with its settings other than defaults, as --system takes them"),
@@ -326,6 +336,7 @@ GROUPS = (
     ("By step", 'The table of `api.replay` with `by="step"`.', STEP_COLUMNS),
     ("By request", 'The table of `api.replay` with `by="request"`.', REQUEST_COLUMNS),
     ("Policies judged", "`rows` of `sim policy judge --json`, and the table of `api.judge_policies`.", JUDGED),
+    ("Victims", "`rows` of `sim policy victims --json`, and the table of `api.victims`.", VICTIMS),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),
     ("As the context fills", "The rows of `sim.figures.speeds_by_depth`.", BY_DEPTH),

@@ -22,9 +22,10 @@ from flashmoe_sim.cli.common import (
     write_table,
 )
 from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.io.cells import UNKNOWN, Column, percent, speed, table
+from flashmoe_sim.io.cells import UNKNOWN, Column, count, percent, speed, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.judge_policies import JudgePolicies
+from flashmoe_sim.verbs.victims import Victims
 
 LEAST_P = 0.001
 
@@ -165,6 +166,47 @@ def _p(p: float | None) -> str:
 
 def _times(gain: float) -> str:
     return f"{gain:.3f}"
+
+
+@command.command(short_help="How often policies evict what is used latest.")
+@of_verb(Victims)
+@lenient_option
+@json_option
+def victims(asked: Victims, *, lenient: bool, as_json: bool) -> None:
+    """Judge each choice of a victim by hindsight: is it the resident that is used latest?
+
+    TRACE is a file, or a name from `sim trace catalog`. Policies that choose no victims, such as static, have none.
+
+    \b
+    Examples:  sim policy victims gpt-oss-120b --bank 12.5% --policy all
+               sim policy victims my.jsonl --bank 32 --policy mine:Gap --by layer
+    """
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.workload import load_workload
+
+    with replaying() as progress:
+        found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
+    if as_json:
+        print_json({"warnings": found.left_out, "rows": found.rows})
+        return
+    columns: list[Column] = [
+        ("bank", "right", lambda row: row["bank"]),
+        ("policy", "left", lambda row: row["policy"]),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("over min", "right", lambda row: count(row["misses_over_min"])),
+        ("victims", "right", lambda row: f"{row['victims']:,}"),
+        ("optimal %", "right", lambda row: percent(row["optimal_victims"])),
+        ("used later %", "right", lambda row: percent(row["victim_rank"])),
+    ]
+    if asked.by == "layer":
+        columns.insert(2, ("layer", "right", lambda row: count(row["layer"])))
+    caption = (
+        f"contract {asked.contract}; over min: misses above the best possible; optimal: no other candidate is used "
+        "later than the victim; used later: the mean share of the others that are"
+    )
+    print_table(table(columns, found.rows, title=found.trace, caption=caption))
+    for reason in found.left_out:
+        message(f"left out: {reason}")
 
 
 def print_described(described: dict[str, Any]) -> None:

@@ -112,6 +112,21 @@ def test_judged_policies_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> N
         assert (" gain " in out) == bool(more)
 
 
+def test_victims_in_a_table_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["policy", "victims", "prose-256", "--bank", "12.5%"]
+    assert main([*asked, "--by", "layer"]) == 0
+    title, heading, _, *lines = capsys.readouterr().out.splitlines()
+    assert (title, heading.split()[:3]) == ("prose-256", ["bank", "policy", "layer"])
+    assert max(map(len, lines)) <= 80
+    assert main([*asked, "--policy", "lru,static", "--json"]) == 2
+    assert "policy static chooses no victims" in capsys.readouterr().err
+    monkeypatch.setattr(plan, "POLICIES", ("static", "lru"))
+    assert main([*asked, "--policy", "all", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in found["rows"]] == ["lru"]
+    assert "policy static chooses no victims" in found["warnings"][0]
+
+
 def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "judged.csv"
     asked = ["policy", "judge", "python-256", "--bank", "32", "--policy", "fifo", "--out", str(out), "--json"]

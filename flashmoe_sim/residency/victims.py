@@ -1,0 +1,172 @@
+"""How good a policy's victims are: where each stands among the residents by next use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim._jit import specialise
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.residency import tally
+from flashmoe_sim.residency.capacity import capacities
+from flashmoe_sim.residency.pool_replay import Recording, begin_pool, go_on
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+
+CHOSEN, OPTIMAL, CHOICES, RANKS = 0, 1, 2, 3  # columns of what is counted
+
+# The functions of a watched policy: `inner` is bound to its own, which gets its own arrays. Behind them are the next
+# use of the expert in each slot, and what is counted.
+
+inner: Any = None
+
+
+def on_call(state: Any, step: int) -> None:
+    inner(state[:-2], step)
+
+
+def on_miss(state: Any, key: int, now: int) -> None:
+    inner(state[:-2], key, now)
+
+
+def admits(state: Any, key: int, now: int) -> bool:
+    return inner(state[:-2], key, now)  # type: ignore[no-any-return]
+
+
+def on_use(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+    state[-2][slot] = upcoming
+    inner(state[:-2], slot, key, now, upcoming)
+
+
+def on_evict(state: Any, slot: int, key: int) -> None:
+    inner(state[:-2], slot, key)
+
+
+def declines(state: Any, slot: int, key: int, now: int, upcoming: int) -> bool:
+    return inner(state[:-2], slot, key, now, upcoming)  # type: ignore[no-any-return]
+
+
+def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
+    chosen: int = inner(state[:-2], slot_key, blocked, mark)
+    next_use, counted = state[-2], state[-1]
+    if 0 <= chosen < len(slot_key):
+        others, later = 0, 0
+        for slot in range(len(slot_key)):
+            if slot != chosen and slot_key[slot] >= 0 and blocked[slot] != mark:
+                others += 1
+                later += next_use[slot] > next_use[chosen]
+        counted[CHOSEN] += 1
+        counted[OPTIMAL] += later == 0
+        if others > 0:
+            counted[CHOICES] += 1
+            counted[RANKS] += later / others
+    return chosen
+
+
+WATCHING: dict[str, Callable[..., Any]] = {
+    "on_call": on_call,
+    "on_miss": on_miss,
+    "admits": admits,
+    "on_hit": on_use,
+    "on_install": on_use,
+    "choose_victim": choose_victim,
+    "on_evict": on_evict,
+    "declines": declines,
+}
+
+
+@dataclass(frozen=True)
+class Victims:
+    """The choices of a policy in one bank.
+
+    requests, misses: of its calls. chosen: victims. optimal: victims that no other candidate is used later than.
+    choices: victims with another candidate. ranks: the sum over them of the share of the others that are used later.
+    """
+
+    requests: int
+    misses: int
+    chosen: int
+    optimal: int
+    choices: int
+    ranks: float
+
+    @property
+    def optimal_share(self) -> float | None:
+        """The share of victims that are optimal."""
+        return self.optimal / self.chosen if self.chosen else None
+
+    @property
+    def rank(self) -> float | None:
+        """The mean share of the other candidates that are used later than the victim: 0 for `min:forced`."""
+        return self.ranks / self.choices if self.choices else None
+
+
+def total(banks: Iterable[Victims]) -> Victims:
+    """The choices in several banks together."""
+    return Victims(*map(sum, zip(*map(astuple, banks), strict=True)))
+
+
+def victims(workload: Workload, setup: Setup) -> list[Victims]:
+    """The choices of a setup's policy in each of its banks: one for each layer, or one bank of all.
+
+    A candidate is a resident that the contract lets go at that moment; the policy may choose among them as it likes.
+    Of two that are never used again neither is better.
+    Source: victim-rank quality, arXiv 2608.07911.
+    Raises BadInput for a policy that chooses no victims, for one that sees what a reference carries, for a predictor,
+    and for what `replay` refuses.
+    """
+    if reason := why_not_watched(setup):
+        raise BadInput(reason)
+    assert isinstance(setup.policy, EvictingPolicy)
+    watched = replace(setup, policy=_watched(setup.policy))
+    ahead, found = workload.ahead(setup.prefetch, setup.scope), []
+    pools = workload.pools(setup.scope)
+    for number, (pool, bank) in enumerate(zip(pools, capacities(workload, watched), strict=True)):
+        table = np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64)
+        state = begin_pool(watched, bank, pool, pool.largest_call)
+        nothing = Recording.of(pool, ahead[number], wanted=False)
+        go_on(workload, watched, number, bank, ahead[number], state, table, nothing)
+        requests, misses = (int(table[:, column].sum()) for column in (tally.REQUESTS, tally.MISSES))
+        chosen, optimal, choices = (int(state.policy[-1][column]) for column in (CHOSEN, OPTIMAL, CHOICES))
+        found.append(Victims(requests, misses, chosen, optimal, choices, float(state.policy[-1][RANKS])))
+    return found
+
+
+def why_not_watched(setup: Setup) -> str | None:
+    """Why there are no victims to judge; None if there are."""
+    policy = setup.policy
+    if not isinstance(policy, EvictingPolicy):
+        return f"policy {policy.spec} chooses no victims: what is resident is decided before the run"
+    if policy.sees:
+        return f"policy {policy.spec} sees what a reference carries; its victims are not judged yet"
+    if not isinstance(setup.prefetch, NoPrefetch):
+        return f"predictor {setup.prefetch.spec}: victims are judged without a predictor; leave it out"
+    return None
+
+
+def _watched(policy: EvictingPolicy) -> EvictingPolicy:
+    parameters = {item.name: getattr(policy, item.name) for item in fields(policy)}
+    return _watched_class(type(policy))(**parameters)
+
+
+@cache
+def _watched_class(kind: type[EvictingPolicy]) -> type[EvictingPolicy]:
+    """A class that decides as `kind` does, and counts how good its victims are."""
+
+    def allocate(self: EvictingPolicy, shape: PoolShape) -> State:
+        next_use: NDArray[np.int32] = np.zeros(shape.slots, np.int32)
+        return (*kind.allocate(self, shape), next_use, np.zeros(4))
+
+    name = f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
+    kernels = {
+        hook: specialise(WATCHING[hook], f"{hook}_watching_{name}", inline=True, inner=kernel)
+        for hook, kernel in kind.kernels.items()
+    }
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "kernels": kernels, "allocate": allocate})

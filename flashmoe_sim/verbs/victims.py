@@ -1,0 +1,117 @@
+"""`sim policy victims`: how good the choices of policies are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.question import SeveralOptions
+
+if TYPE_CHECKING:
+    import polars
+
+    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.residency.victims import Victims as Counted
+    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.verbs.given import Model, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class VictimsFound:
+    """rows: of schema.VICTIMS. left_out: policies of `all` without victims to judge, and why. trace: its name."""
+
+    rows: list[dict[str, Any]]
+    left_out: list[str]
+    trace: str
+
+    def table(self) -> polars.DataFrame:
+        """schema.VICTIMS."""
+        from flashmoe_sim.schema import VICTIMS, frame
+
+        return frame(self.rows, VICTIMS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victims(SeveralOptions):
+    """Judge each choice of a victim by hindsight: is it the resident that is used latest?
+
+    >>> table = victims("python-256", bank=32, policy="lru,min:forced", contract="atomic")
+    >>> table.select("policy", "victims", polars.col("optimal_victims", "victim_rank").round(3)).rows()
+    [('lru', 19934, 0.085, 0.485), ('min:forced', 12143, 1.0, 0.0)]
+
+    A row of docs/reference/columns.md for each bank and policy, or for each layer of them. The contract decides among
+    which residents a policy may choose; of two that are never used again neither is better.
+    Raises BadInput for a bank that does not fit the trace, and for a policy that chooses no victims unless it comes
+    from `all`.
+    """
+
+    trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
+    by: Literal["policy", "layer"] = field(
+        default="policy", metadata=option("BY", "policy: a row for each; layer: a row for each layer of each.")
+    )
+    model: Model | None = field(default=None, metadata=MODEL)
+
+    def run(
+        self,
+        progress: Callable[[int, int], None] | None = None,
+        read: Callable[[Trace, Model | None], Workload] | None = None,
+    ) -> VictimsFound:
+        """Replay the trace under every policy. read: how a trace is read."""
+        from flashmoe_sim.residency.victims import victims, why_not_watched
+        from flashmoe_sim.sweep.plan import names_all, plan_setups
+        from flashmoe_sim.verbs.given import workload_of
+
+        if self.by not in ("policy", "layer"):
+            raise BadInput(f"--by {self.by}: expected policy or layer")
+        setups = plan_setups(
+            self.bank, bank_step=self.bank_step, policy=self.policy, contract=self.contract, scope=self.scope
+        )
+        reasons = {setup: why for setup in setups if (why := why_not_watched(setup))}
+        chosen = [setup for setup in setups if setup not in reasons]
+        if reasons and not (chosen and names_all(self.policy)):
+            raise BadInput(next(iter(reasons.values())))
+        workload, rows = (read or workload_of)(self.trace, self.model), []
+        for number, setup in enumerate(chosen):
+            rows += _rows(workload, setup, victims(workload, setup), by_layer=self.by == "layer")
+            if progress is not None:
+                progress(number + 1, len(chosen))
+        return VictimsFound(rows, list(dict.fromkeys(reasons.values())), workload.trace.name)
+
+
+def _rows(workload: Workload, setup: Setup, banks: list[Counted], *, by_layer: bool) -> list[dict[str, Any]]:
+    from flashmoe_sim.ceilings.optimum import ceiling_setup
+    from flashmoe_sim.residency.many import count
+
+    best = ceiling_setup(workload, setup)
+    least = None if best is None else [row["misses"] for row in count(workload, best).by_layer()]
+    layers: list[int | None] = list(workload.trace.layers) if setup.scope == "layer" else [None]
+    who = {
+        "trace": workload.trace.name,
+        "bank": str(setup.bank),
+        "policy": setup.policy.spec,
+        "contract": setup.contract,
+    }
+    if by_layer and setup.scope == "layer":
+        of_layers = [None] * len(banks) if least is None else least
+        return [
+            who | {"layer": layer} | _row([one], None if fewest is None else int(fewest))
+            for layer, one, fewest in zip(layers, banks, of_layers, strict=True)
+        ]
+    return [who | {"layer": None} | _row(banks, None if least is None else sum(least))]
+
+
+def _row(banks: list[Counted], least: int | None) -> dict[str, Any]:
+    from flashmoe_sim.residency.victims import total
+
+    one = total(banks)
+    return {
+        "hit_rate": 1 - one.misses / one.requests if one.requests else None,
+        "misses": one.misses,
+        "misses_over_min": None if least is None else one.misses - least,
+        "victims": one.chosen,
+        "optimal_victims": one.optimal_share,
+        "victim_rank": one.rank,
+    }

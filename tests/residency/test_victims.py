@@ -1,0 +1,117 @@
+"""How good victims are: against a plain count of the same choices, and by hand."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import polars
+import pytest
+
+import flashmoe_sim.api as sim
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.table import parse_policy
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.victims import total, victims
+from flashmoe_sim.residency.workload import prepare
+from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive.table import EVICTING
+from tests.residency import naive
+from tests.residency.builders import one_layer, random_calls, trace_of
+
+
+class Watched(Told):
+    """A twin that notes of each victim how many of the others are used later, and how many others there are."""
+
+    def __init__(self, inner: Told, choices: list[tuple[int, int]]) -> None:
+        super().__init__(inner.capacity)
+        self.inner, self.choices, self.coming = inner, choices, dict[int, float | Next]()
+        self.bypass = inner.bypass
+
+    def __getattribute__(self, name: str) -> object:
+        own = name in ("missed", "admits", "evicted", "declines")
+        return getattr(super().__getattribute__("inner"), name) if own else super().__getattribute__(name)
+
+    def note(self, slot: int, coming: Next) -> None:
+        self.coming[slot] = (inf, 0) if coming[0] == inf else coming
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.note(slot, coming)
+        self.inner.used(slot, expert, now, coming)
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.note(slot, coming)
+        self.inner.installed(slot, expert, now, coming)
+
+    def call(self, step: int) -> None:
+        self.inner.step_of, self.inner.number, self.inner.reference = self.step_of, self.number, self.reference
+        self.inner.call(step)
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        slot = self.inner.victim(held)
+        later = sum(self.coming[other] > self.coming[slot] for other, _ in held)  # type: ignore[operator]
+        self.choices.append((later, len(held) - 1))
+        return slot
+
+
+CONTRACTS = ("runtime", "protected", "atomic", "sequential")
+CASES = [*(("lru", contract) for contract in CONTRACTS), ("min:forced", "protected"), ("second-miss", "atomic")]
+
+
+@pytest.mark.parametrize(("policy", "contract"), CASES)
+@pytest.mark.parametrize("slots", [2, 3, 4])
+def test_choices_are_those_of_the_twin(policy: str, contract: str, slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = random_calls(np.random.default_rng(slots), n_experts=9, layers=2, steps=40, width=2)
+    choices: list[tuple[int, int]] = []
+    inner = EVICTING[policy]
+    monkeypatch.setitem(EVICTING, policy, lambda capacity: Watched(inner(capacity), choices))
+    twin = naive.replay(calls, contract=contract, policy=policy, n_experts={0: 9, 1: 9}, slots=slots)
+    workload = prepare(trace_of(calls, 9))
+    banks = victims(workload, Setup(Bank(slots=slots), parse_policy(policy), contract))
+    found = total(banks)
+    assert [one.misses for one in banks] == [twin.table[layer]["misses"] for layer in (0, 1)]
+    assert (found.chosen, found.optimal) == (len(choices), sum(later == 0 for later, _ in choices))
+    ranks = [later / others for later, others in choices if others]
+    assert found.choices == len(ranks)
+    assert found.ranks == pytest.approx(sum(ranks))
+    assert found.chosen > 0
+    if policy == "min:forced":
+        assert found.optimal == found.chosen
+
+
+def test_by_hand() -> None:
+    """Two slots, one expert a call: 0 1 2 0 3 1, under LRU.
+
+    2 evicts 0, which is used before 1: the others (1) are used later, rank 1. 0 evicts 1, and 2 is never used: rank 1.
+    3 evicts 2: neither 2 nor 0 is used again, so it is optimal. 1 evicts 0, and 3 is not used again either: optimal.
+    """
+    workload = prepare(trace_of(one_layer([[0], [1], [2], [0], [3], [1]]), 4))
+    (found,) = victims(workload, Setup(Bank(slots=2), contract="atomic"))
+    assert (found.requests, found.misses, found.chosen, found.optimal, found.choices) == (6, 6, 4, 2, 4)
+    assert (found.optimal_share, found.rank) == (0.5, 0.5)
+
+
+def test_rows_of_policies_and_layers() -> None:
+    asked = {"bank": "12.5%", "contract": "atomic"}
+    whole = sim.victims("prose-256", policy="lru,min:forced", **asked)
+    layers = sim.victims("prose-256", policy="lru,min:forced", by="layer", **asked)
+    assert whole["optimal_victims"].to_list()[1] == 1
+    for name in ("misses", "misses_over_min", "victims"):
+        sums = layers.group_by("policy", maintain_order=True).agg(polars.col(name).sum())
+        assert sums[name].to_list() == whole[name].to_list()
+    best = sim.replay("prose-256", bank="12.5%", policy="min", contract="atomic")["misses"].item()
+    assert whole["misses_over_min"].to_list() == [misses - best for misses in whole["misses"]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ("static", "policy static chooses no victims"),
+        ("tests.guide.mine:LeastWeight", "sees what a reference carries"),
+        ("lru,demand", "policy demand chooses no victims"),
+    ],
+)
+def test_policies_without_victims(policy: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        sim.victims("prose-256", bank=32, policy=policy, contract="atomic")
