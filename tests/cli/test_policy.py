@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.sweep import plan
 
 FORESEEING = {"static", "min", "lookahead", "hot-profile", "bounded-swaps"}
 
