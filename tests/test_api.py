@@ -352,7 +352,7 @@ def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
         ({"bank": 0}, "bank 0: expected at least one slot"),
         ({"bank": 3.5}, "bank is 3.5; expected a text, a whole number, a Bank or a list"),
         ({"bank": []}, "bank ''"),
-        ({"bank": [64, "8GiB"]}, "give all in slots or all in bytes"),
+        ({"bank": [64, "8GiB"]}, "give all in slots, all in bytes or all as shares"),
         ({"bank": 257}, "bank 257: a layer of prose-256 has 256 experts"),
         ({"policy": "lur"}, "unknown policy 'lur'"),
         ({"policy": []}, "no policies given"),

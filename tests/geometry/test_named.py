@@ -290,7 +290,9 @@ def test_only_a_named_model_has_smaller_quantizations() -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(BadInput, match=r"unknown model 'qwen3-30b-a3'; did you mean 'qwen3-30b-a3b'\? known: deepseek"):
+    with pytest.raises(
+        BadInput, match=r"unknown model 'qwen3-30b-a3'; did you mean 'qwen3-30b-a3b'\? `sim model list` lists all"
+    ):
         named_model("qwen3-30b-a3")
     with pytest.raises(BadInput, match=r"unknown model 'zzz'; known: .*kimi-k2\.5.*manifest or a GGUF file"):
         named_model("zzz")

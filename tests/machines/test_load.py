@@ -245,7 +245,7 @@ def test_a_preset_s_name_means_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
     [
         (
             "m9-max",
-            "unknown machine 'm9-max'; did you mean 'm5-max-64' or 'm5-max-48' or 'm4-max-64'? known: gb10",
+            "unknown machine 'm9-max'; did you mean 'm5-max-64' or 'm5-max-48' or 'm4-max-64'? `sim machine list`",
         ),
         ("my.toml", "my.toml: no such file; give a machine's TOML file, or a name from `sim machine list`"),
         ("no/such", "no/such: no such file"),

@@ -109,5 +109,5 @@ def test_varied_changes_one_value() -> None:
 def test_varied_needs_a_quantity_that_is_there() -> None:
     machine = parse_machine(FULL, where="")
     for path in ("storage", "storage.read", "cpu.weights_gb_s", "storage.measured", "name"):
-        with pytest.raises(BadInput, match=f"unknown quantity of full '{path}'; .*known: cpu.attention_gb_s"):
+        with pytest.raises(BadInput, match=f"unknown quantity of full '{path}'; "):
             machine.varied(path, 1)
