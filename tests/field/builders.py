@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 from pathlib import Path
 
+from reports.field.report import raws_with
 from reports.field.rows import COLUMNS, FieldRow, read_rows
+from reports.field.scores import Judged, judged
+from reports.field.tune import load
 
 DEFAULTS = {
     "id": "one",
@@ -18,6 +22,13 @@ DEFAULTS = {
     "ram_gib": "64",
     "decode_tok_s": "20",
 }
+
+
+@cache
+def judged_today() -> tuple[Judged, ...]:
+    """Every published row, as it is predicted today."""
+    curves = load().curves
+    return tuple(judged(raws_with(curves), curves))
 
 
 def write(path: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> Path:

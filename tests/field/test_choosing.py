@@ -20,11 +20,9 @@ from reports.field.choosing import (
 from reports.field.choosing_page import FAR, REASONS
 from reports.field.predict import raw_of
 from reports.field.prior import HitCurve
-from reports.field.report import raws_with
 from reports.field.rows import read_rows
 from reports.field.scores import Judged, judged
-from reports.field.tune import load
-from tests.field.builders import DEFAULTS, write
+from tests.field.builders import DEFAULTS, judged_today, write
 
 TABLE = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 CURVES = {kind: HitCurve(2.0, 1.0, 0.5) for kind in ("lru", "hindsight", "held-out")}
@@ -33,8 +31,7 @@ LAYERS, ROUTED_GIB = 48, 16.34  # Qwen3-30B-A3B; its Q4_K_M
 
 @pytest.fixture(scope="module")
 def rows() -> list[Judged]:
-    curves = load().curves
-    return judged(raws_with(curves), curves)
+    return list(judged_today())
 
 
 def made(folder: Path, *cells: dict[str, str], varies: str = "n-cpu-moe") -> list[Judged]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -14,18 +13,13 @@ from polars.testing import assert_frame_equal
 from reports.field import figures, page
 from reports.field.__main__ import main
 from reports.field.predict import raw_of
-from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, raws_with, sections
-from reports.field.scores import Judged, grouped, judged, ranked, regret, score, tau
+from reports.field.report import FOLDER, RESULTS, api_of, arch_of, frame, sections
+from reports.field.scores import grouped, ranked, regret, score, tau
 from reports.field.tune import load
 from tests.field.builders import DEFAULTS, row, write
+from tests.field.builders import judged_today as rows
 
 PAGE = (FOLDER / "README.md").read_text()
-
-
-@cache
-def rows() -> tuple[Judged, ...]:
-    curves = load().curves
-    return tuple(judged(raws_with(curves), curves))
 
 
 def test_results_and_page_are_those_of_today() -> None:

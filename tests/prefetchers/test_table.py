@@ -34,8 +34,18 @@ def test_the_runtimes_three() -> None:
     assert widths == {"temporal": 0, "predict-prev": 0, "predict-top1": 1}
 
 
-@pytest.mark.parametrize("text", ["", "Temporal", "lru", "predict"])
-def test_unknown_predictors(text: str) -> None:
-    says = f"known: {', '.join(sorted(PREFETCHERS))}"
+KNOWN = f"known: {', '.join(sorted(PREFETCHERS))}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", KNOWN),
+        ("Temporal", "did you mean 'temporal'?"),
+        ("lru", KNOWN),
+        ("predict", "did you mean 'predict-prev'?"),
+    ],
+)
+def test_unknown_predictors(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_prefetcher(text)
