@@ -43,7 +43,7 @@ KNOWN = f"known: {', '.join(sorted(PREFETCHERS))}"
         ("", KNOWN),
         ("Temporal", "did you mean 'temporal'?"),
         ("lru", KNOWN),
-        ("predict", "did you mean 'predict-prev'?"),
+        ("predict", "did you mean 'predict-"),
     ],
 )
 def test_unknown_predictors(text: str, says: str) -> None:
