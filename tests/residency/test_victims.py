@@ -55,8 +55,11 @@ class Watched(Told):
         return slot
 
 
-CONTRACTS = ("runtime", "protected", "atomic", "sequential")
-CASES = [*(("lru", contract) for contract in CONTRACTS), ("min:forced", "protected"), ("second-miss", "atomic")]
+CASES = [
+    *(("lru", contract) for contract in ("runtime", "protected", "atomic", "sequential")),
+    ("min:forced", "atomic"),
+    ("second-miss", "atomic"),
+]
 
 
 @pytest.mark.parametrize(("policy", "contract"), CASES)
