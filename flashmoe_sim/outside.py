@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from inspect import isabstract
+from inspect import isabstract, unwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,8 +147,8 @@ def place_of_class(kind: type) -> str:
 
 
 def place_of_function(function: Any) -> str:
-    """File and line where a function begins, compiled or not."""
-    code = getattr(function, "py_func", function).__code__
+    """File and line where a function begins, compiled or not, or the one in it that it calls for another."""
+    code = unwrap(function).__code__
     return f"{shown_path(code.co_filename)}:{code.co_firstlineno}"
 
 

@@ -173,7 +173,7 @@ def _times(gain: float) -> str:
 @lenient_option
 @json_option
 def victims(asked: Victims, *, lenient: bool, as_json: bool) -> None:
-    """Judge each choice of a victim by hindsight: is it the resident that is used latest?
+    """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
 
     TRACE is a file, or a name from `sim trace catalog`. Policies that choose no victims, such as static, have none.
 

@@ -169,4 +169,6 @@ def _watched_class(kind: type[EvictingPolicy]) -> type[EvictingPolicy]:
         hook: specialise(WATCHING[hook], f"{hook}_watching_{name}", inline=True, inner=kernel)
         for hook, kernel in kind.kernels.items()
     }
+    for hook, kernel in kernels.items():
+        kernel.py_func.__wrapped__ = kind.kernels[hook]  # errors name its file
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, "kernels": kernels, "allocate": allocate})

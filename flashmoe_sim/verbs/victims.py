@@ -36,7 +36,7 @@ class VictimsFound:
 
 @dataclass(frozen=True, kw_only=True)
 class Victims(SeveralOptions):
-    """Judge each choice of a victim by hindsight: is it the resident that is used latest?
+    """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
 
     >>> table = victims("python-256", bank=32, policy="lru,min:forced", contract="atomic")
     >>> table.select("policy", "victims", polars.col("optimal_victims", "victim_rank").round(3)).rows()

@@ -133,7 +133,7 @@ def test_ends_of_a_measured_speed_and_rows_without_one(capsys: pytest.CaptureFix
         ([*MODEL, "--hit-rate", "half"], "sim: hit rate 'half': not a number"),
         ([*MODEL, "--hit-rate", "0.5", "--topk", "0"], "sim predict: Invalid value for '--topk'"),
         ([*MODEL, "--hit-rate", "0.5", "--topk", "999"], "sim: hit rate 0.5: 999 experts a token; "),
-        ([*MODEL, "--hit-rate", "0.5", "--bank", "few"], "sim: bank 'few': expected a number"),
+        ([*MODEL, "--hit-rate", "0.5", "--bank", "few"], "sim: bank 'few': expected slots, bytes or a share"),
         ([*MODEL, "--hit-rate", "0.5", "--execution", "magic"], "sim: unknown execution model 'magic'"),
         ([*MODEL, "--table", "none.csv"], "sim: none.csv: no such file"),
         ([*MODEL, "--table", "empty.csv"], "sim: empty.csv: is empty; expected a table as CSV"),

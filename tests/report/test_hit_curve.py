@@ -99,7 +99,7 @@ def test_lines_labels_and_units(tmp_path: Path, figures: list[Figure]) -> None:
     assert list(left.lines[0].get_ydata()) == [25, 50]
     assert list(left.lines[1].get_ydata()) == [75, 75]
     assert [label.get_text() for label in left.get_xticklabels()] == ["16", "32"]
-    assert (left.get_xlabel(), left.get_ylabel()) == ("bank, slots per layer", "hit rate, %")
+    assert (left.get_xlabel(), left.get_ylabel()) == ("bank, slots of each layer", "hit rate, %")
     assert (right.get_title("left"), right.get_ylabel()) == ("contract runtime", "GiB read per token")
     assert list(right.lines[0].get_ydata()) == [2, 2]
     assert list(right.lines[1].get_ydata()) == [1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import polars
@@ -118,3 +119,15 @@ def test_rows_of_policies_and_layers() -> None:
 def test_policies_without_victims(policy: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         sim.victims("prose-256", bank=32, policy=policy, contract="atomic")
+
+
+def test_an_error_of_your_own_policy_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a replay does, although another function calls it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "elsewhere.py").write_text(
+        "from flashmoe_sim.policies.lru import Lru\n\n"
+        "def choose_victim(state, slot_key, blocked, mark):\n    return len(slot_key)\n\n"
+        "class Wrong(Lru):\n    name = 'wrong'\n    kernels = {**Lru.kernels, 'choose_victim': choose_victim}\n"
+    )
+    with pytest.raises(BadInput, match=r"policy wrong: .*elsewhere.py:3: choose_victim returned \d+ at call "):
+        sim.victims("prose-256", bank=32, policy="elsewhere:Wrong", contract="atomic")

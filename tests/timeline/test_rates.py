@@ -95,7 +95,7 @@ def test_published_tables_are_read(name: str) -> None:
         ("hit_pct,hit_rate\n50,0.9\n", "line 2: hit_pct 50 and hit_rate 0.9 differ; leave one of them out"),
         ("hit_pct,bank\n,16\n", "line 2: no number in the columns hit_pct; expected one"),
         ("hit_pct,bank\n5\n", "line 2: 1 cells; expected 2"),
-        ("hit_pct,bank\n5,few\n", "line 2: bank 'few': expected a number of slots or of bytes"),
+        ("hit_pct,bank\n5,few\n", "line 2: bank 'few': expected slots, bytes or a share"),
         ("hit_pct,topk\n5,2.5\n", "line 2: topk 2.5; expected a whole number"),
         ("hit_pct,topk\n5,0\n", "line 2: topk 0; expected a whole number"),
         ("hit_pct,tok_s\n5,0\n", "line 2: a speed of 0 tokens a second"),

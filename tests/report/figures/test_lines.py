@@ -106,7 +106,7 @@ def test_what_cannot_be_drawn() -> None:
         hit_curves(results())
     with pytest.raises(BadInput, match="no row has a hit rate"):
         hit_curves(results(row(16, hit_rate=None)))
-    with pytest.raises(BadInput, match="banks in slots and in bytes"):
+    with pytest.raises(BadInput, match="banks in bytes and in slots"):
         hit_curves(results(row(16), row("4GiB")))
     with pytest.raises(BadInput, match="no row has a speed"):
         speeds(results(timed(16, tok_s=None)))
