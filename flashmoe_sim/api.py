@@ -182,7 +182,10 @@ def _judged(asked: JudgePolicies) -> polars.DataFrame:
 
 
 def _victims(asked: Victims) -> polars.DataFrame:
-    return asked.run().table()
+    found = asked.run()
+    for note in reasons(found.left_out):
+        warnings.warn(note, stacklevel=4)
+    return found.table()
 
 
 def _curve(asked: Curve) -> polars.DataFrame:

@@ -147,7 +147,7 @@ def place_of_class(kind: type) -> str:
 
 
 def place_of_function(function: Any) -> str:
-    """File and line where a function begins, compiled or not, or the one in it that it calls for another."""
+    """File and line where a function begins, compiled or not; of a wrapper, where the function that it wraps begins."""
     code = unwrap(function).__code__
     return f"{shown_path(code.co_filename)}:{code.co_firstlineno}"
 

@@ -183,11 +183,12 @@ def victims(asked: Victims, *, lenient: bool, as_json: bool) -> None:
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.cli.workload import load_workload
+    from flashmoe_sim.sweep.left_out import reasons
 
     with replaying() as progress:
         found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
     if as_json:
-        print_json({"warnings": found.left_out, "rows": found.rows})
+        print_json({"warnings": reasons(found.left_out), "rows": found.rows})
         return
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
@@ -200,13 +201,15 @@ def victims(asked: Victims, *, lenient: bool, as_json: bool) -> None:
     ]
     if asked.by == "layer":
         columns.insert(2, ("layer", "right", lambda row: count(row["layer"])))
+    elsewhere = {f"{row['policy']}: {row['contract']}": None for row in found.rows if row["contract"] != asked.contract}
+    contracts = f"{asked.contract} ({', '.join(elsewhere)})" if elsewhere else asked.contract
     caption = (
-        f"contract {asked.contract}; over min: misses above the best possible; optimal: no other candidate is used "
-        "later than the victim; used later: the mean share of the others that are"
+        f"contract {contracts}; over min: misses minus the fewest possible; optimal: victims whose next use is "
+        "the latest of all candidates; used later: mean share of the other candidates whose next use is later"
     )
     print_table(table(columns, found.rows, title=found.trace, caption=caption))
-    for reason in found.left_out:
-        message(f"left out: {reason}")
+    for warning in reasons(found.left_out):
+        message(warning)
 
 
 def print_described(described: dict[str, Any]) -> None:

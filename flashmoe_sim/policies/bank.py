@@ -37,8 +37,7 @@ class Bank:
     share: Fraction | None = None
 
     def __post_init__(self) -> None:
-        given = next((one for one in (self.slots, self.budget_bytes, self.share) if one is not None), None)
-        if given is None or given <= 0:
+        if (given := self._given()) is None or given <= 0:
             raise BadInput(f"bank {given}: expected at least one slot or byte; give --bank 64 or --bank 8GiB")
         if self.share is not None and self.share > 1:
             raise BadInput(f"bank {self}: expected at most 100% of a layer's experts")
@@ -55,9 +54,12 @@ class Bank:
     @property
     def size(self) -> int | Fraction:
         """The number in its unit."""
-        found = {"slots": self.slots, "bytes": self.budget_bytes, "share": self.share}[self.unit]
-        assert found is not None
-        return found
+        size = self._given()
+        assert size is not None
+        return size
+
+    def _given(self) -> int | Fraction | None:
+        return next((one for one in (self.slots, self.budget_bytes, self.share) if one is not None), None)
 
     def slots_of(self, n_experts: int) -> int:
         """The slots of a layer with so many experts, at most one for each; 0 for a bank in bytes."""
@@ -66,10 +68,11 @@ class Bank:
         return min(self.slots or 0, n_experts)
 
     def __str__(self) -> str:
-        if self.unit == "bytes":
-            return exact_size(int(self.size))
-        if self.share is None:
+        if self.slots is not None:
             return str(self.slots)
+        if self.budget_bytes is not None:
+            return exact_size(self.budget_bytes)
+        assert self.share is not None
         percent = f"{float(100 * self.share):.7g}%"
         return percent if _share(percent) == self.share else str(self.share)
 
@@ -126,12 +129,13 @@ def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
 
 
 def _progression(low: Bank, high: Bank, step: str) -> list[Bank]:
-    first, last = low.size, high.size
+    first, last = Fraction(low.size), Fraction(high.size)
     factor, added = 1, Fraction(0)
     if step == "auto" and last >= 8 * first:
         factor = 2
     elif step == "auto":
-        added = (last - first) / Fraction(8) if low.unit == "share" else Fraction(max(1, int(last - first) // 8))
+        eighth = (last - first) / 8
+        added = eighth if low.unit == "share" else Fraction(max(1, int(eighth)))
     elif step.startswith("x") and step[1:].isascii() and step[1:].isdigit() and int(step[1:8]) >= 2:
         factor = int(step[1:8])
     else:
@@ -144,14 +148,13 @@ def _progression(low: Bank, high: Bank, step: str) -> list[Bank]:
             expected = f"auto, a number to add such as {example}, or a factor such as x2"
             raise BadInput(f"bank step {step!r}: expected {expected}")
         added = Fraction(by.size)
-    sizes = list[Fraction]()
-    size = Fraction(first)
+    sizes, size = list[Fraction](), first
     while size < last:
         sizes.append(size)
         if len(sizes) == MOST_SIZES:
             raise BadInput(f"bank range {low}..{high}: more than {MOST_SIZES} sizes; give a larger --bank-step")
         size = size * factor + added
+    sizes.append(last)
     if low.unit == "share":
-        return [Bank(share=size) for size in (*sizes, Fraction(last))]
-    whole = [int(size) for size in (*sizes, last)]
-    return [Bank(slots=size) if low.unit == "slots" else Bank(budget_bytes=size) for size in whole]
+        return [Bank(share=size) for size in sizes]
+    return [Bank(slots=int(size)) if low.unit == "slots" else Bank(budget_bytes=int(size)) for size in sizes]

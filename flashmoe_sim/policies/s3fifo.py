@@ -118,8 +118,9 @@ class S3Fifo(EvictingPolicy):
     choice of a victim evicts one expert, and the main queue is next when another is needed.
 
     small: share of the bank for the small queue. The slots are rounded down: at least one, at most all but one.
-    skip: share of the small queue's slots, rounded down: hits do not count while fewer experts have entered it since.
-        S4-FIFO (OSDI 2026) has such a ratio: hits right after a miss say little. Its other four knobs are not here.
+    skip: share of the small queue's slots, rounded down. A hit does not count before so many experts have entered the
+        small queue after the one that it hits: hits soon after a miss tell little. From S4-FIFO (OSDI 2026), whose
+        other four parameters are not here.
     """
 
     name: ClassVar[str] = "s3fifo"

@@ -60,8 +60,8 @@ def replay_pool(
     ahead: Ahead,
     counts: NDArray[np.int64],
     recording: Recording,
-) -> NDArray[np.int32]:
-    """Replay a pool from an empty bank; return the final resident keys, i32, ascending.
+) -> PoolState:
+    """Replay a pool from an empty bank; return the bank's state at the end.
 
     number: the pool's number in the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
     Raises BadInput if a call finds no slot, if the policy cannot count all uses, or if its `choose_victim` returns a
@@ -75,7 +75,7 @@ def replay_pool(
     count_unused(pool, state, table)
     check_books(setup, bank, state.held, table.sum(axis=0))
     counts += table
-    return state.held
+    return state
 
 
 def begin_pool(setup: Setup, bank: Capacity, pool: Pool, largest_call: int) -> PoolState:

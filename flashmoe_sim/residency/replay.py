@@ -66,7 +66,7 @@ def replay(
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         recording = Recording.of(pool, ahead[number], wanted=record)
         if masks is None:
-            held = replay_pool(workload, setup, number, bank, ahead[number], table, recording)
+            held = replay_pool(workload, setup, number, bank, ahead[number], table, recording).held
         else:
             repeats = setup.contract == "sequential"
             pinned.replay(

@@ -16,14 +16,14 @@ from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.capacity import capacities
-from flashmoe_sim.residency.pool_replay import Recording, begin_pool, go_on
+from flashmoe_sim.residency.pool_replay import Recording, replay_pool
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
-CHOSEN, OPTIMAL, CHOICES, RANKS = 0, 1, 2, 3  # columns of what is counted
+CHOSEN, OPTIMAL, CHOICES, RANKS = 0, 1, 2, 3  # counters
 
 # The functions of a watched policy: `inner` is bound to its own, which gets its own arrays. Behind them are the next
-# use of the expert in each slot, and what is counted.
+# use of the expert in each slot, and the counters.
 
 inner: Any = None
 
@@ -86,8 +86,9 @@ WATCHING: dict[str, Callable[..., Any]] = {
 class Victims:
     """The choices of a policy in one bank.
 
-    requests, misses: of its calls. chosen: victims. optimal: victims that no other candidate is used later than.
-    choices: victims with another candidate. ranks: the sum over them of the share of the others that are used later.
+    requests, misses: of its calls. chosen: victims. optimal: victims whose next use is the latest of all candidates.
+    choices: victims that were not the only candidate. ranks: the sum over these of the share of the other candidates
+    whose next use is later.
     """
 
     requests: int
@@ -104,7 +105,7 @@ class Victims:
 
     @property
     def rank(self) -> float | None:
-        """The mean share of the other candidates that are used later than the victim: 0 for `min:forced`."""
+        """The mean share of the other candidates whose next use is later than the victim's: 0 for `min:forced`."""
         return self.ranks / self.choices if self.choices else None
 
 
@@ -130,9 +131,8 @@ def victims(workload: Workload, setup: Setup) -> list[Victims]:
     pools = workload.pools(setup.scope)
     for number, (pool, bank) in enumerate(zip(pools, capacities(workload, watched), strict=True)):
         table = np.zeros((len(workload.trace.layers), tally.N_COLUMNS), np.int64)
-        state = begin_pool(watched, bank, pool, pool.largest_call)
         nothing = Recording.of(pool, ahead[number], wanted=False)
-        go_on(workload, watched, number, bank, ahead[number], state, table, nothing)
+        state = replay_pool(workload, watched, number, bank, ahead[number], table, nothing)
         requests, misses = (int(table[:, column].sum()) for column in (tally.REQUESTS, tally.MISSES))
         chosen, optimal, choices = (int(state.policy[-1][column]) for column in (CHOSEN, OPTIMAL, CHOICES))
         found.append(Victims(requests, misses, chosen, optimal, choices, float(state.policy[-1][RANKS])))

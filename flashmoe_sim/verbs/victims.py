@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.options import MODEL, option
 from flashmoe_sim.question import SeveralOptions
 
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.victims import Victims as Counted
     from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.verbs.given import Model, Trace
 
 
 @dataclass(frozen=True, eq=False)
 class VictimsFound:
-    """rows: of schema.VICTIMS. left_out: policies of `all` without victims to judge, and why. trace: its name."""
+    """rows: of schema.VICTIMS. left_out: what has no row, and why. trace: its name."""
 
     rows: list[dict[str, Any]]
-    left_out: list[str]
+    left_out: list[LeftOut]
     trace: str
 
     def table(self) -> polars.DataFrame:
@@ -60,33 +62,43 @@ class Victims(SeveralOptions):
         read: Callable[[Trace, Model | None], Workload] | None = None,
     ) -> VictimsFound:
         """Replay the trace under every policy. read: how a trace is read."""
+        from flashmoe_sim.ceilings.optimum import ceiling_setup
         from flashmoe_sim.residency.victims import victims, why_not_watched
-        from flashmoe_sim.sweep.plan import names_all, plan_setups
+        from flashmoe_sim.sweep.left_out import LeftOut
+        from flashmoe_sim.sweep.plan import names_all, plan_sweep
         from flashmoe_sim.verbs.given import workload_of
 
         if self.by not in ("policy", "layer"):
-            raise BadInput(f"--by {self.by}: expected policy or layer")
-        setups = plan_setups(
-            self.bank, bank_step=self.bank_step, policy=self.policy, contract=self.contract, scope=self.scope
-        )
+            raise unknown_name("--by", self.by, ("policy", "layer"))
+        left_out: list[LeftOut] = []
+        setups, _ = plan_sweep(self, left_out=left_out)
         reasons = {setup: why for setup in setups if (why := why_not_watched(setup))}
         chosen = [setup for setup in setups if setup not in reasons]
         if reasons and not (chosen and names_all(self.policy)):
             raise BadInput(next(iter(reasons.values())))
+        left_out += dict.fromkeys(
+            LeftOut(None, None, setup.policy.spec, setup.contract, "none", why) for setup, why in reasons.items()
+        )
         workload, rows = (read or workload_of)(self.trace, self.model), []
+        fewest = cache(partial(_fewest_misses, workload))
         for number, setup in enumerate(chosen):
-            rows += _rows(workload, setup, victims(workload, setup), by_layer=self.by == "layer")
+            least = fewest(ceiling_setup(workload, setup))
+            rows += _rows(workload, setup, victims(workload, setup), least, by_layer=self.by == "layer")
             if progress is not None:
                 progress(number + 1, len(chosen))
-        return VictimsFound(rows, list(dict.fromkeys(reasons.values())), workload.trace.name)
+        return VictimsFound(rows, left_out, workload.trace.name)
 
 
-def _rows(workload: Workload, setup: Setup, banks: list[Counted], *, by_layer: bool) -> list[dict[str, Any]]:
-    from flashmoe_sim.ceilings.optimum import ceiling_setup
+def _fewest_misses(workload: Workload, best: Setup | None) -> list[int] | None:
+    """The misses of the optimum in each layer; None if there is no optimum."""
     from flashmoe_sim.residency.many import count
 
-    best = ceiling_setup(workload, setup)
-    least = None if best is None else [row["misses"] for row in count(workload, best).by_layer()]
+    return None if best is None else [int(row["misses"]) for row in count(workload, best).by_layer()]
+
+
+def _rows(
+    workload: Workload, setup: Setup, banks: list[Counted], least: list[int] | None, *, by_layer: bool
+) -> list[dict[str, Any]]:
     layers: list[int | None] = list(workload.trace.layers) if setup.scope == "layer" else [None]
     who = {
         "trace": workload.trace.name,
@@ -97,7 +109,7 @@ def _rows(workload: Workload, setup: Setup, banks: list[Counted], *, by_layer: b
     if by_layer and setup.scope == "layer":
         of_layers = [None] * len(banks) if least is None else least
         return [
-            who | {"layer": layer} | _row([one], None if fewest is None else int(fewest))
+            who | {"layer": layer} | _row([one], fewest)
             for layer, one, fewest in zip(layers, banks, of_layers, strict=True)
         ]
     return [who | {"layer": None} | _row(banks, None if least is None else sum(least))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
@@ -22,38 +23,25 @@ from tests.residency import naive
 from tests.residency.builders import one_layer, random_calls, trace_of
 
 
-class Watched(Told):
-    """A twin that notes of each victim how many of the others are used later, and how many others there are."""
+def watched(twin: Told, choices: list[tuple[int, int]]) -> Told:
+    """The twin, noting of each victim how many of the others are used later, and how many others there are."""
+    coming_of = dict[int, Next]()
+    used, installed, victim = twin.used, twin.installed, twin.victim
 
-    def __init__(self, inner: Told, choices: list[tuple[int, int]]) -> None:
-        super().__init__(inner.capacity)
-        self.inner, self.choices, self.coming = inner, choices, dict[int, float | Next]()
-        self.bypass = inner.bypass
+    def noted(told: Callable[[int, Expert, int, Next], None]) -> Callable[[int, Expert, int, Next], None]:
+        def note(slot: int, expert: Expert, now: int, coming: Next) -> None:
+            coming_of[slot] = (inf, 0) if coming[0] == inf else coming
+            told(slot, expert, now, coming)
 
-    def __getattribute__(self, name: str) -> object:
-        own = name in ("missed", "admits", "evicted", "declines")
-        return getattr(super().__getattribute__("inner"), name) if own else super().__getattribute__(name)
+        return note
 
-    def note(self, slot: int, coming: Next) -> None:
-        self.coming[slot] = (inf, 0) if coming[0] == inf else coming
-
-    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.note(slot, coming)
-        self.inner.used(slot, expert, now, coming)
-
-    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
-        self.note(slot, coming)
-        self.inner.installed(slot, expert, now, coming)
-
-    def call(self, step: int) -> None:
-        self.inner.step_of, self.inner.number, self.inner.reference = self.step_of, self.number, self.reference
-        self.inner.call(step)
-
-    def victim(self, held: list[tuple[int, Expert]]) -> int:
-        slot = self.inner.victim(held)
-        later = sum(self.coming[other] > self.coming[slot] for other, _ in held)  # type: ignore[operator]
-        self.choices.append((later, len(held) - 1))
+    def judged(held: list[tuple[int, Expert]]) -> int:
+        slot = victim(held)
+        choices.append((sum(coming_of[other] > coming_of[slot] for other, _ in held), len(held) - 1))
         return slot
+
+    twin.used, twin.installed, twin.victim = noted(used), noted(installed), judged  # type: ignore[method-assign]
+    return twin
 
 
 CASES = [
@@ -69,7 +57,7 @@ def test_choices_are_those_of_the_twin(policy: str, contract: str, slots: int, m
     calls = random_calls(np.random.default_rng(slots), n_experts=9, layers=2, steps=40, width=2)
     choices: list[tuple[int, int]] = []
     inner = EVICTING[policy]
-    monkeypatch.setitem(EVICTING, policy, lambda capacity: Watched(inner(capacity), choices))
+    monkeypatch.setitem(EVICTING, policy, lambda capacity: watched(inner(capacity), choices))
     twin = naive.replay(calls, contract=contract, policy=policy, n_experts={0: 9, 1: 9}, slots=slots)
     workload = prepare(trace_of(calls, 9))
     banks = victims(workload, Setup(Bank(slots=slots), parse_policy(policy), contract))
