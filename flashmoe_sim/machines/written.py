@@ -145,7 +145,7 @@ def _read(word: str) -> _Read:
         raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
     if system := system_in(word):
         return _Read(system=system)
-    if (part := _named(word)) is not None:
+    if (part := named_part(word)) is not None:
         return _Read(part)
     if (key := plain(word)) in GENERATIONS:
         return _Read(generation=key)
@@ -254,15 +254,15 @@ def find_part(word: str) -> Part:
     """The part with this name, alias or title. Raises UnknownPart, with the nearest names, for an unknown one."""
     if not word:
         raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
-    if (part := _named(word)) is not None:
+    if (part := named_part(word)) is not None:
         return part
     if word.isdecimal():
         raise BadInput(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
     raise UnknownPart(f"unknown part {shown(word)}; {any_of(nearest(word))}`sim machine parts` lists all")
 
 
-def _named(word: str) -> Part | None:
-    """The part whose normal form this is, or None."""
+def named_part(word: str) -> Part | None:
+    """The part with this name, alias or title, or None."""
     names = _names()
     return next((catalogue()[names[way]] for way in _ways(word) if way in names), None)
 

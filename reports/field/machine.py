@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB
@@ -15,7 +14,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.machines.written import find_part, with_cards
+from flashmoe_sim.machines.written import named_part, with_cards
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 
@@ -90,18 +89,10 @@ def part_in(text: str, kinds: Sequence[str]) -> Part | None:
     words = _WORDS.findall(_MAKERS.sub("", text))
     for length in range(min(len(words), 7), 0, -1):
         for start in range(len(words) - length + 1):
-            part = _known(" ".join(words[start : start + length]))
+            part = named_part(" ".join(words[start : start + length]))
             if part is not None and part.kind in kinds:
                 return part
     return None
-
-
-@cache
-def _known(name: str) -> Part | None:
-    try:
-        return find_part(name)
-    except BadInput:
-        return None
 
 
 def _chip(row: FieldRow) -> Part | None:
@@ -239,7 +230,7 @@ def _storage(row: FieldRow) -> Part | None:
         for length in (3, 2, 1):
             for start in range(len(words) - length + 1):
                 name = " ".join(words[start : start + length])
-                drive = _known(name) if _DRIVE.search(name) else None
+                drive = named_part(name) if _DRIVE.search(name) else None
                 if drive is not None and drive.kind == "storage" and "of the class" not in drive.condition:
                     return drive
     return None

@@ -16,7 +16,7 @@ from reports.field.settings import settings_of
 from reports.field.ways import Told, Way, way_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Raw:
     """A row priced before any factor; why: there is no price, if so.
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import SD_90, ends
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.timeline.assemble import Conditions, price, weigh
+from flashmoe_sim.timeline.assemble import Conditions, Weights, price, weigh
+from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.from_rates import made_work
 from flashmoe_sim.timeline.interval import speed_draws
-from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.run import simulate, total_seconds
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
 from reports.field.prior import HitCurve
@@ -56,21 +57,21 @@ class Priced:
 def priced(way: Way, curves: dict[str, HitCurve], *, hit_rate: float | None, context: Context) -> Priced:
     """How fast a way is. hit_rate: measured, or None for the curve's."""
     missed = misses(way, curves, hit_rate=hit_rate)
-    timing = _timing(way, missed, way.machine, context, steps=STEPS)
+    timing = _Run.of(way, missed, context, steps=STEPS).timing(way.machine)
     tok_s = timing.tok_s or 0.0
+    short = _Run.of(way, missed, context, steps=INTERVAL_STEPS)
     part_s = {name: 1e-3 * ms for name, ms in timing.part_ms_per_token.items()}
-    draws = speed_draws(
-        lambda machine: _speed(way, missed, machine, context), way.machine, timing.decode_step_s, whose=None
-    )
+    draws = speed_draws(short.speed, way.machine, timing.decode_step_s, whose=None)
     lo, hi = ends(tok_s, draws)
     if hit_rate is None and _is_guess(way):
         guesses = [
-            _speed(way, misses(way, curves, hit_rate=None, deviations=sign * SD_90), way.machine, context)
-            for sign in (-1, 1)
+            _Run.of(way, misses(way, curves, hit_rate=None, deviations=off), context, steps=INTERVAL_STEPS)
+            for off in (-SD_90, SD_90)
         ]
-        here = _speed(way, missed, way.machine, context)
-        lo = tok_s * math.exp(-math.hypot(math.log(tok_s / lo), math.log(here / min(guesses[0], here))))
-        hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(max(guesses[1], here) / here)))
+        slow, fast = (guess.speed(way.machine) for guess in guesses)
+        here = short.speed(way.machine)
+        lo = tok_s * math.exp(-math.hypot(math.log(tok_s / lo), math.log(here / min(slow, here))))
+        hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(max(fast, here) / here)))
     return Priced(tok_s, lo, hi, missed, part_s)
 
 
@@ -118,24 +119,36 @@ def _is_guess(way: Way) -> bool:
     return bool(way.far_layers) and (way.kind in ("lru", "held-out", "hindsight") or 0 < way.ram_share < 1)
 
 
-def _speed(way: Way, missed: Missed, machine: Machine, context: Context) -> float:
-    return _timing(way, missed, machine, context, steps=INTERVAL_STEPS).tok_s or 0.0
+class _Run(NamedTuple):
+    """Work of a way of serving, which costs something else on every machine."""
 
+    work: Work
+    weights: Weights
+    conditions: Conditions
 
-def _timing(way: Way, missed: Missed, machine: Machine, context: Context, *, steps: int) -> Timing:
-    conditions = Conditions(
-        way.execution,
-        direct_io=way.direct_io and not way.execution.in_place,
-        depth=context.depth,
-        kv_type=context.kv_type,
-    )
-    weights = weigh(way.model, tuple(way.model.layers.values()), conditions)
-    work = _work(way, missed, steps)
-    timeline = simulate(work, price(weights, machine, conditions, io_split=IO_SPLIT), way.execution)
-    timing = timing_of(timeline, work)
-    if timing.tok_s is None:
-        raise BadInput(f"machine {machine.name}: a token takes no time on it")
-    return timing
+    @classmethod
+    def of(cls, way: Way, missed: Missed, context: Context, *, steps: int) -> _Run:
+        conditions = Conditions(
+            way.execution,
+            direct_io=way.direct_io and not way.execution.in_place,
+            depth=context.depth,
+            kv_type=context.kv_type,
+        )
+        weights = weigh(way.model, tuple(way.model.layers.values()), conditions)
+        return cls(_work(way, missed, steps), weights, conditions)
+
+    def timing(self, machine: Machine) -> Timing:
+        timing = timing_of(simulate(self.work, self._costs(machine), self.conditions.execution), self.work)
+        if timing.tok_s is None:
+            raise BadInput(f"machine {machine.name}: a token takes no time on it")
+        return timing
+
+    def speed(self, machine: Machine) -> float:
+        """Tokens a second."""
+        return INTERVAL_STEPS / total_seconds(self.work, self._costs(machine), self.conditions.execution)
+
+    def _costs(self, machine: Machine) -> Costs:
+        return price(self.weights, machine, self.conditions, io_split=IO_SPLIT)
 
 
 def _work(way: Way, missed: Missed, steps: int) -> Work:

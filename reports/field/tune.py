@@ -9,6 +9,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:
     Each machine counts once for its engine, and each engine once for its strategy, whose cost is for other engines.
     """
     engines, strategies = (
-        {name: best_cost(group, each) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
+        {name: best_cost(tuple(group), each) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
         for of, each in ((engine_of, _machine_of), (_strategy_of, engine_of))
     )
     return Tuned(curves, engines, strategies)
@@ -148,10 +149,11 @@ def _sd(errors: Sequence[float]) -> float:
     return float(np.quantile(np.abs(errors), 0.8)) / SD_80 if len(errors) else 0.0
 
 
-def best_cost(raws: Sequence[Raw], each: Callable[[FieldRow], str] = _machine_of) -> Cost:
+@cache
+def best_cost(raws: tuple[Raw, ...], each: Callable[[FieldRow], str] = _machine_of) -> Cost:
     """The cost that leaves the smallest errors, of one for each part; shrunk towards none by the number of rows.
 
-    each: the groups of rows that count once.
+    each: the groups of rows that count once. To leave out a machine changes few engines' rows: the others are known.
     """
     weight = len(raws) / (len(raws) + SHRINK)
     extra = [_measured_s(raw) - 1 / price_of(raw).tok_s for raw in raws]

@@ -179,7 +179,7 @@ def test_costs_are_medians_shrunk_by_rows(tmp_path: Path) -> None:
     """Four rows that take twice as long as priced: a factor of 2 to the power of 4 / 6."""
     speed = price_of(raw(tmp_path, strategy="all_gpu")).tok_s
     rows = [raw(tmp_path, strategy="all_gpu", id=str(n), decode_tok_s=f"{speed / 2}") for n in range(4)]
-    assert best_cost(rows).seconds(price_of(rows[0]), LAYERS) * speed == pytest.approx(2 ** (4 / 6), rel=0.06)
+    assert best_cost(tuple(rows)).seconds(price_of(rows[0]), LAYERS) * speed == pytest.approx(2 ** (4 / 6), rel=0.06)
 
 
 def test_a_strategy_counts_each_engine_once(tmp_path: Path) -> None:
