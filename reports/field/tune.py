@@ -110,7 +110,7 @@ def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:
     Each machine counts once for its engine, and each engine once for its strategy, whose cost is for other engines.
     """
     engines, strategies = (
-        {name: best_cost(tuple(group), each) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
+        {name: best_cost(group, each) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
         for of, each in ((engine_of, _machine_of), (_strategy_of, engine_of))
     )
     return Tuned(curves, engines, strategies)
@@ -124,11 +124,11 @@ def _strategy_of(row: FieldRow) -> str:
     return row.strategy
 
 
-def _by(raws: Sequence[Raw], of: Callable[[FieldRow], str]) -> dict[str, list[Raw]]:
+def _by(raws: Sequence[Raw], of: Callable[[FieldRow], str]) -> dict[str, tuple[Raw, ...]]:
     groups = defaultdict(list)
     for raw in raws:
         groups[of(raw.row)].append(raw)
-    return groups
+    return {name: tuple(group) for name, group in groups.items()}
 
 
 def with_spread(found: Tuned, known: Sequence[tuple[str, float]], unknown: Sequence[float]) -> Tuned:
