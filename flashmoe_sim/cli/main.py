@@ -213,7 +213,6 @@ def _fail(message: str, code: int) -> int:
 
 def entry(*, command: click.Command = sim) -> None:
     """The console script: `main`, where even an internal error is one line, unless FLASHMOE_TRACEBACK is set."""
-    os.environ.pop("MPLBACKEND", None)  # pictures go to files; matplotlib would fail on an unknown backend
     try:
         code = main(command=command)
     except Exception as error:

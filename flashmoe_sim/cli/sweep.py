@@ -126,14 +126,19 @@ def _warnings(rows: list[dict[str, Any]], opened: OpenSweep) -> list[str]:
 
 def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:
     """Write the files of results: `rows` first, then all other rows of the ledger, including concurrent sweeps'."""
-    from flashmoe_sim.report.hit_curve import draw
+    from flashmoe_sim.report.figures import results
     from flashmoe_sim.sweep.store import write_results
 
+    missing = results.missing()
+    draw = None if missing else results.draw
     ledger.refresh()
     write_results(ledger.rows(rows), out, force=True, draw=draw)
     while ledger.refresh():  # of two sweeps, the last to write has the rows of both
         write_results(ledger.rows(rows), out, force=True, draw=draw)
-    message(f"wrote results.parquet, results.csv and results.png to {out}")
+    if missing:
+        message(f"wrote results.parquet and results.csv to {out}; no results.png: {missing}")
+    else:
+        message(f"wrote results.parquet, results.csv and results.png to {out}")
 
 
 def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: list[str]) -> dict[str, Any]:

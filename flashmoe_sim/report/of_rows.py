@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from flashmoe_sim.ceilings.speed import SpeedCeilings
 from flashmoe_sim.io.cells import interval, percent, speed
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Figure, Part, Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.policies.bank import MEANING, parse_bank
 from flashmoe_sim.report.cells import HITS, SPEEDS, Row, page_table, who
 from flashmoe_sim.report.close import Close
-from flashmoe_sim.report.figures import hit_curves, speeds, waterfall
+from flashmoe_sim.report.figures import gains, hit_curves, speeds, waterfall
 from flashmoe_sim.report.material import Material
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.summary import over_traces
@@ -40,6 +42,9 @@ def hits(found: Material) -> Section:
     if more := traces[MOST_TRACES:]:
         parts.append(f"Without a figure: {', '.join(some[0]['trace'] for some in more)}.")
     if len(traces) > 1:
+        with suppress(BadInput):  # without lru
+            caption = "All traces: how far each policy is above lru, where lines above lie on each other."
+            parts.append(Figure("gains", gains(frame(rows)), caption))
         parts += ["All traces together: means, each trace counting the same.", _together(rows)]
     return Section("How often a bank hits", tuple(parts))
 

@@ -60,9 +60,10 @@ def html(title: str, sections: Sequence[Section]) -> str:
 
 def check_installed() -> None:
     """Raise BadInput, with the command that installs it, if the extra `report` is missing."""
+    from flashmoe_sim.report.figures.save import converter
     from flashmoe_sim.report.figures.style import altair_module
 
-    _template(), _vl_convert(), altair_module()
+    _template(), converter(), altair_module()
 
 
 def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn]) -> str:
@@ -87,8 +88,8 @@ def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn])
 
 def _drawn(figure: Figure) -> Drawn:
     """The figure for a screen and for paper."""
-    vl_convert = _vl_convert()
     from flashmoe_sim.report.figures import styled
+    from flashmoe_sim.report.figures.save import converter
     from flashmoe_sim.report.figures.style import SVG_PADDING
 
     shown, paper = (styled(figure.chart, width=width).to_dict() for width in ("container", WIDE))
@@ -97,7 +98,7 @@ def _drawn(figure: Figure) -> Drawn:
     title = shown.pop("title")
     paper.pop("title")
     head, says = (" ".join(text) if isinstance(text, list) else text for text in (title["text"], title["subtitle"]))
-    svg = _numbered(without_home(vl_convert.vegalite_to_svg(paper, allowed_base_urls=[])))
+    svg = _numbered(without_home(converter().vegalite_to_svg(paper, allowed_base_urls=[])))
     still = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
     return Drawn(head, says, str(shown.get("description", figure.caption)), _json(shown), still)
 
@@ -127,21 +128,15 @@ def _themes() -> str:
 @cache
 def _scripts() -> tuple[str, str]:
     """Vega with its dependencies, and the script that draws a page's figures."""
-    library: str = _vl_convert().javascript_bundle()
+    from flashmoe_sim.report.figures.save import converter
+
+    library: str = converter().javascript_bundle()
     own = resources.files("flashmoe_sim.report").joinpath("page.js").read_text("utf-8")
     return library.replace("</script", r"<\/script").replace("<!--", r"<\!--"), own
 
 
 def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _vl_convert() -> Any:
-    try:
-        import vl_convert
-    except ImportError:
-        raise BadInput(f"a page with figures needs the package vl-convert-python: {INSTALL}") from None
-    return vl_convert
 
 
 @cache

@@ -55,9 +55,11 @@ def write_results(
     folder: Path,
     *,
     force: bool = False,
-    draw: Callable[[Sequence[dict[str, Any]], Path], None],
+    draw: Callable[[Sequence[dict[str, Any]], Path], None] | None,
 ) -> None:
-    """Write all three files, or leave the folder unchanged: they are written to a temporary folder and then moved.
+    """Write all files, or leave the folder unchanged: they are written to a temporary folder and then moved.
+
+    draw: how the picture is drawn; None to write none.
 
     If a process is killed between two moves, some files are missing, but files of two sweeps are never mixed; the next
     sweep into the folder moves the rest.
@@ -78,7 +80,7 @@ def write_results(
                 buffer = io.BytesIO()
                 write(buffer)
                 (new / name).write_bytes(buffer.getvalue())
-            failed = _drawn(draw, rows, new / "results.png")
+            failed = None if draw is None else _drawn(draw, rows, new / "results.png")
             for path in new.iterdir():
                 with path.open("rb") as stream:
                     keep_mode(folder / path.name, stream.fileno())
@@ -106,7 +108,7 @@ def _drawn(draw: Callable[[Sequence[dict[str, Any]], Path], None], rows: Any, pa
         draw(rows, path)
     except OSError:
         raise
-    except Exception as error:  # if matplotlib fails to draw, no results are lost
+    except Exception as error:  # a picture that cannot be drawn loses no results
         path.unlink(missing_ok=True)
         return error
     return None

@@ -66,6 +66,11 @@ def foresees(row: Row) -> bool:
     return knows or (predictor in PREFETCHERS and PREFETCHERS[predictor].hindsight)
 
 
+def of_user(row: Row) -> bool:
+    """Whether the policy is the user's own."""
+    return row["policy"].partition(":")[0] not in POLICIES
+
+
 def _wins(row: Row, best: Mapping[tuple[Any, ...], float]) -> bool:
     return 0 <= _worth(row) == best[_rivals(row)]
 

@@ -160,7 +160,7 @@ class _Searcher:
         system = found.best.system
         fits = [getattr(one.system, system.size) for one in found.tried]
         refused = [size for size in system.sizes(self.case) if size > max(fits)]
-        while gap := self._gap(found, min(refused, default=None)):
+        while gap := self._gap(found, refused):
             middle = sum(gap) // 2
             one = self.at(system.of_size(middle), self.whole)
             if one.tok_s is None or one.tight:
@@ -169,16 +169,21 @@ class _Searcher:
                 found = self._searched([*found.tried, one])
         return found
 
-    def _gap(self, found: Searched, refused: int | None) -> tuple[int, int] | None:
-        """Two sizes that may have better ones between them; None if none are left to try."""
+    def _gap(self, found: Searched, refused: Sequence[int]) -> tuple[int, int] | None:
+        """Two sizes that may have better ones between them; None if none are left to try.
+
+        refused: sizes that do not run, or too tightly: also between two that run, if all do so tightly.
+        """
         size = found.best.system.size
         by_size = {getattr(one.system, size): one for one in found.tried}
         sizes = sorted(by_size)
         place = sizes.index(getattr(found.best.system, size))
         gaps = [(sizes[place - 1], sizes[place])] if place else []
-        if refused is not None and by_size[sizes[-1]] is min(found.tried, key=self._rank):
-            gaps.append((sizes[-1], refused))
-        return next((gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1])), None)
+        beyond = [one for one in refused if one > sizes[-1]]
+        if beyond and by_size[sizes[-1]] is min(found.tried, key=self._rank):
+            gaps.append((sizes[-1], min(beyond)))
+        wide = (gap for gap in gaps if gap[1] - gap[0] > max(1, FINE * gap[1]))
+        return next((gap for gap in wide if sum(gap) // 2 not in refused), None)
 
     def _allowed(self, settings: Sequence[System]) -> list[System]:
         """The settings that are not below the smallest size worth trying, which may depend on other settings."""

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.plotted import COLOURS, SHADE, mark, plain
 from reports.fidelity.page import SPEED
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.prediction import Group
+from reports.plotted import COLOURS, SHADE, mark, plain
 
 
 def draw(groups: Sequence[Group], shown: PerToken, folder: Path) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.plotted import COLOURS, SHADE, mark, plain
 from reports.field.scores import Judged, grouped
 from reports.field.tune import engine_of
+from reports.plotted import COLOURS, SHADE, mark, plain
 
 LEAST_ROWS = 3
 TICKS = (0.1, 1, 10, 100)

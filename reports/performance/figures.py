@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.plotted import COLOURS, PALETTE, mark, plain
 from reports.performance.measure import CONTRACTS
+from reports.plotted import COLOURS, PALETTE, mark, plain
 
 AXES = {"tokens": "tokens", "layers": "layers", "sizes": "bank sizes in one walk"}
 

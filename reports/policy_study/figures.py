@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flashmoe_sim.report.plotted import PALETTE, mark, plain
+from reports.plotted import PALETTE, mark, plain
 from reports.policy_study.measure import FIRST_HALF, MIDDLE, SHARES, STEPS, lookahead
 from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
 

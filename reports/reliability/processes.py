@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import resource
@@ -11,25 +10,30 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from matplotlib.figure import Figure
 from numba.core.registry import cpu_target
 
 import flashmoe_sim.cli.recommend
 import flashmoe_sim.cli.sweep_tables
 import flashmoe_sim.cli.trace
-import flashmoe_sim.report.hit_curve
 import flashmoe_sim.sweep.collect
 import flashmoe_sim.sweep.plan
 import flashmoe_sim.sweep.store  # noqa: F401  # all loaded once, since every process is forked from this one
 from flashmoe_sim.cli.main import entry
+from flashmoe_sim.report.figures import results
 from flashmoe_sim.sweep.ledger import FILE
 
-Figure().savefig(io.BytesIO())
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """A file in the picture's place: the engine that draws does not start in a forked process."""
+    path.write_text(f"{len(rows)} rows")
+
+
+results.draw = draw
 cpu_target.target_context.refresh()
 LONGEST_S = 120
 

@@ -564,7 +564,7 @@ def test_a_picture_that_cannot_be_drawn_loses_no_results(
     asked = ["sweep", str(pairs), "--contract", "atomic", "--out", str(out)]
     assert main([*asked, "--bank", "4"]) == 0
     capsys.readouterr()
-    monkeypatch.setattr("flashmoe_sim.report.hit_curve.draw", broken)
+    monkeypatch.setattr("flashmoe_sim.report.figures.results.draw", broken)
     assert main([*asked, "--bank", "8", "--force"]) == 1
     printed = capsys.readouterr()
     assert printed.out.startswith("pairs: 30 tokens")

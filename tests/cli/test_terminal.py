@@ -145,12 +145,6 @@ def test_a_folder_that_is_gone(trace: Path) -> None:
     assert b"u.parquet: cannot be written" in done.stderr
 
 
-def test_a_backend_that_matplotlib_does_not_know(trace: Path) -> None:
-    done = run("SIM sweep t.parquet --bank 4 --out results", trace, MPLBACKEND="nonsense")
-    assert done.returncode == 0, done.stderr
-    assert (trace / "results" / "results.png").stat().st_size
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
 def test_a_file_name_that_is_not_utf_8(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = trace / os.fsdecode(b"a\xff.jsonl")

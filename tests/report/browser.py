@@ -60,6 +60,10 @@ class Browser:
         """What the console has."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
+    def complaints(self) -> list[str]:
+        """The warnings and errors that the console has."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
     def requested(self) -> set[str]:
         """The addresses that were requested, but for those of data in the page."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]

@@ -125,7 +125,7 @@ def test_an_interruption_leaves_the_folder_as_it_was(tmp_path: Path, existing: b
 def test_a_full_disk_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("flashmoe_sim.report.hit_curve.draw", full)
+    monkeypatch.setattr("flashmoe_sim.report.figures.results.draw", full)
     out = tmp_path / "results"
     assert main(["sweep", "--bank", "64", "--contract", "protected", "--out", str(out)]) == 2
     printed = capsys.readouterr()

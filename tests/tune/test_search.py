@@ -123,6 +123,19 @@ def test_the_largest_size_that_fits_is_found() -> None:
     assert max(one.system.slots for one in found.tried) == 9  # type: ignore[attr-defined]
 
 
+def test_it_ends_if_every_size_runs_tightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No size between two of them is any better; kimi-k2 on an rtx-3060 was such a case, and never ended."""
+    small = case("laptop-ddr4")
+
+    def tight(*given: Any, **options: Any) -> Compared:
+        return replace(at_setting(*given, **options), tight=True)
+
+    monkeypatch.setattr(module, "at_setting", tight)
+    found = search(workload(small.model), small, [SlotBank()]).systems[0]
+    assert found.best.tight
+    assert len(found.tried) == len(SlotBank().at_each_size(small))
+
+
 def test_each_setting_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     small, asked = case(), []
 

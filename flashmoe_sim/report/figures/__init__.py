@@ -5,6 +5,7 @@ Needs the extra `report`. `style.styled` can change the theme and width of any f
 
 from flashmoe_sim.report.figures.compared import systems
 from flashmoe_sim.report.figures.depth import speeds_by_depth
+from flashmoe_sim.report.figures.gains import gains
 from flashmoe_sim.report.figures.hits import hit_curves
 from flashmoe_sim.report.figures.layers import misses_by_layer
 from flashmoe_sim.report.figures.measured import predicted_measured
@@ -17,6 +18,7 @@ from flashmoe_sim.report.figures.use import drift, popularity, reuse_distances
 __all__ = [
     "config",
     "drift",
+    "gains",
     "hit_curves",
     "misses_by_layer",
     "popularity",

@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Row, cleaned, labels, spread, values
-from flashmoe_sim.sweep.summary import foresees
+from flashmoe_sim.sweep.summary import foresees, of_user
 
 if TYPE_CHECKING:
     import altair
@@ -52,7 +52,8 @@ def line_of(row: Row) -> tuple[str, ...]:
 def named(rows: Sequence[Row], worth: str) -> Named:
     """Name every line; if there are more than 8, lru and the 5 best by `worth` without hindsight have colours.
 
-    Lines with hindsight get their colours last, so that the others keep theirs in figures without them.
+    The user's own policies are best of all. Lines with hindsight get their colours last, so that the others keep theirs
+    in figures without them.
     """
     of_line: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -69,7 +70,7 @@ def named(rows: Sequence[Row], worth: str) -> Named:
     if len(lines) > MOST_COLOURED:
         mean = {line: sum(row[worth] for row in some) / len(some) for line, some in of_line.items()}
         real = [line for line, some in of_line.items() if not foresees(some[0])]
-        best = sorted(real, key=mean.__getitem__, reverse=True)[:BEST_COLOURED]
+        best = sorted(real, key=lambda line: (not of_user(of_line[line][0]), -mean[line]))[:BEST_COLOURED]
         lines = [*best, *(line for line in lines if line[:2] == ("lru", "none") and line not in best)]
     return Named(names, tuple(names[line] for line in lines))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.whole import atomic_writer
@@ -15,10 +16,7 @@ def save(chart: Chart, path: str | Path) -> Path:
     A PNG has twice the pixels and a background in the theme's colour; the others are transparent.
     Raises BadInput for any other suffix, and without the extra `report`.
     """
-    try:
-        import vl_convert
-    except ImportError:
-        raise BadInput(f"saving figures needs the package vl-convert-python: {INSTALL}") from None
+    vl_convert = converter()
     path, spec = Path(path), chart.to_dict()
     if path.suffix == ".svg":
         drawn: bytes = vl_convert.vegalite_to_svg(spec | {"padding": SVG_PADDING}, allowed_base_urls=[]).encode()
@@ -32,3 +30,12 @@ def save(chart: Chart, path: str | Path) -> Path:
     with atomic_writer(path, force=True) as stream:
         stream.write(drawn)
     return path
+
+
+def converter() -> Any:
+    """The package vl_convert. Raises BadInput if it is not installed."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInput(f"figures and pages need the package vl-convert-python: {INSTALL}") from None
+    return vl_convert

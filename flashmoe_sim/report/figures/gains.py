@@ -1,0 +1,94 @@
+"""Points of hit rate above LRU, over several traces."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.report.figures.lines import line_of, named
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.sweep.summary import foresees, of_user
+
+if TYPE_CHECKING:
+    import polars
+
+MOST_ROWS = 16
+ROW_PIXELS = 22
+KINDS = YOURS, ONLINE, HINDSIGHT = "your own", "online", "knows the future"
+LRU = ("lru", "none")
+
+
+def gains(rows: polars.DataFrame) -> Chart:
+    """Points of hit rate above LRU on several traces, each the mean of its banks: a dot per trace, and their mean.
+
+    rows: schema.RESULT_COLUMNS, as returned by `sweep`. It reads trace, trace_id, policy, contract, prefetch, bank and
+        hit_rate. Of many policies the 16 best are shown, and always your own.
+    Raises BadInput unless two traces have LRU and another policy at one bank.
+    """
+    altair = altair_module()
+    known = [row for row in rows.to_dicts() if row["hit_rate"] is not None]
+    points = _points(known)
+    traces = {trace for of_traces in points.values() for trace in of_traces}
+    if len(traces) < 2:
+        raise BadInput("gains: rows of two traces or more are needed, each under lru and another policy")
+    names, kind = named(known, "hit_rate").of, {line_of(row): _kind(row) for row in known}
+    ranked = sorted(points, key=lambda line: (kind[line] != YOURS, -fmean(points[line].values())))
+    shown = sorted(ranked[:MOST_ROWS], key=lambda line: -fmean(points[line].values()))
+    dots = [
+        {"policy": names[line], "trace": label(trace), "points": gain, "kind": kind[line]}
+        for line in shown
+        for (_, trace), gain in points[line].items()
+    ]
+    means = [
+        {"policy": names[line], "points": fmean(points[line].values()), "kind": kind[line], "traces": len(points[line])}
+        for line in shown
+    ]
+    x = altair.X("points:Q", axis=altair.Axis(title="points of hit rate above lru, mean of the banks", orient="top"))
+    y = altair.Y("policy:N", sort=[names[line] for line in shown], axis=altair.Axis(title=None, labelLimit=220))
+    kinds = [one for one in KINDS if any(row["kind"] == one for row in means)]
+    colour = altair.Color(
+        "kind:N", scale=altair.Scale(domain=kinds), legend=altair.Legend(title=None) if len(kinds) > 1 else None
+    )
+    exact = altair.Tooltip("points:Q", title="points above lru", format="+.2f")
+    layers = [
+        altair.Chart(values([{"zero": 0}])).mark_rule(style="ceiling").encode(x="zero:Q"),
+        altair.Chart(values(dots))
+        .mark_point(opacity=0.45)
+        .encode(x=x, y=y, color=colour, tooltip=["policy:N", "trace:N", exact]),
+        altair.Chart(values(means))
+        .mark_tick(thickness=3, size=ROW_PIXELS - 6)
+        .encode(x=x, y=y, color=colour, tooltip=["policy:N", exact, altair.Tooltip("traces:Q")]),
+    ]
+    chart = altair.layer(*layers).properties(height=ROW_PIXELS * len(shown))
+    first = min(shown, key=lambda line: KINDS.index(kind[line]))
+    better = sum(gain > 0 for gain in points[first].values())
+    said = (
+        f"{names[first]}: {fmean(points[first].values()):+.1f} points, above lru on {better} of {len(points[first])} "
+        "traces. Dots: traces; bars: their means."
+    )
+    if left := len(points) - len(shown):
+        said += f" Not shown: {left} others."
+    title = f"Hit rate above LRU on {len(traces)} traces"
+    return titled(chart, title, said, f"{title}. {said}")
+
+
+def _points(rows: list[Row]) -> dict[tuple[str, ...], dict[tuple[str, str], float]]:
+    """Of each line but LRU's, the points above LRU on each trace: the mean of the banks that both have."""
+    hits: dict[tuple[str, ...], dict[tuple[str, str], dict[str, float]]] = {}
+    for row in rows:
+        of_line = hits.setdefault(line_of(row), {})
+        of_line.setdefault((row["trace_id"], row["trace"]), {})[row["bank"]] = row["hit_rate"]
+    baseline = {trace: of_banks for line, of in hits.items() if line[:2] == LRU for trace, of_banks in of.items()}
+    found: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
+    for line, of_traces in hits.items():
+        for trace, of_banks in of_traces.items():
+            both = of_banks.keys() & baseline.get(trace, {}).keys()
+            if line[:2] != LRU and both:
+                gain = fmean(100 * (of_banks[bank] - baseline[trace][bank]) for bank in sorted(both))
+                found.setdefault(line, {})[trace] = gain
+    return found
+
+
+def _kind(row: Row) -> str:
+    return YOURS if of_user(row) else HINDSIGHT if foresees(row) else ONLINE

@@ -1,0 +1,110 @@
+"""The documentation as a site, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import polars as pl
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from polars.testing import assert_frame_equal
+
+from flashmoe_sim.machines.table import PRESETS
+from reports.models.answers import MODELS, RESULTS, answers, rounded
+from reports.models.page import PAGE, markdown
+from tests.report.browser import Browser, chromium, needs_browser
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of mkdocs
+ROOT = Path(__file__).parents[1]
+MOST_BYTES = 1_000_000
+SHOWN = "[...document.querySelectorAll('table.long tbody tr')].filter(row => !row.hidden)"
+
+
+@pytest.fixture(scope="module")
+def committed() -> pl.DataFrame:
+    return pl.read_csv(RESULTS, infer_schema_length=None)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site; every link between pages, and to a file outside of docs/, leads somewhere."""
+    folder = str(tmp_path_factory.mktemp("site"))
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=folder, strict=True))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def test_every_model_has_an_answer_on_every_machine(committed: pl.DataFrame) -> None:
+    asked = {(model, machine) for model in MODELS for machine in PRESETS}
+    told = {(row["model"].partition(":")[0], row["machine"]) for row in committed.iter_rows(named=True)}
+    assert told == asked
+    assert len(committed) == len(asked)
+
+
+@pytest.mark.parametrize(("model", "machine"), [("gpt-oss-20b", "m3-16"), ("olmoe-1b-7b", "laptop-ddr4")])
+def test_answers_are_those_of_today(committed: pl.DataFrame, model: str, machine: str) -> None:
+    stored = committed.filter(pl.col("model").str.starts_with(f"{model}:") & (pl.col("machine") == machine))
+    fresh = rounded(answers(model, (machine,)))
+    assert_frame_equal(stored, fresh, check_dtypes=False, rel_tol=1e-3)
+
+
+def test_the_page_has_the_committed_answers(committed: pl.DataFrame) -> None:
+    assert PAGE.read_text("utf-8") == markdown(committed), "run python -m reports.models"
+
+
+@needs_browser
+@pytest.mark.parametrize("page", ["", "reference/models/", "guides/recommend/"])
+def test_pages_ask_nobody_else_and_complain_about_nothing(site: str, browser: Browser, page: str) -> None:
+    browser.requested()
+    browser.driver.get(site + page)
+    assert browser.complaints() == []
+    assert [url for url in browser.requested() if url.startswith("http") and not url.startswith(site)] == []
+    assert browser.run("return document.documentElement.outerHTML.length") < MOST_BYTES
+
+
+@needs_browser
+def test_the_site_has_a_search(site: str, browser: Browser) -> None:
+    browser.driver.get(f"{site}search.html?q=victim")
+    browser.wait("return document.querySelectorAll('#mkdocs-search-results article').length > 0")
+    assert "victim" in browser.run("return document.querySelector('#mkdocs-search-results').textContent").lower()
+
+
+@needs_browser
+def test_rows_are_found_and_sorted(site: str, browser: Browser, committed: pl.DataFrame) -> None:
+    runs = committed.filter(pl.col("tok_s").is_not_null())
+    page = f"{site}reference/models/"
+    browser.driver.get(page)
+    assert browser.run(f"return {SHOWN}.length") == len(runs)
+    field = browser.driver.find_element("css selector", "input[type=search]:not([name])")
+    field.send_keys("gpt-oss-120b")
+    of_model = runs.filter(pl.col("model").str.starts_with("gpt-oss-120b"))
+    assert browser.run(f"return {SHOWN}.length") == len(of_model)
+    heading = browser.driver.find_element("xpath", "//table//th[contains(., 'tok/s')]/button")
+    for order, name in ((-1, "descending"), (1, "ascending")):
+        heading.click()
+        speeds = [float(cell) for cell in browser.run(f"return {SHOWN}.map(row => row.cells[2].textContent)")]
+        assert speeds == sorted(speeds, key=lambda speed: order * speed)
+        assert browser.run("return document.querySelector('th[aria-sort]').ariaSort") == name
+    browser.driver.get(f"{page}#rows=gpt-oss-120b%20rtx-4090")
+    assert browser.run(f"return {SHOWN}.length") == 1
+    assert browser.complaints() == []
