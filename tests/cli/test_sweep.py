@@ -575,6 +575,23 @@ def test_a_picture_that_cannot_be_drawn_loses_no_results(
     assert polars.read_parquet(out / "results.parquet")["bank"].to_list() == ["8"]
 
 
+def test_without_the_extra_there_is_no_picture(
+    capsys: pytest.CaptureFixture[str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is an older one kept, which would show other rows."""
+    out = tmp_path / "o"
+    asked = ["sweep", str(pairs), "--contract", "atomic", "--out", str(out)]
+    assert main([*asked, "--bank", "4"]) == 0
+    assert (out / "results.png").exists()
+    monkeypatch.setitem(sys.modules, "altair", None)
+    assert main([*asked, "--bank", "8"]) == 0
+    said = (
+        f"wrote results.parquet and results.csv to {out}; no results.png: figures need the package altair: pip install"
+    )
+    assert said in capsys.readouterr().err
+    assert sorted(path.name for path in out.iterdir()) == ["ledger.ndjson", "results.csv", "results.parquet"]
+
+
 def test_a_reader_that_stops_early_costs_no_results(pairs: Path, tmp_path: Path) -> None:
     out = tmp_path / "o"
     arguments = ["sweep", str(pairs), "--bank", "4", "--contract", "atomic", "--json", "--out", str(out)]
