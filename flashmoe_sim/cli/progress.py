@@ -15,7 +15,7 @@ from typing import Any
 from flashmoe_sim.io.printable import printable
 
 SHOWN_AFTER_S = 2.0
-BAR_WIDTH = 24  # so that the longest line fits 80 columns
+BAR_WIDTH = 18  # so that the longest line fits 80 columns
 
 
 @contextmanager
@@ -128,9 +128,14 @@ class _Bar:
         begun = self._begun
 
         class Left(TimeRemainingColumn):
-            """At the average speed until the bar has seen two parts done, from which rich takes the speed."""
+            """At the average speed until the bar has seen two parts done, from which rich takes the speed.
+
+            Unknown in the first quarter if kernels are compiled, which takes most of it.
+            """
 
             def render(self, task: Task) -> Text:
+                if _compiles() and 4 * task.completed < (task.total or 0):
+                    return Text("-:--:--", style="progress.remaining")
                 if task.speed is not None or not task.completed or not task.total:
                     return super().render(task)
                 left_s = (monotonic() - begun) * (task.total - task.completed) / task.completed
@@ -147,6 +152,7 @@ class _Bar:
             shown = Progress(
                 Label(),
                 BarColumn(bar_width=BAR_WIDTH),
+                TextColumn("after:"),
                 TimeElapsedColumn(),
                 TextColumn("left:"),
                 Left(),

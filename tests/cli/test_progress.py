@@ -60,9 +60,14 @@ def test_a_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(_jit._KernelCache, "compiles", not kept)
         monkeypatch.setattr(_jit, "kernel_cache", Path)
         made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
-        with progress.replaying():
+        with progress.replaying() as update:
+            update(1, 5)
+            made[0]._begun -= 45
             made[0]._show()
-        assert ("replaying, compiling first" in terminal.getvalue()) is not kept
+        text = terminal.getvalue()
+        assert ("replaying, compiling first" in text) is not kept
+        assert ("0:03:00" in text) is kept  # while it compiles, the first parts say nothing about the rest
+        assert "after:" in text
 
 
 def test_quick_work_shows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
