@@ -427,11 +427,19 @@ def _others(found: Recommendation) -> Section:
         return Section("Other systems", tuple(part for part in (slower, _cannot(found)) if part))
     rows = [(one, f"{found.wins(one):.0%}") for one in rivals]
     cells = tuple(
-        (one.best.system.spec, *_row(found, one.best), often, found.proof_of(one).short)
+        (
+            one.best.system.spec,
+            three(one.best.tok_s or 0.0),
+            brief_interval(one.best.tok_s_lo, one.best.tok_s_hi),
+            often,
+            *_prompt(found, one.best),
+            *(f"{(size or 0) / GIB:.1f}" for size in (one.best.gpu_bytes, one.best.ram_bytes)),
+            found.proof_of(one).short,
+        )
         for one, often in [(found.best, ""), *rows]
     )
-    heads = (("", "left"), ("GPU", "right"), ("RAM", "right"), *_prompt_head(found), ("tok/s", "right"))
-    heads = (*heads, ("90 %", "right"), ("faster in", "right"), ("shown by", "left"))
+    heads = (("", "left"), ("tok/s", "right"), ("90 %", "right"), ("faster in", "right"), *_prompt_head(found))
+    heads = (*heads, ("GPU", "right"), ("RAM", "right"), ("shown by", "left"))
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"
     left = sum(one.runs for one in found.others) - len(rivals)
@@ -447,17 +455,6 @@ def _others(found: Recommendation) -> Section:
         )
     parts.append(_cannot(found))
     return Section("Other systems", tuple(part for part in parts if part))
-
-
-def _row(found: Recommendation, one: Compared) -> tuple[str, ...]:
-    gpu, ram = ((size or 0) / GIB for size in (one.gpu_bytes, one.ram_bytes))
-    return (
-        f"{gpu:.1f}",
-        f"{ram:.1f}",
-        *_prompt(found, one),
-        three(one.tok_s or 0.0),
-        brief_interval(one.tok_s_lo, one.tok_s_hi),
-    )
 
 
 def _cannot(found: Recommendation) -> str:

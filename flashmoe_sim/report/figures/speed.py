@@ -28,6 +28,7 @@ SPEED = "tokens a second"
 ROOM = 1.06
 BEYOND = 2.5  # ceilings above this many times the fastest line are only named
 MOST_BANDS = 3
+TITLE_LETTERS = 90
 
 
 def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> Chart:
@@ -71,7 +72,9 @@ def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> 
         far = [f"{row.name} at {three(row.tok_s)}" for row in rules if row not in drawn_rules]
         subtitle += f" Beyond the figure: {', '.join(far)}." if far else ""
     chart = altair.layer(*layers).properties(height=HEIGHT)
-    return titled(chart, f"Decode speed on {label(best['machine'])}", subtitle, f"Decode speed. {subtitle}")
+    return titled(
+        chart, f"Decode speed on {label(best['machine'], TITLE_LETTERS)}", subtitle, f"Decode speed. {subtitle}"
+    )
 
 
 def _y(field: str, top: float) -> Any:
