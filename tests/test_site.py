@@ -37,12 +37,18 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    """With room for all that a browser asks at once."""
+
+    request_queue_size = 64
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the site; every link between pages, and to a file outside of docs/, leads somewhere."""
     folder = str(tmp_path_factory.mktemp("site"))
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=folder, strict=True))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+    with Server(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -94,7 +100,7 @@ def test_rows_are_found_and_sorted(site: str, browser: Browser, committed: pl.Da
     runs = committed.filter(pl.col("tok_s").is_not_null())
     page = f"{site}reference/models/"
     browser.driver.get(page)
-    assert browser.run(f"return {SHOWN}.length") == len(runs)
+    browser.wait(f"return {SHOWN}.length === {len(runs)}")
     field = browser.driver.find_element("css selector", "input[type=search]:not([name])")
     field.send_keys("gpt-oss-120b")
     of_model = runs.filter(pl.col("model").str.starts_with("gpt-oss-120b"))
@@ -106,5 +112,5 @@ def test_rows_are_found_and_sorted(site: str, browser: Browser, committed: pl.Da
         assert speeds == sorted(speeds, key=lambda speed: order * speed)
         assert browser.run("return document.querySelector('th[aria-sort]').ariaSort") == name
     browser.driver.get(f"{page}#rows=gpt-oss-120b%20rtx-4090")
-    assert browser.run(f"return {SHOWN}.length") == 1
+    browser.wait(f"return {SHOWN}.length === 1")
     assert browser.complaints() == []
