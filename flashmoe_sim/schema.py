@@ -172,7 +172,9 @@ VICTIMS = (
     *(column for column in IDENTITY if column.name in ("trace", "bank", "policy", "contract")),
     Column("layer", "int", "", "layer of the bank; null for all layers together"),
     *(column for column in COUNTS if column.name in ("hit_rate", "misses")),
-    Column("misses_over_min", "int", "experts", "misses minus those of `min` in the same banks; null if unknown"),
+    Column(
+        "misses_over_min", "int", "experts", "misses in excess of those of `min` in the same banks; null if unknown"
+    ),
     Column("victims", "int", "experts", "residents that the policy chose to evict"),
     Column("optimal_victims", "float", "1", "share of victims whose next use is the latest of all candidates"),
     Column("victim_rank", "float", "1", "mean share of the other candidates whose next use is later than the victim's"),

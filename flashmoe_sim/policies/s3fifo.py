@@ -118,9 +118,9 @@ class S3Fifo(EvictingPolicy):
     choice of a victim evicts one expert, and the main queue is next when another is needed.
 
     small: share of the bank for the small queue. The slots are rounded down: at least one, at most all but one.
-    skip: share of the small queue's slots, rounded down. A hit does not count before so many experts have entered the
-        small queue after the one that it hits: hits soon after a miss tell little. From S4-FIFO (OSDI 2026), whose
-        other four parameters are not here.
+    skip: share of the small queue's slots, rounded down. Hits on an expert count only once that many others have
+        entered the small queue after it, since a hit right after a miss says little about later use. From S4-FIFO
+        (OSDI 2026), without its other four parameters.
     """
 
     name: ClassVar[str] = "s3fifo"

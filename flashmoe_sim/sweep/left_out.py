@@ -25,9 +25,10 @@ class LeftOut(NamedTuple):
     reason: str
 
     @classmethod
-    def of(cls, setup: Setup, reason: str, *, trace: str) -> LeftOut:
-        """A setup whose bank does not fit a trace."""
-        return cls(trace, str(setup.bank), setup.policy.spec, setup.contract, setup.prefetch.spec, reason)
+    def of(cls, setup: Setup, reason: str, *, trace: str | None = None) -> LeftOut:
+        """A setup whose bank does not fit a trace; without a trace, one that is refused with every bank."""
+        bank = None if trace is None else str(setup.bank)
+        return cls(trace, bank, setup.policy.spec, setup.contract, setup.prefetch.spec, reason)
 
 
 def reasons(left_out: Sequence[LeftOut]) -> list[str]:

@@ -77,8 +77,7 @@ def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list
         elif policies[setup.policy] and predictors.get(setup.prefetch, True):
             raise BadInput(reason)
         else:
-            policy, ahead = setup.policy.spec, setup.prefetch.spec
-            impossible.append(LeftOut(None, None, policy, setup.contract, ahead, reason))
+            impossible.append(LeftOut.of(setup, reason))
     if not kept:
         raise BadInput(impossible[0].reason)
     if left_out is not None:

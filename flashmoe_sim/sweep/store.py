@@ -60,7 +60,6 @@ def write_results(
     """Write all files, or leave the folder unchanged: they are written to a temporary folder and then moved.
 
     draw: how the picture is drawn; None to write none.
-
     If a process is killed between two moves, some files are missing, but files of two sweeps are never mixed; the next
     sweep into the folder moves the rest.
     Raises BadInput if they cannot be written, for example on a full disk, and, without force, for results that another

@@ -76,9 +76,7 @@ class Victims(SeveralOptions):
         chosen = [setup for setup in setups if setup not in reasons]
         if reasons and not (chosen and names_all(self.policy)):
             raise BadInput(next(iter(reasons.values())))
-        left_out += dict.fromkeys(
-            LeftOut(None, None, setup.policy.spec, setup.contract, "none", why) for setup, why in reasons.items()
-        )
+        left_out += dict.fromkeys(LeftOut.of(setup, why) for setup, why in reasons.items())
         workload, rows = (read or workload_of)(self.trace, self.model), []
         fewest = cache(partial(_fewest_misses, workload))
         for number, setup in enumerate(chosen):
@@ -90,7 +88,7 @@ class Victims(SeveralOptions):
 
 
 def _fewest_misses(workload: Workload, best: Setup | None) -> list[int] | None:
-    """The misses of the optimum in each layer; None if there is no optimum."""
+    """The optimum's misses by layer; None if the optimum is unknown."""
     from flashmoe_sim.residency.many import count
 
     return None if best is None else [int(row["misses"]) for row in count(workload, best).by_layer()]

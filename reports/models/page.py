@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -11,15 +10,16 @@ from flashmoe_sim.io.cells import brief_interval, speed
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.table import PRESETS
+from reports.tables import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 SAID = """# Every model on every machine
 
 What `sim recommend MODEL --machine MACHINE` names first, with an empty context: {models} models on {machines} machines;
-of these pairs {answers} run. GPU and RAM: GiB that it takes, without what the system caches of a file that is read
-again and again. 90 %: the interval in which nine of ten measured speeds are expected. A setting is a
-[system](systems.md) with its parameters; `sim system show` says where to get its engine. `sim recommend` also says what
-holds a machine back and what would gain most, and takes your own parts: `--machine "rtx-3060 + ryzen-5600 + 64GiB"`.
+of these pairs {answers} run. GPU and RAM: GiB in use, without the page cache. 90 %: nine of ten measured speeds should
+fall within this interval. A setting is a [system](systems.md) with its parameters; `sim system show` says where to get
+its engine. `sim recommend` also says what holds a machine back and what would gain most, and takes your own parts:
+`--machine "rtx-3060 + ryzen-5600 + 64GiB"`.
 
 Made by `python -m reports.models`; the numbers are in `reports/models/answers.csv`.
 """
@@ -37,18 +37,18 @@ def markdown(answers: pl.DataFrame) -> str:
             brief_interval(row["tok_s_lo"], row["tok_s_hi"]),
             *(f"{row[name] / GIB:.1f}" for name in ("gpu_bytes", "ram_bytes")),
             row["setting"],
-            f"`{row['command']}`",
+            f"`{row['command']}`".replace("|", "\\|"),
         )
         for row in fastest
     ]
     cannot = answers.filter(pl.col("tok_s").is_null())
     parts = [
         SAID.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs)),
-        *_table("machine model tok/s 90_% GPU RAM setting command", "llrrrrll", cells),
+        table(("machine", "model", "tok/s", "90 %", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
         "",
         "## The machines, and which models no engine runs there",
         "",
-        *_table("machine what does_not_run", "lll", (_of_machine(name, cannot) for name in PRESETS)),
+        table(("machine", "what", "does not run"), (_of_machine(name, cannot) for name in PRESETS), left=(0, 1, 2)),
     ]
     return "\n".join(parts) + "\n"
 
@@ -56,10 +56,3 @@ def markdown(answers: pl.DataFrame) -> str:
 def _of_machine(name: str, cannot: pl.DataFrame) -> tuple[str, ...]:
     refused = cannot.filter(pl.col("machine") == name)["model"]
     return name, load_machine(name).title, ", ".join(refused) or "-"
-
-
-def _table(headings: str, sides: str, rows: Iterable[tuple[str, ...]]) -> list[str]:
-    heads = [heading.replace("_", " ") for heading in headings.split()]
-    rules = ["---:" if side == "r" else "---" for side in sides]
-    body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return [f"| {' | '.join(row)} |" for row in (heads, rules, *body)]

@@ -16,6 +16,7 @@ from reports.policy_study import seconds_page
 from reports.policy_study.figures import STRONGEST
 from reports.policy_study.measure import FIRST_HALF, MIDDLE, PREDICTORS, REVERSE, SHARES
 from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
+from reports.tables import table
 
 NEAR = 2
 WORTH_FROM = 0.01
@@ -152,7 +153,7 @@ def traces_table(against: pl.DataFrame) -> str:
         experts = max(trace.n_experts)
         numbers = (len(trace.trace.layers), experts, trace.trace.top_k, experts // MIDDLE, f"{trace.trace.tokens:,}")
         rows.append((name, *numbers, entry.origin.split(",")[0].split(" (")[0]))
-    return _table(("trace", "layers", "experts", "top-k", f"1/{MIDDLE} is", "tokens", "origin"), rows, left=(0, 6))
+    return table(("trace", "layers", "experts", "top-k", f"1/{MIDDLE} is", "tokens", "origin"), rows, left=(0, 6))
 
 
 def ranking_table(against: pl.DataFrame, policies: Sequence[str]) -> str:
@@ -171,7 +172,7 @@ def ranking_table(against: pl.DataFrame, policies: Sequence[str]) -> str:
                 _change(-middle["fewer"]),
             )
         )
-    return _table(("policy", *(f"1/{share}" for share in SHARES), "way to min", "misses"), rows)
+    return table(("policy", *(f"1/{share}" for share in SHARES), "way to min", "misses"), rows)
 
 
 def gap_table(results: pl.DataFrame, against: pl.DataFrame) -> str:
@@ -190,7 +191,7 @@ def gap_table(results: pl.DataFrame, against: pl.DataFrame) -> str:
                 f"{_steps(half[trace]):,}" if trace in half else "—",
             )
         )
-    return _table(("trace", "lru", "victims", "admission", "min", "half by, steps"), rows)
+    return table(("trace", "lru", "victims", "admission", "min", "half by, steps"), rows)
 
 
 def contracts_table(results: pl.DataFrame, against: pl.DataFrame) -> str:
@@ -214,7 +215,7 @@ def contracts_table(results: pl.DataFrame, against: pl.DataFrame) -> str:
             )
         )
     head = ("trace", "atomic", "protected", "runtime", "aliased", "flat", "flat, change", "reverse, points")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def ahead_table(results: pl.DataFrame) -> str:
@@ -229,7 +230,7 @@ def ahead_table(results: pl.DataFrame) -> str:
             overall = sum(less for less, _ in row["worth"]) / sum(more for _, more in row["worth"])
             worth = f"**{overall:.2f}** ({min(each):.2f} … {max(each):.2f})"
         rows.append((f"`{row['prefetch']}`{mark}", *(share.lstrip("+") for share in shares), worth))
-    return _table(("predictor", "recall", "precision", "saved", "read ahead", "worth"), rows)
+    return table(("predictor", "recall", "precision", "saved", "read ahead", "worth"), rows)
 
 
 def _ahead(results: pl.DataFrame) -> list[dict[str, Any]]:
@@ -297,10 +298,3 @@ def _percent(value: float) -> str:
 
 def _change(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f} %"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[int] = (0,)) -> str:
-    rule = "|".join("---" if column in left else "---:" for column in range(len(head)))
-    lines = [head, *rows]
-    first, *rest = (f"| {' | '.join(map(str, line))} |" for line in lines)
-    return "\n".join((first, f"|{rule}|", *rest))

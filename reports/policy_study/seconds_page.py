@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import polars as pl
 from flashmoe_sim.paired import BLOCKS
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from reports.policy_study.seconds import AHEAD, KINDS, SHARES, SWITCHED, TURNS
+from reports.tables import table
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 # Runs of one engine with the same routing, and the policies nearest to their rules: (row of field.csv, rule, policy).
@@ -105,7 +105,7 @@ def policies_table(results: pl.DataFrame) -> str:
         for kind in KINDS:
             cells += [_gain(_one(results, "policies", kind.name, share, first["policy"])) for share in SHARES]
         rows.append(cells)
-    return _table(("policy", "hits", *(f"{kind.name} 1/{share}" for kind in KINDS for share in SHARES)), rows)
+    return table(("policy", "hits", *(f"{kind.name} 1/{share}" for kind in KINDS for share in SHARES)), rows)
 
 
 def measured_table(results: pl.DataFrame) -> str:
@@ -125,7 +125,7 @@ def measured_table(results: pl.DataFrame) -> str:
         )
         for name, rule, policy in MEASURED
     ]
-    return _table(("rule", "tok/s", "gain", "policy", *(f"here, 1/{share}" for share in SHARES)), rows)
+    return table(("rule", "tok/s", "gain", "policy", *(f"here, 1/{share}" for share in SHARES)), rows)
 
 
 def _measured_predictors() -> str:
@@ -157,7 +157,7 @@ def switches_table(results: pl.DataFrame) -> str:
             cells += [f"{gain:.3f}" for gain in (statistics.geometric_mean(alone), *made)]
         rows.append(cells)
     heads = [f"{kind} {how}" for kind in ("cpu", "ssd") for how in ("alone", "after another", "in turns")]
-    return _table(("policy", *heads), rows)
+    return table(("policy", *heads), rows)
 
 
 def ahead_table(results: pl.DataFrame) -> str:
@@ -169,7 +169,7 @@ def ahead_table(results: pl.DataFrame) -> str:
             mark = "*" if PREFETCHERS[name].hindsight else ""
             gains = [_one(results, "ahead", kind.name, share, "lru", name) for kind in KINDS for share in SHARES]
             rows.append((f"`{name}`{mark}", _points(first["points"]), *map(_gain, gains)))
-    return _table(("predictor", "hits", *(f"{kind.name} 1/{share}" for kind in KINDS for share in SHARES)), rows)
+    return table(("predictor", "hits", *(f"{kind.name} 1/{share}" for kind in KINDS for share in SHARES)), rows)
 
 
 def _ranked(results: pl.DataFrame, question: str, kind: str, share: int) -> list[dict[str, Any]]:
@@ -203,8 +203,3 @@ def _times(gain: float) -> str:
 
 def _points(value: float) -> str:
     return f"{round(value, 1) + 0.0:+.1f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(line)} |" for line in (head, *rows)]
-    return "\n".join([lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:]])

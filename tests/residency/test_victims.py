@@ -24,23 +24,23 @@ from tests.residency.builders import one_layer, random_calls, trace_of
 
 
 def watched(twin: Told, choices: list[tuple[int, int]]) -> Told:
-    """The twin, noting of each victim how many of the others are used later, and how many others there are."""
+    """The twin, recording for each victim how many other candidates are used later, and how many there are."""
     coming_of = dict[int, Next]()
     used, installed, victim = twin.used, twin.installed, twin.victim
 
-    def noted(told: Callable[[int, Expert, int, Next], None]) -> Callable[[int, Expert, int, Next], None]:
-        def note(slot: int, expert: Expert, now: int, coming: Next) -> None:
+    def recording(hook: Callable[[int, Expert, int, Next], None]) -> Callable[[int, Expert, int, Next], None]:
+        def record(slot: int, expert: Expert, now: int, coming: Next) -> None:
             coming_of[slot] = (inf, 0) if coming[0] == inf else coming
-            told(slot, expert, now, coming)
+            hook(slot, expert, now, coming)
 
-        return note
+        return record
 
     def judged(held: list[tuple[int, Expert]]) -> int:
         slot = victim(held)
         choices.append((sum(coming_of[other] > coming_of[slot] for other, _ in held), len(held) - 1))
         return slot
 
-    twin.used, twin.installed, twin.victim = noted(used), noted(installed), judged  # type: ignore[method-assign]
+    twin.used, twin.installed, twin.victim = recording(used), recording(installed), judged  # type: ignore[method-assign]
     return twin
 
 

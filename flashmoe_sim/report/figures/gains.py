@@ -33,16 +33,16 @@ def gains(rows: polars.DataFrame) -> Chart:
     if len(traces) < 2:
         raise BadInput("gains: rows of two traces or more are needed, each under lru and another policy")
     names, kind = named(known, "hit_rate").of, {line_of(row): _kind(row) for row in known}
-    ranked = sorted(points, key=lambda line: (kind[line] != YOURS, -fmean(points[line].values())))
-    shown = sorted(ranked[:MOST_ROWS], key=lambda line: -fmean(points[line].values()))
+    mean = {line: fmean(of_traces.values()) for line, of_traces in points.items()}
+    ranked = sorted(points, key=lambda line: (kind[line] != YOURS, -mean[line]))
+    shown = sorted(ranked[:MOST_ROWS], key=mean.__getitem__, reverse=True)
     dots = [
         {"policy": names[line], "trace": label(trace), "points": gain, "kind": kind[line]}
         for line in shown
         for (_, trace), gain in points[line].items()
     ]
     means = [
-        {"policy": names[line], "points": fmean(points[line].values()), "kind": kind[line], "traces": len(points[line])}
-        for line in shown
+        {"policy": names[line], "points": mean[line], "kind": kind[line], "traces": len(points[line])} for line in shown
     ]
     x = altair.X("points:Q", axis=altair.Axis(title="points of hit rate above lru, mean of the banks", orient="top"))
     y = altair.Y("policy:N", sort=[names[line] for line in shown], axis=altair.Axis(title=None, labelLimit=220))
@@ -64,7 +64,7 @@ def gains(rows: polars.DataFrame) -> Chart:
     first = min(shown, key=lambda line: KINDS.index(kind[line]))
     better = sum(gain > 0 for gain in points[first].values())
     said = (
-        f"{names[first]}: {fmean(points[first].values()):+.1f} points, above lru on {better} of {len(points[first])} "
+        f"{names[first]}: {mean[first]:+.1f} points, above lru on {better} of {len(points[first])} "
         "traces. Dots: traces; bars: their means."
     )
     if left := len(points) - len(shown):

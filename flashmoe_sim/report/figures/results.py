@@ -51,9 +51,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _charts(rows: Sequence[Row]) -> Iterator[Chart]:
-    yield hit_curves(frame(rows))
+    table = frame(rows)
+    yield hit_curves(table)
     with suppress(BadInput):  # of one trace, or without lru
-        yield gains(frame(rows))
+        yield gains(table)
     of_pair: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if row["tok_s"] is not None:
