@@ -16,10 +16,11 @@ from flashmoe_sim.content import hash_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import OF_ENGINES, LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import is_name
+from flashmoe_sim.geometry.of_run import source_of_run
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
-from flashmoe_sim.policies.base import Policy, ProfiledPolicy
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
@@ -29,6 +30,7 @@ from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.residency.profile import Profile, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import ask_first_id, check_trace, largest_experts
+from flashmoe_sim.trace.load import run_folder
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
 
 
@@ -95,11 +97,11 @@ class Workload:
         self._ahead.pop((prefetcher, scope), None)
 
     def profile(self, policy: Policy) -> Profile:
-        """The profile of a pinning policy; read once.
+        """The profile that a policy reads, by default the trace; read once.
 
         Raises BadInput for a profile that cannot be read or does not match the model.
         """
-        source = policy.profile if isinstance(policy, ProfiledPolicy) else ""
+        source = policy.reads_profile or ""
         if source not in self._profiles:
             self._profiles[source] = find_profile(source, self.trace, self.layer_pools)
         return self._profiles[source]
@@ -180,11 +182,13 @@ def names_model(trace: object) -> bool:
 
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
-    """The geometry of a trace: from the given model, else from the catalogue's; None if neither has one."""
+    """The geometry of a trace: from the given model, else the catalogue's, else the run's; None without any."""
     if names_model(trace):
         raise BadInput(f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it")
     _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
+    if model is None and (folder := run_folder(trace)) is not None:
+        model = source_of_run(folder)
     return None if model is None else load_model(model)
 
 

@@ -41,7 +41,7 @@ def load_trace(
     Raises BadInput for a file that is missing, empty, of an unknown format, or malformed.
     """
     _check_format(format)
-    folder = _run_folder(path)
+    folder = run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
@@ -66,7 +66,7 @@ def open_long(
     raises; for a call's content only when it is read.
     """
     _check_format(format)
-    folder = _run_folder(path)
+    folder = run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
@@ -118,7 +118,7 @@ def _named(trace: AnyTrace, folder: Path | None, bundled: BundledTrace | None, h
     return replace(trace, name=bundled.name)
 
 
-def _run_folder(path: str | Path) -> Path | None:
+def run_folder(path: str | Path) -> Path | None:
     """The path if it is the folder of a recorded run."""
     folder = Path(path)
     try:

@@ -11,9 +11,10 @@ from typing import Any
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.of_run import manifest_of_run
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.cache import STATES
-from native_bridge.engines.read import find_run_model, manifest_of, read_run
+from native_bridge.engines.read import find_run_model, read_run
 from native_bridge.engines.runs import Run
 
 CACHE_STATES = ("warm", "cold")
@@ -150,7 +151,7 @@ def _expand(folder: Path) -> list[Path]:
 def _open(place: Path, model: str | None) -> RunFolder:
     run = read_run(place, failed_too=True)
     found = find_run_model([run], model)
-    manifest = manifest_of(run)
+    manifest = manifest_of_run(run.folder)
     if model is not None and found is not None and manifest is not None:
         beside = load_model(manifest)
         if beside.layers != found.layers:

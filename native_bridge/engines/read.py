@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.of_run import manifest_of_run, named_model_file
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
@@ -75,7 +74,7 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         log=log,
         document=flags.document,
         trace=trace,
-        model=_model_told(flags.document.get("model")),
+        model=named_model_file(flags.document.get("model")),
     )
 
 
@@ -88,7 +87,7 @@ def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | No
         return load_model(given)
     sources: dict[Path, Run] = {}
     for run in runs:
-        if source := manifest_of(run) or run.model:
+        if source := manifest_of_run(run.folder) or run.model:
             sources.setdefault(source, run)
     models = {source: load_model(source) for source in sources}
     first = next(iter(models), None)
@@ -103,39 +102,9 @@ def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | No
     return models[first]
 
 
-def manifest_of(run: Run) -> Path | None:
-    """The manifest.json in a run's folder or beside it."""
-    places = (run.folder / "manifest.json", run.folder.parent / "manifest.json")
-    return next((place for place in places if place.is_file()), None)
-
-
 def _cache_state(recorded: object) -> str | None:
     state = recorded.get("state") if isinstance(recorded, dict) else None
     return state if state in ("warm", "cold") else None
-
-
-def _model_told(told: object) -> Path | None:
-    if not isinstance(told, dict):
-        return None
-    named = (told.get("path"), told.get("sidecar"))  # only the first records the weights outside the experts
-    return next((Path(path) for path in named if isinstance(path, str) and _is_model(path)), None)
-
-
-def _is_model(path: str) -> bool:
-    """Whether it is a GGUF file or a sidecar: nothing else named in a run.json is read, wherever it is.
-
-    Reading a pipe would wait for ever.
-    """
-    try:
-        place = Path(path)
-        if place.is_dir() or place.name == MANIFEST:
-            return (place.parent if place.name == MANIFEST else place).joinpath(MANIFEST).is_file()
-        if not place.is_file():
-            return False
-        with place.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # the latter for a name with a NUL
-        return False
 
 
 class _Flags:
