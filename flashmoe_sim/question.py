@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
-SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split")
+SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split", "warm")
 DRAFTS = ("draft", "accept", "drafter")
 CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", *DRAFTS, "direct_io", "hot")
 
@@ -36,6 +36,10 @@ SIZES = option(
     "(1/16..1/2).",
 )
 RULES = option("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your own.")
+WARM = option(
+    "PROFILE",
+    "Start with the experts used most in a profile: first-100 (the first steps), another trace, or trace (hindsight).",
+)
 MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
 
 
@@ -54,6 +58,7 @@ class SetupOptions(BankOptions):
 
     scope: str = field(default="layer", metadata=SCOPE)
     prefetch: OnePredictor = field(default="none", metadata=option("F", f"Predictor: {PREDICTORS}."))
+    warm: str | None = field(default=None, metadata=WARM)
     io_split: int = field(default=4, metadata=IO_SPLIT)
 
 
@@ -93,6 +98,7 @@ class SweepOptions(SeveralOptions, ConditionOptions):
     prefetch: OnePredictor | Iterable[OnePredictor] = field(
         default="none", metadata=option("F,F", f"Predictors, or all: {PREDICTORS}.")
     )
+    warm: str | None = field(default=None, metadata=WARM)
     io_split: int = field(default=4, metadata=IO_SPLIT)
     machine: OneMachine | Iterable[OneMachine] | None = field(
         default=None, metadata=option("X,X", "The machines to time: names from `sim machine list`, files, or parts.")

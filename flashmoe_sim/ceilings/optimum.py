@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flashmoe_sim.policies.base import Policy, ScheduledPolicy
+from flashmoe_sim.policies.base import EvictingPolicy, Policy, ScheduledPolicy
 from flashmoe_sim.policies.min_ import Min
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.setup import Setup
@@ -30,7 +30,10 @@ def comparable_setup(setup: Setup, policy: Policy) -> Setup:
     """The setup that counts `policy` for comparison with `setup`.
 
     It is event-atomic, which accepts calls of any size, or sequential if `setup` is, so that requests mean the same.
+    Both begin with the same experts.
     """
+    if isinstance(policy, EvictingPolicy) and isinstance(setup.policy, EvictingPolicy) and not policy.sees:
+        policy = replace(policy, warm=setup.policy.warm)
     contract = "sequential" if setup.contract == "sequential" else "atomic"
     return replace(setup, policy=policy, contract=contract, prefetch=NoPrefetch())
 

@@ -53,8 +53,8 @@ def print_rows(
     title = f"{trace.name}: {rows[0]['tokens']:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
     caption = _caption(rows, setups, contract)
     policies = {setup.policy.spec: setup.policy for setup in setups}
-    if any(policies[row["policy"]].preloaded for row in rows):
-        caption += "; static banks and hot profiles are loaded before the run"
+    if any(policies[row["policy"]].preloaded or policies[row["policy"]].reads_profile is not None for row in rows):
+        caption += "; static and warm banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok excludes prefetches and installs between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):

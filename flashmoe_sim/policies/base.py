@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from types import FunctionType
@@ -25,6 +25,7 @@ from flashmoe_sim.trace.seen import SEEN
 
 NEVER = np.iinfo(np.int32).max
 ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
+REPLAYED = "trace"  # a warm start from the replayed trace itself
 STAMPS = ("first", "last", "hits-first", "reverse")
 
 State = tuple[NDArray[Any], ...]
@@ -143,6 +144,11 @@ class Policy:
             )
 
     @property
+    def reads_profile(self) -> str | None:
+        """The profile whose requests it counts before the run: empty for the replayed trace, None for no profile."""
+        return None
+
+    @property
     def spec(self) -> str:
         """The name with all parameters that differ from their defaults, as written on the command line."""
         return spec_of(self)
@@ -169,15 +175,23 @@ class EvictingPolicy(Policy, ABC):
     stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
         (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's first choice
         is used last.
+    warm: the profile whose most requested experts are in the bank before the first call: `trace` for the replayed trace
+        (hindsight), `first-N` for its first N steps, or the file or bundled name of another trace. Empty for an empty
+        bank.
     """
 
     kernels: ClassVar[dict[str, Any]]
     bypass: ClassVar[bool] = False
     stamp: str = "first"
+    warm: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.stamp not in STAMPS:
             raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
+
+    @property
+    def reads_profile(self) -> str | None:
+        return "" if self.warm == REPLAYED else self.warm or None
 
     @abstractmethod
     def allocate(self, shape: PoolShape) -> State:
@@ -253,10 +267,15 @@ class PinningPolicy(Policy, ABC):
 class ProfiledPolicy(PinningPolicy, ABC):
     """A pinning policy that chooses by the requests in a profile.
 
-    profile: if empty, the replayed trace; if `first-N`, its first N steps; else the file of another trace.
+    profile: if empty, the replayed trace; if `first-N`, its first N steps; else the file or bundled name of another
+        trace.
     """
 
     profile: str = ""
+
+    @property
+    def reads_profile(self) -> str | None:
+        return self.profile
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from flashmoe_sim.policies.base import Candidates, ProfiledPolicy
 class Static(ProfiledPolicy):
     """Pin the experts of each layer that a profile requests most, by default the same trace.
 
-    profile: empty for the trace itself (hindsight), `first-N` for its first N steps, or the file of another trace with
-        the same layers and experts. Its path has no ':' or ','. The whole trace is replayed in any case, and experts
-        that the profile never requests are not pinned.
+    profile: empty for the trace itself (hindsight), `first-N` for its first N steps, or the file or bundled name of
+        another trace with the same layers and experts. Its path has no ':' or ','. The whole trace is replayed in any
+        case, and experts that the profile never requests are not pinned.
     ties_by: for equal counts, `id` prefers the lower expert number, `first-seen` the earlier request (the runtime's
     estimator).
     """

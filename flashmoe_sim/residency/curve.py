@@ -67,6 +67,8 @@ def _before(numbers: NDArray[np.int64], slots: int | NDArray[np.int64]) -> NDArr
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
     """Whether one pass counts every bank size for this policy under this contract."""
+    if getattr(policy, "warm", ""):
+        return False
     if policy.textbook == "lru":
         return getattr(policy, "stamp", "first") == "first" and contract in ("protected", "atomic")
     if policy.textbook == "most-requested":

@@ -69,10 +69,11 @@ def why_not_while_written(setup: Setup) -> str | None:
     """Why a setup cannot be replayed along a trace that is being written; None if it can."""
     policy, prefetch = setup.policy, setup.prefetch
     later = "replay the trace when it is complete"
-    if isinstance(policy, ProfiledPolicy) and (not policy.profile or policy.profile.startswith("first-")):
+    if (profile := policy.reads_profile) is not None and (not profile or profile.startswith("first-")):
+        instead = "profile" if isinstance(policy, ProfiledPolicy) else "warm"
         return (
             f"policy {policy.spec} counts requests in the trace before it is replayed; "
-            f"give it another trace as profile ({policy.name}:profile=FILE), or {later}"
+            f"give it another trace as profile ({policy.name}:{instead}=FILE), or {later}"
         )
     if isinstance(policy, PinningPolicy) and policy.by_routing and not isinstance(policy, ProfiledPolicy):
         return f"policy {policy.spec} pins by the requests of the whole trace; {later}"
@@ -103,8 +104,8 @@ def begin(head: Workload, setup: Setup) -> ReplayState:
     if isinstance(setup.policy, EvictingPolicy):
         # Any call may use every expert of its pool, unless the loop serves one reference at a time.
         states = [
-            begin_pool(setup, bank, pool, 1 if setup.contract == "sequential" else pool.keys)
-            for pool, bank in zip(pools, banks, strict=True)
+            begin_pool(head, setup, number, bank, 1 if setup.contract == "sequential" else pool.keys)
+            for number, (pool, bank) in enumerate(zip(pools, banks, strict=True))
         ]
     layers = len(head.trace.layers)
     return ReplayState(
@@ -186,7 +187,7 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
         now.fresh[unused] = ahead.after[now.fresh[unused] - 1] + calls.first_call - BEFORE_ALL
         pasts.append(_standing(ahead, calls.first_call))
         counted = table.sum(axis=0) if setup.scope == "global" else table[number]
-        check_books(setup, bank, now.held, counted)
+        check_books(setup, bank, now, counted)
     return replace(state, pools=states, memory=memory, pasts=pasts, table=table)
 
 

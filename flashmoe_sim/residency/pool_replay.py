@@ -17,13 +17,13 @@ from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape, takes_seen
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.residency import atomic, deferred, seen, sequential, tally, victim
+from flashmoe_sim.residency import atomic, deferred, seen, sequential, tally, victim, warm
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
 from flashmoe_sim.residency.capacity import Capacity, slot_overflow
 from flashmoe_sim.residency.own_kernels import checked, new_state
 from flashmoe_sim.residency.pool import Pool
-from flashmoe_sim.residency.pool_state import NOW, PoolState, Rules
-from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS, Setup
+from flashmoe_sim.residency.pool_state import N_LOADED, NOW, PoolState, Rules
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
 
@@ -61,7 +61,7 @@ def replay_pool(
     counts: NDArray[np.int64],
     recording: Recording,
 ) -> PoolState:
-    """Replay a pool from an empty bank; return the bank's state at the end.
+    """Replay a pool from the beginning; return the bank's state at the end.
 
     number: the pool's number in the setup's scope. counts: i64 [layers, tally.N_COLUMNS], added to.
     Raises BadInput if a call finds no slot, if the policy cannot count all uses, or if its `choose_victim` returns a
@@ -69,23 +69,31 @@ def replay_pool(
     """
     pool = workload.pools(setup.scope)[number]
     table = np.zeros_like(counts)
-    state = begin_pool(setup, bank, pool, pool.largest_call)
+    state = begin_pool(workload, setup, number, bank, pool.largest_call)
     go_on(workload, setup, number, bank, ahead, state, table, recording)
     check_uses(setup, state)
     count_unused(pool, state, table)
-    check_books(setup, bank, state.held, table.sum(axis=0))
+    check_books(setup, bank, state, table.sum(axis=0))
     counts += table
     return state
 
 
-def begin_pool(setup: Setup, bank: Capacity, pool: Pool, largest_call: int) -> PoolState:
-    """An empty bank for a pool. largest_call: the most distinct keys that a call can have."""
-    assert isinstance(setup.policy, EvictingPolicy)
+def begin_pool(workload: Workload, setup: Setup, number: int, bank: Capacity, largest_call: int) -> PoolState:
+    """The bank of a pool before its first call. largest_call: the most distinct keys that a call can have."""
+    pool, policy = workload.pools(setup.scope)[number], setup.policy
+    assert isinstance(policy, EvictingPolicy)
     smallest = int(bank.size.min())
     slots = bank.room if setup.fixed_slots else min(bank.room // smallest + largest_call, pool.keys)
     capacity = max(min(bank.room // smallest, pool.keys), 1)
     shape = PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
-    return PoolState.empty(slots, pool.keys, new_state(setup.policy, shape))
+    state = PoolState.empty(slots, pool.keys, new_state(policy, shape))
+    if policy.warm:
+        requests = [one.requests_by_key for one in workload.profile(policy).pools]
+        keys = warm.warm_keys(requests[number] if setup.scope == "layer" else np.concatenate(requests), bank)
+        upcoming, filling = warm.first_uses(pool, keys), _filling(policy)
+        with checked(policy, filling.kernels, state.policy):
+            filling.run(keys, upcoming, pool.step[0], bank.size, state.arrays(), state.policy)
+    return state
 
 
 def go_on(
@@ -140,24 +148,33 @@ def count_unused(pool: Pool, state: PoolState, table: NDArray[np.int64]) -> None
 
 
 class Loop(NamedTuple):
-    """A replay loop compiled with a policy's functions, and the policy's compiled functions: `kernels` by name."""
+    """A loop compiled with a policy's functions, and the policy's compiled functions: `kernels` by name."""
 
-    run: Callable[..., tuple[int, int, int]]
+    run: Callable[..., Any]
     kernels: dict[str, Any]
 
 
 def _loop(policy: EvictingPolicy, contract: str) -> Loop:
     """The loop of a contract for a policy; for a user's own policy, with its code and globals as they are now."""
-    kind = type(policy)
-    content = None
+    kind, module = type(policy), {"atomic": atomic, "sequential": sequential}.get(contract, deferred)
+    return _compiled(kind, module.replay, "replay", _content(kind))
+
+
+def _filling(policy: EvictingPolicy) -> Loop:
+    """The loop that fills a bank before the first call."""
+    return _compiled(type(policy), warm.fill, "fill", _content(type(policy)))
+
+
+def _content(kind: Any) -> str | None:
+    """What tells a user's own class from its earlier versions."""
     if is_outside(kind):
         with suppress(NoContent):
-            content = hash_of(kind.kernels, own=[kind.__module__.partition(".")[0]])
-    return _compiled(kind, "deferred" if contract in FIXED_SLOT_CONTRACTS else contract, content)
+            return hash_of(kind.kernels, own=[kind.__module__.partition(".")[0]])
+    return None
 
 
 @cache
-def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
+def _compiled(kind: Any, loop: Callable[..., Any], prefix: str, content: str | None) -> Loop:
     name = f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
     defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": seen.on_miss, "admits": seen.admits}
     hooks: dict[str, Any] = defaults | dict(kind.kernels)
@@ -170,8 +187,7 @@ def _compiled(kind: Any, loop: str, content: str | None) -> Loop:
     for key, kernel in own.items():
         if adapter := seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees)):
             kernels[key] = specialise(adapter, f"{key}_{name}", inline=True, hook=kernel)
-    module = {"deferred": deferred, "atomic": atomic, "sequential": sequential}[loop]
-    return Loop(specialise(module.replay, f"replay_{name}", **kernels), own)
+    return Loop(specialise(loop, f"{prefix}_{name}", **kernels), own)
 
 
 def _wrong_victim(
@@ -188,18 +204,19 @@ def _wrong_victim(
     )
 
 
-def check_books(setup: Setup, bank: Capacity, held: NDArray[np.int32], counted: NDArray[np.int64]) -> None:
+def check_books(setup: Setup, bank: Capacity, state: PoolState, counted: NDArray[np.int64]) -> None:
     """Raise SimError if the books of one pool do not balance, which only a policy's functions can cause.
 
     counted: i64 [tally.N_COLUMNS].
     """
+    held = state.held
     weight = int(bank.size[held].sum())
     found: tuple[int, ...] = (weight, int(counted[tally.HITS] + counted[tally.MISSES]))
     expected: tuple[int, ...] = (min(weight, bank.room), int(counted[tally.REQUESTS]))
     if isinstance(setup.prefetch, NoPrefetch):  # evictions for a prediction are not a call's evictions
         installs = int(counted[tally.MISSES] - counted[tally.BYPASSED])
         found += (int(counted[tally.EVICTIONS]),)
-        expected += (installs - len(held),)
+        expected += (installs + int(state.carry[N_LOADED]) - len(held),)
     if found != expected:
         raise SimError(
             f"policy {setup.policy.spec}: contents, requests and evictions of a bank of {bank.room} are {found}, "

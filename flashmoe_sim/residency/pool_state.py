@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import State
 
-# Places in `carry`: uses counted, slots ever opened, slots freed since, and the weight of the contents.
-CARRIED = NOW, OPENED, N_FREE, USED = 0, 1, 2, 3
+# Places in `carry`: uses counted, slots ever opened, slots freed since, and the weight of the contents; the number
+# and the weight of the experts that were there before the first call.
+CARRIED = NOW, OPENED, N_FREE, USED, N_LOADED, LOADED = 0, 1, 2, 3, 4, 5
 BEFORE_ALL = -2  # calls in a state's `fresh` are counted from here, which leaves 0 to mean nothing
 
 

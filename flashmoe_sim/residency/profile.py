@@ -11,6 +11,7 @@ import numpy as np
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.pool import Pool, build_pools
+from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -27,7 +28,7 @@ class Profile:
 def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile:
     """The profile that `source` names for `trace`; pools: the trace's, one per layer.
 
-    source: empty for the trace itself, `first-N` for its first N steps, else the file of another trace.
+    source: empty for the trace itself, `first-N` for its first N steps, else the file or bundled name of another trace.
     Raises BadInput if the file is missing or not a trace, or its layers or experts differ from those of `trace`.
     """
     if not source:
@@ -40,8 +41,11 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
             )
         end = min(int(trace.steps[0]) + int(first[1]), int(trace.steps[-1]) + 1)
         return Profile([_until(pool, end) for pool in pools], source)
-    if not Path(source).exists():
-        raise BadInput(f"profile {source!r}: expected first-N, such as first-100 steps, or the file of another trace")
+    if source not in catalog() and not Path(source).exists():
+        raise BadInput(
+            f"profile {source!r}: expected first-N, such as first-100 steps, the file of another trace, or a name from "
+            "`sim trace catalog`"
+        )
     other = load_trace(source)
     if other.layers != trace.layers:
         raise BadInput(

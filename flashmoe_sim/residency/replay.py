@@ -18,6 +18,7 @@ from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.own_results import check_pinned
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
+from flashmoe_sim.residency.pool_state import LOADED
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import InstallStream, ReadAhead
 from flashmoe_sim.residency.workload import Workload
@@ -66,20 +67,21 @@ def replay(
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         recording = Recording.of(pool, ahead[number], wanted=record)
         if masks is None:
-            held = replay_pool(workload, setup, number, bank, ahead[number], table, recording).held
+            state = replay_pool(workload, setup, number, bank, ahead[number], table, recording)
+            held, loaded = state.held, int(state.carry[LOADED])
         else:
             repeats = setup.contract == "sequential"
             pinned.replay(
                 pool.key, pool.offset, pool.row, masks[number], repeats, table, recording.calls, recording.hit
             )
-            held = np.flatnonzero(masks[number]).astype(np.int32)
+            held, loaded = np.flatnonzero(masks[number]).astype(np.int32), 0
         contents.append(held)
         if record:
             stream[pool.call] = recording.calls
             hit[pool.reference] = recording.hit
             if setup.fixed_slots:
                 slot[pool.reference] = recording.slot
-            reads.append(_read_ahead(pool, bank, ahead[number], recording))
+            reads.append(_read_ahead(pool, bank, ahead[number], recording, loaded))
         if progress is not None:
             progress(number + 1, len(pools))
     return Replay(
@@ -119,15 +121,15 @@ def _replay_scheduled(
     )
 
 
-def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording) -> ReadAhead:
-    """The predicted experts that were actually read."""
+def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording, loaded: int) -> ReadAhead:
+    """The predicted experts that were actually read. loaded: the weight of what was there before the first call."""
     read = np.flatnonzero(recording.used != NOT_READ)
     after, key = ahead.after[read], ahead.key[read].astype(np.int64)
     row = pool.key_row[key]
     first_key = np.searchsorted(pool.key_row, np.arange(pool.key_row[-1] + 1))
     missed = recording.calls[:, tally.STREAM.index(tally.COLD)] * bank.size[first_key[pool.row]]
     filled = np.concatenate([[0], np.cumsum(missed)])[np.searchsorted(pool.call, after, side="right")]
-    filled += np.cumsum(bank.size[key])
+    filled += loaded + np.cumsum(bank.size[key])
     return ReadAhead(
         after,
         row,

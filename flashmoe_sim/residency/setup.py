@@ -71,6 +71,11 @@ def why_not(policy: Policy, contract: str, prefetch: Prefetcher) -> Note | None:
             f"policy {policy.name} sees the {policy.sees[0]} of each reference, which no prediction has; "
             "use --prefetch none",
         )
+    if policy.sees and policy.reads_profile is not None:
+        return Note(
+            "sees",
+            f"policy {policy.spec} sees the {policy.sees[0]} of each reference, which no profile has; leave out warm=",
+        )
     return None
 
 

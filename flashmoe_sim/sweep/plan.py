@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import asked_size
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
-from flashmoe_sim.policies.base import OnePolicy, Policy
+from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, Policy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -67,7 +67,7 @@ def _conditions(
 
 def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list[LeftOut] | None) -> list[Setup]:
     """The setups whose memory does not grow with a trace; BadInput for one that does, unless it comes from `all`."""
-    policies = _named(question.policy, POLICIES, plan_policy)
+    policies = _rules(question.policy, getattr(question, "warm", None))
     predictors = _named(getattr(question, "prefetch", "none"), PREFETCHERS, _predictor)
     kept, impossible = [], []
     for setup in setups:
@@ -97,13 +97,19 @@ def plan_setup(
     scope: str = "layer",
     prefetch: OnePredictor = "none",
     io_split: int = 4,
+    warm: str | None = None,
 ) -> Setup:
-    """One setup from words or objects.
+    """One setup from words or objects. warm: the profile with which a policy starts unless it names its own.
 
     Raises BadInput for unknown words and for an impossible combination.
     """
     return Setup(
-        parse_bank(str(bank)), plan_policy(policy), contract, _predictor(prefetch), cast(Scope, scope), io_split
+        parse_bank(str(bank)),
+        _started(plan_policy(policy), warm),
+        contract,
+        _predictor(prefetch),
+        cast(Scope, scope),
+        io_split,
     )
 
 
@@ -136,6 +142,7 @@ def plan_setups(
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
+    warm: str | None = None,
     left_out: list[LeftOut] | None = None,
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
@@ -148,7 +155,7 @@ def plan_setups(
     is possible.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
-    chosen = _named(policy, POLICIES, plan_policy)
+    chosen = _rules(policy, warm)
     predictors = _named(prefetch, PREFETCHERS, _predictor)
     for what, given in (("policies", chosen), ("predictors", predictors)):
         if not given:
@@ -162,7 +169,7 @@ def plan_setups(
             plan_setup(banks[0], policy=rule, contract=contract, scope=scope, io_split=io_split)
     setups, impossible = [], []
     for one in banks:
-        for rule in chosen:
+        for rule, itself in chosen.items():
             ceiling = _is_ceiling(rule, contract)
             under = "atomic" if ceiling else contract
             for ahead in (NoPrefetch(),) if ceiling else predictors:
@@ -171,7 +178,7 @@ def plan_setups(
                     setups.append(
                         plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
                     )
-                elif chosen[rule] and predictors[ahead]:
+                elif itself and predictors[ahead]:
                     raise BadInput(reason)
                 else:
                     impossible.append(LeftOut(None, None, rule.spec, under, ahead.spec, reason))
@@ -180,6 +187,20 @@ def plan_setups(
     if left_out is not None:
         left_out += dict.fromkeys(impossible)
     return setups
+
+
+def _rules(policy: Any, warm: str | None) -> dict[Policy, bool]:
+    """The policies, as they start, and whether each is named by itself."""
+    return {_started(rule, warm): itself for rule, itself in _named(policy, POLICIES, plan_policy).items()}
+
+
+def _started(policy: Policy, warm: str | None) -> Policy:
+    """The policy with the profile that it starts with; one that never installs keeps its own, or none."""
+    if warm is None or not isinstance(policy, EvictingPolicy) or policy.warm:
+        return policy
+    if not warm:
+        raise BadInput("an empty warm; give first-N, such as first-100, the file or bundled name of a trace, or trace")
+    return replace(policy, warm=warm)
 
 
 def names_all(policy: Any) -> bool:

@@ -61,6 +61,8 @@ def ranked(rows: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
 
 def foresees(row: Row) -> bool:
     """Whether the policy or the predictor knows the future; a policy with a separate profile does not."""
+    if ":warm=trace" in row["policy"]:
+        return True
     policy, predictor = (row[name].split(":")[0] for name in ("policy", "prefetch"))
     knows = policy in POLICIES and POLICIES[policy].hindsight and "profile=" not in row["policy"]
     return knows or (predictor in PREFETCHERS and PREFETCHERS[predictor].hindsight)

@@ -105,7 +105,10 @@ def _model_id(workload: Workload, *, timed: bool) -> str | None:
 
 def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions: Conditions | None) -> str | None:
     policy, execution = setup.policy, conditions.execution if machine is not None and conditions is not None else None
-    read = {"profile": workload.profile(policy).content} if isinstance(policy, ProfiledPolicy) else policy.contents()
+    read = policy.contents()
+    if policy.reads_profile is not None:
+        name = "profile" if isinstance(policy, ProfiledPolicy) else "warm"
+        read = read | {name: workload.profile(policy).content}
     trace = workload.trace
     kinds = [type(chosen) for chosen in (policy, setup.prefetch, execution) if chosen is not None]
     own = {kind.__module__.partition(".")[0] for kind in kinds} - set(OURS)
@@ -137,5 +140,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
 def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) -> dict[str, Any]:
     """Parameters, with a file's content in place of its path, and the user's code."""
     parameters = {item.name: getattr(chosen, item.name) for item in fields(chosen)}
+    if parameters.get("warm") == "":  # then an id is as it was before there were warm starts
+        del parameters["warm"]
     ours = type(chosen).__module__.partition(".")[0] in OURS
     return {"name": chosen.name, "parameters": parameters | read, "code": None if ours else type(chosen)}

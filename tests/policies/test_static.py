@@ -155,7 +155,7 @@ def test_a_bad_profile_is_refused_before_anything_runs(workload: Workload, tmp_p
 
     (tmp_path / "text").write_text("no trace at all")
     for profile, says in (
-        ("nowhere.jsonl", "profile 'nowhere.jsonl': expected first-N, such as first-100 steps, or the file of another"),
+        ("nowhere.jsonl", "profile 'nowhere.jsonl': expected first-N, such as first-100 steps, the file of another"),
         ("first-0", "profile 'first-0': expected first-N"),
         ("first--1", "profile 'first--1': expected first-N"),
         ("first-x", "profile 'first-x': expected first-N"),

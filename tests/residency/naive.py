@@ -64,10 +64,15 @@ class Result:
 
 @dataclass
 class Bank:
-    """capacity: what the contents may weigh. held: expert of each slot in use. where: slot of each resident."""
+    """capacity: what the contents may weigh. held: expert of each slot in use. where: slot of each resident.
+
+    first: its first call. loaded: the experts that are there before it, in the order in which they come.
+    """
 
     capacity: int
     policy: Told
+    first: int = 0
+    loaded: Sequence[Expert] = ()
     held: dict[int, Expert] = field(default_factory=dict)
     where: dict[Expert, int] = field(default_factory=dict)
     fresh: dict[int, int] = field(default_factory=dict)  # slots read ahead into and not used since: which read
@@ -123,6 +128,21 @@ class Run:
         self.step_of = [step for step, numbers in enumerate(self.steps()) for _ in numbers]
         for bank in banks.values():
             bank.policy.step_of = self.step_of
+            if bank.loaded:
+                self.load(bank)
+
+    def load(self, bank: Bank) -> None:
+        """What is there before the first call came by misses of one call before it, all of them admitted."""
+        bank.policy.number = bank.first
+        bank.policy.reference = 0
+        bank.policy.call(self.step_of[bank.first])
+        for left, expert in zip(range(len(bank.loaded), 0, -1), bank.loaded, strict=True):
+            bank.now += 1
+            bank.policy.missed(expert, bank.now)
+            slot = bank.free_slot()
+            bank.put(slot, expert)
+            coming = next(iter(self.uses[expert]), (inf, left))  # used longer ago than anything later
+            bank.policy.installed(slot, expert, bank.now, coming)
 
     def next_call(self, expert: Expert, number: int) -> Next:
         """The first reference to `expert` in the next call after `number` that requests it."""
@@ -522,6 +542,23 @@ def pins_of(
     return pins
 
 
+def loaded_first(
+    calls: Sequence[Call], warm: str, layers: Sequence[int], weights: Mapping[int, int], room: int
+) -> list[Expert]:
+    """The experts of these layers that a warm start puts into a bank, the least requested first."""
+    if warm.startswith("first-"):
+        steps = Run(calls, {}).steps()[: int(warm.removeprefix("first-"))]
+        calls = [calls[number] for step in steps for number in step]
+    requests = Counter((layer, expert) for layer, experts, _ in calls for expert in set(experts) if layer in layers)
+    chosen: list[Expert] = []
+    for expert in sorted(requests, key=lambda one: (-requests[one], one)):
+        room -= weights[expert[0]]
+        if room < 0:
+            break
+        chosen.insert(0, expert)
+    return chosen
+
+
 def replay(
     calls: Sequence[Call],
     *,
@@ -542,6 +579,7 @@ def replay(
     """
     layers = sorted({layer for layer, _, _ in calls})
     n_experts = {layer: n_experts[layer] for layer in layers}
+    policy, _, warm = policy.partition(":warm=")
     name, _, stamp = policy.partition(":stamp=")
     weights = dict(expert_bytes or dict.fromkeys(layers, 1))
     if slots is not None:
@@ -592,6 +630,10 @@ def replay(
         lightest = 1 if fixed else min(weights[layer] for layer in experts_of[pool])
         most = min(room // lightest, sum(n_experts[layer] for layer in experts_of[pool]))
         banks[pool] = Bank(room, EVICTING[name](max(most, 1)))
+        if warm:
+            each = dict.fromkeys(layers, 1) if fixed else weights
+            banks[pool].first = next(number for number, (layer, *_) in enumerate(calls) if pool in (layer, -1))
+            banks[pool].loaded = loaded_first(calls, warm, experts_of[pool], each, room)
     if not fixed:
         if contract == "atomic":
             return atomic(calls, banks, weights, predictions=predictions, stamp=stamp or "first")

@@ -130,6 +130,20 @@ def test_bytes_of_all_layers(contract: str, policy: str) -> None:
             assert_twins(workload, bank, policy, contract, scope="global")
 
 
+@pytest.mark.parametrize(("contract", "policy"), INSTALLING)
+def test_warm_start(contract: str, policy: str) -> None:
+    for seed, warm, prefetch in ((0, "trace", "none"), (3, "first-2", "none"), (2, "trace", "oracle-1")):
+        workload = random_workload(seed)
+        predicts = contract in PREFETCHERS[prefetch].contracts
+        for bank in every_bank(workload):
+            for scope in ("layer", "global"):
+                ahead = prefetch if predicts else "none"
+                assert_twins(workload, bank, f"{policy}:warm={warm}", contract, scope=scope, prefetch=ahead)
+        if contract == "atomic":
+            for bank in byte_banks(workload, "global"):
+                assert_twins(workload, bank, f"{policy}:warm={warm}", contract, scope="global")
+
+
 @pytest.mark.parametrize(("contract", "policy", "prefetch"), PREFETCHING)
 def test_prefetch(contract: str, policy: str, prefetch: str) -> None:
     for seed in (0, 2):

@@ -286,6 +286,8 @@ def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any) -
         others = OTHER_WORDS if isinstance(value, str) else (value + 1, value / 2, value + 0.5)
         if item.name == "profile":  # what its files hold is tested below
             others = () if kind is HotProfile else ("first-3", "first-4")
+        if item.name == "warm":
+            others = ("first-3", "first-4", "trace")
         changed = []
         for other in others:
             try:
@@ -312,6 +314,8 @@ def test_a_profile_is_its_content(inputs: Inputs, tmp_path: Path) -> None:
     assert of(one).id == of(renamed).id
     assert of(one).row() == of(renamed).row()
     assert of(one).id != of(other).id  # the counts are the same, not what comes first
+    started = [replace(inputs, setup=replace(inputs.setup, policy=Lru(warm=str(path)))).id for path in (one, renamed)]
+    assert started[0] == started[1] != inputs.id
 
 
 def write_profile(path: Path, *, times: float = 10.0, first: int = 0) -> Path:
