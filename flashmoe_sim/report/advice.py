@@ -28,6 +28,10 @@ OTHER_FORMAT = "give --model"  # what the reason says if another quantization of
 WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 LEVERS = 5
 BOUGHT = 10
+AT_LAUNCH = (
+    "Prices: in US dollars when a card came out, from 2016 to 2025; today's are others, and used cards cost less. "
+    "--prices FILE, a table part,price, has yours, of other parts too."
+)
 SMALLEST_GAIN = 0.03
 LIKELY = 0.5
 SMALLEST_PART = 0.02  # of a token's time: less of a difference is not told
@@ -387,6 +391,8 @@ def _bought(found: Recommendation) -> Section:
         parts.append(Table(heads, cells))
         if more := len(rows) - len(shown):
             parts.append(f"{more} larger changes are not shown; --json has them.")
+    if bought.prices is not None and bought.prices.at_launch and not (isinstance(bought, Advice) and bought.enough):
+        parts.append(AT_LAUNCH)
     if isinstance(bought, NextBetter) and bought.useless and bought.prices is None:
         kinds = listed([{"ram": "RAM", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind) for kind in bought.useless], "or")
         parts.append(f"No better {kinds} gains 3 % or more.")

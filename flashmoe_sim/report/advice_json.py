@@ -86,6 +86,7 @@ def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
         "present": bought.present.as_row(),
         "sentence": bought.sentence or None,
         "budget": None if bought.prices is None else bought.prices.budget,
+        "prices_at_launch": bought.prices is not None and bought.prices.at_launch,
         "fastest": None if advice is None or advice.fastest is None else advice.fastest.as_row(),
         "useless": [] if isinstance(bought, Advice) else list(bought.useless),
         "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,

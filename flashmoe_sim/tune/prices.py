@@ -1,9 +1,9 @@
-"""Prices of parts, from a table of the user's own."""
+"""Prices of parts: from a table of the user's own, or what they cost when they came out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, shown
@@ -13,17 +13,20 @@ from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.machines.written import parse_parts
 from flashmoe_sim.tune.shop import Change
 
+_AT_LAUNCH = Path(__file__).with_name("launch_prices.csv")
+
 
 @dataclass(frozen=True)
 class Prices:
     """What parts cost, and the most to spend.
 
     by_name: by a part's name, a size of RAM such as `64GiB`, or a chip with its RAM such as `m4-max + 64GiB`; all in
-    one currency. budget: None for no limit.
+    one currency. budget: None for no limit. at_launch: in US dollars when the part came out, not today.
     """
 
     by_name: Mapping[str, float]
     budget: float | None = None
+    at_launch: bool = False
 
     def of(self, changes: Iterable[Change], parts: Parts) -> float | None:
         """The price of these changes of parts; None if one of them has none."""
@@ -39,6 +42,11 @@ class Prices:
         ram = "" if change.ram_gib is None else f"{change.ram_gib:g}GiB"
         price = self.by_name.get(" + ".join(filter(None, (change.name, ram))))
         return None if price is None else price * change.added(parts)
+
+
+def launch_prices(budget: float | None = None) -> Prices:
+    """What graphics cards cost when they came out, in US dollars, as `launch_prices.csv` has it with its sources."""
+    return replace(read_prices(_AT_LAUNCH, budget), at_launch=True)
 
 
 def read_prices(file: Path, budget: float | None = None) -> Prices:

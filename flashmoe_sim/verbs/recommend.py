@@ -73,20 +73,23 @@ class Recommend(MemoryOptions):
     prices: str | Path | None = field(
         default=None, metadata=option("FILE", "With --buy: only parts in this table, part,price; the cheapest first.")
     )
-    budget: float | None = field(default=None, metadata=option("N", "With --prices: the most to spend.", above=0))
+    budget: float | None = field(
+        default=None,
+        metadata=option("N", "With --buy: the most to spend; without --prices, at prices of cards at launch.", above=0),
+    )
 
     def __post_init__(self) -> None:
         if self.target is not None and not self.buy:
             raise BadInput("--target is the speed that --buy must reach; add --buy (in Python, buy=True)")
         if self.prices is not None and not self.buy:
             raise BadInput("--prices is for --buy; add it (in Python, buy=True)")
-        if self.budget is not None and self.prices is None:
-            raise BadInput("--budget needs what parts cost; add --prices FILE, a table with the columns part,price")
+        if self.budget is not None and not self.buy:
+            raise BadInput("--budget is for --buy; add it (in Python, buy=True)")
 
     def run(self, progress: Progress | None = None) -> Recommendation:
         """Recommend for a trace, or for a model alone with a borrowed trace."""
         from flashmoe_sim.systems.resolve import resolve
-        from flashmoe_sim.tune.prices import read_prices
+        from flashmoe_sim.tune.prices import launch_prices, read_prices
         from flashmoe_sim.tune.recommend import Purchase, recommend
         from flashmoe_sim.tune.shop import parts_of
         from flashmoe_sim.verbs.given import learnt_machine, workload_and_model, workload_of
@@ -97,7 +100,9 @@ class Recommend(MemoryOptions):
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
         assert on.workload is not None
-        prices = None if self.prices is None else read_prices(Path(self.prices), self.budget)
+        prices = None if self.budget is None else launch_prices(self.budget)
+        if self.prices is not None:
+            prices = read_prices(Path(self.prices), self.budget)
         found = recommend(
             on.workload,
             on.case,

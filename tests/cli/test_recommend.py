@@ -147,7 +147,7 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
             ["recommend", "deepseek-v2-lite", "--machine", PARTS, "--prices", "mine.csv"],
             "--prices is for --buy; add it",
         ),
-        (["recommend", "deepseek-v2-lite", "--machine", PARTS, "--buy", "--budget", "9"], "add --prices FILE, a table"),
+        (["recommend", "deepseek-v2-lite", "--machine", PARTS, "--budget", "9"], "--budget is for --buy; add it"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--save", "a.txt"], "ends in .md or .html"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--objective", "prompt"], "--prompt-tokens 4000"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--prompt-tokens", "9"], "--objective prompt or"),

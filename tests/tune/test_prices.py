@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.tune.buy import buy, next_better
-from flashmoe_sim.tune.prices import Prices, read_prices
+from flashmoe_sim.tune.prices import Prices, launch_prices, read_prices
 from flashmoe_sim.tune.shop import Change, changes, parts_of
 from tests.systems.cases import model, workload
 
@@ -77,6 +79,18 @@ def test_a_target_within_a_budget(table: Path) -> None:
     assert rich
     assert all(price is not None and price <= 400 for price, _ in cheap)
     assert bought(1000 * now, 400) == []
+
+
+def test_prices_at_launch() -> None:
+    """Cards of the catalogue alone, each with its month and its source."""
+    rows = [row for _, row in read_table(Path("flashmoe_sim/tune/launch_prices.csv"))[1]]
+    assert all(re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", row["launched"]) for row in rows)
+    assert all(row["source"].startswith("https://") for row in rows)
+    prices = launch_prices(500)
+    assert prices.at_launch
+    assert prices.by_name["rtx-3060"] == 329
+    assert prices.within([Change("gpu", "rtx-4060-ti-16gb")], DESKTOP)
+    assert not prices.within([Change("gpu", "rtx-3090")], DESKTOP)
 
 
 @pytest.mark.parametrize(
