@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import signal
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# The pieces of a command line, each up to the next option; quotes hold spaces and hyphens.
+_OPTIONS = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\]|\s(?!--?[A-Za-z]))+\s?""")
 
 INTERRUPTED, TERMINATED = 130, 143
 KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not break
@@ -133,12 +137,30 @@ def print_sections(sections: Sequence[Section]) -> None:
             click.secho(wrapped(section.title), bold=True)
         for part in section.parts:
             if isinstance(part, Command):
-                echo("\n".join(f"    {line}" for line in part.line.splitlines()))
+                echo("\n".join(f"    {line}" for whole in part.line.splitlines() for line in _to_paste(whole)))
             elif isinstance(part, Table):
                 print_table(part)
             else:
                 echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
         after_table = isinstance(section.parts[-1], Table)
+
+
+def _to_paste(command: str) -> Iterator[str]:
+    """A command line, on a terminal too narrow for it in lines that end in a backslash, cut before its options.
+
+    Anything but a terminal gets it whole, and so does Windows, whose shells know no such lines.
+    """
+    pieces = _OPTIONS.findall(command)
+    if not sys.stdout.isatty() or os.name == "nt" or "".join(pieces) != command:
+        yield command
+        return
+    room, line = shutil.get_terminal_size().columns - len("    "), ""
+    for piece in pieces:
+        if line and len(line) + len(piece) + len(" \\") > room:
+            yield f"{line.rstrip()} \\"
+            line = "    "
+        line += piece
+    yield line
 
 
 def print_table(table: Table) -> None:
@@ -159,13 +181,17 @@ def print_table(table: Table) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
     headings = [heading for heading, _ in columns]
-    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
+    widths = [
+        max((len(part) for cell in cells for part in (cell.split() if side == "left" else [cell])), default=0)
+        for (_, side), cells in zip(columns, zip(headings, *rows, strict=True), strict=True)
+    ]
     kept = list(range(len(columns)))
     for heading in table.dispensable:
         if sum(widths[number] for number in kept) + len(kept) - 1 > console.width:
             kept = [number for number in kept if headings[number] != heading]
     if left_out := [heading for number, heading in enumerate(headings) if number not in kept]:
-        caption += f"; too wide to show here: {', '.join(left_out)}"
+        too_wide = f"too wide to show here: {', '.join(left_out)}"
+        caption = f"{caption.removesuffix('.')}; {too_wide}" if caption else too_wide
     columns = [columns[number] for number in kept]
     rows = [[row[number] for number in kept] for row in rows]
     in_columns = list(zip([heading for heading, _ in columns], *rows, strict=True))

@@ -26,6 +26,8 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.verbs.compare import Compare
 
+DISPENSABLE = ("MiB/token", "hit %", "RAM")
+
 if TYPE_CHECKING:
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.verbs.compare import Comparison
@@ -138,7 +140,7 @@ def _print(found: Comparison, *, full: bool) -> None:
         caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
-    print_table(table(columns, ran, title=title, caption=_caption(found, caption)))
+    print_table(table(columns, ran, title=title, caption=_caption(found, caption), dispensable=DISPENSABLE))
     if said := _cache_pays(found):
         echo(f"{wrapped(said)}\n")
     for row in ran:

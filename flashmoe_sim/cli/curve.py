@@ -84,7 +84,8 @@ def _print(name: str, curve: dict[int, Counts], policy: Policy, contract: str, *
         ("memory", "right", lambda slots: size(totals[slots]["resident_bytes"])),
     ]
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
-    print_table(table(columns, shown, title=f"{name}: {policy.spec}, contract {contract}", caption=caption))
+    title, dispensable = f"{name}: {policy.spec}, contract {contract}", ("evicted", "hits", "full-hit calls %")
+    print_table(table(columns, shown, title=title, caption=caption, dispensable=dispensable))
 
 
 def _print_sampled(asked: Curve, found: SampledCurve, policy: Policy, *, as_json: bool) -> None:

@@ -92,7 +92,7 @@ def list_models(as_json: bool) -> None:
         ("routed GiB", "right", lambda row: f"{'~' * _is_estimated(row[2])}{row[2].routed_bytes / GIB:,.1f}"),
     ]
     caption = "~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization."
-    print_table(table(columns, rows, caption=caption))
+    print_table(table(columns, rows, caption=caption, dispensable=("top-k",)))
 
 
 def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:

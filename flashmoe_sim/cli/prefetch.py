@@ -135,7 +135,8 @@ def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
         "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
         "knows the future"
     )
-    print_table(table(columns, values, title=title, caption=caption))
+    dispensable = ("late", "useful", "saved", "prec.")
+    print_table(table(columns, values, title=title, caption=caption, dispensable=dispensable))
 
 
 def _read_per_token(one: AheadValue) -> str:

@@ -163,4 +163,4 @@ def _print_layers(layers: list[dict[str, Any]], *, all_layers: bool) -> None:
     ]
     left_out = len(layers) - len(shown)
     caption = f"the {len(shown)} layers with most misses; --all-layers shows all {len(layers)}" if left_out else ""
-    print_table(table(columns, shown, caption=caption))
+    print_table(table(columns, shown, caption=caption, dispensable=("aliased", "calls", "cold")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.common import echo, print_json, print_table
+from flashmoe_sim.cli.common import echo, print_json, print_table, wrapped
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 
@@ -49,10 +49,12 @@ def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
         print_table(Table([("pass", "left"), ("number", "right"), ("what it does", "left")], rows))
     on = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
     echo(
-        f"rough estimate for an idle machine, within a factor of about 3: {_duration(about.seconds)} on {on}, "
-        f"up to {size(about.memory_bytes)} of memory"
+        wrapped(
+            f"Rough estimate for an idle machine, within a factor of about 3: {_duration(about.seconds)} on {on}, "
+            f"up to {size(about.memory_bytes)} of memory. Start (seconds) and compiling (up to minutes, once) come on "
+            "top; a busy machine takes several times as long."
+        )
     )
-    echo("start (seconds) and compiling (up to minutes, once) come on top; a busy machine takes several times as long")
 
 
 def _duration(seconds: float) -> str:

@@ -57,7 +57,7 @@ def catalog(as_json: bool) -> None:
     rows = [(name, *(shown(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
     columns = [("name", "left"), *sizes, ("what it is", "left")]
-    print_table(Table(columns, rows, caption="--json adds licences and sources"))
+    print_table(Table(columns, rows, caption="--json adds licences and sources", dispensable=("top-k", "layers")))
 
 
 _list = copy(catalog)  # every other table of names is called so

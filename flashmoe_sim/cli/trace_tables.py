@@ -78,7 +78,7 @@ def print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
     headings = ("calls", "used", "union", "most", "top 10 %", "entropy", "reuse 50/90", "overlap")
     caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
     columns = [("layer", "right"), *((heading, "right") for heading in headings)]
-    print_table(Table(columns, rows, caption=caption))
+    print_table(Table(columns, rows, caption=caption, dispensable=("calls", "entropy", "most")))
 
 
 def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:

@@ -86,5 +86,5 @@ class Ceilings(SetupOptions, ConditionOptions):
             f"{found.contract}{ahead}, {found.execution}"
         )
         notes = [f"bandwidth limit: {found.floor.resource.replace('_', ' ')}", *found.notes]
-        rows = table(columns, found.rows, title=title, caption="\n".join(notes))
+        rows = table(columns, found.rows, title=title, caption="\n".join(notes), dispensable=("reads/tok", "ms/tok"))
         return [Section("", (rows, found.verdict.text))]

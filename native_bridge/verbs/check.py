@@ -139,7 +139,7 @@ class Check(RunOptions, Verb["Checked"]):
         rounded = [f"{one.name}: {one.counts.rounded}" for one in found.runs if one.counts.rounded]
         failed = [_failed_line(one) for one in found.failed]
         lines = [*found.in_short(), *rounded, *failed, *_fitted_on(found)]
-        return [Section("", (table(columns, found.settings), *lines))]
+        return [Section("", (table(columns, found.settings, dispensable=("mode",)), *lines))]
 
     def notes(self, found: Checked) -> list[str]:
         return [] if self.out is None else [f"wrote {self.out}"]

@@ -614,6 +614,8 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
         assert head.split() == [heading for heading, _ in columns if heading not in left_out]
         said = " ".join(lines)
         assert said.endswith(f"below; too wide to show here: {left_out} " if left_out else "below ")
+    print_table(Table(columns, cells, dispensable=("memory", "hits")))
+    assert " ".join(capsys.readouterr().out.split()).endswith("16 too wide to show here: hits, memory")
 
 
 def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.common import interruptible
+from flashmoe_sim.cli.common import interruptible, print_sections
 from flashmoe_sim.io.printable import printable
+from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.trace.store import write_store
 from native_bridge.cli.main import main
 from tests.geometry.conftest import document, entry, write
@@ -103,6 +105,29 @@ def test_no_control_character_is_printed(command: str, capsys: pytest.CaptureFix
 def test_printable() -> None:
     assert printable("naïve → 東京 🙂\n\ttab") == "naïve → 東京 🙂\n\ttab"
     assert printable("\x1b[2J\x9b\u202e\udcff\x7f") == r"\x1b[2J\x9b\u202e\udcff\x7f"
+
+
+LONG = "llama-server -m 'MY MODEL -ngl.gguf' -c 4096 --n-cpu-moe 32 -fa on -p \"it's --here\""
+
+
+@pytest.mark.parametrize("command", [LONG, "a 'quote that does not end -b -c -d -e -f -g -h -i -j -k -l -m"])
+def test_a_long_command_can_be_pasted_from_a_narrow_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    sections = [Section("", (Command(command),))]
+    print_sections(sections)
+    assert capsys.readouterr().out == f"    {command}\n", "a script gets it whole"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_sections(sections)
+    lines = capsys.readouterr().out.splitlines()
+    if command == LONG:
+        assert max(map(len, lines)) <= 40
+        script = "\n".join(["set -- \\", *lines, 'printf "%s\\n" "$@"'])
+        pasted = subprocess.run(["sh", "-c", script], check=True, capture_output=True)
+        assert pasted.stdout.decode().splitlines() == shlex.split(command)
+    else:
+        assert lines == [f"    {command}"]
 
 
 def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
