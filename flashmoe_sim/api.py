@@ -48,6 +48,7 @@ from flashmoe_sim.verbs.ceilings import Ceilings
 from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.curve import Curve, ExactCurve
 from flashmoe_sim.verbs.diagnose import Diagnose
+from flashmoe_sim.verbs.fit_policy import FitPolicy
 from flashmoe_sim.verbs.given import Model, Trace, workload_of
 from flashmoe_sim.verbs.judge_policies import JudgePolicies
 from flashmoe_sim.verbs.next_run import NextRun
@@ -73,6 +74,7 @@ __all__ = [
     "curve",
     "diagnose",
     "figures",
+    "fit_policy",
     "inspect",
     "load_model",
     "load_trace",
@@ -174,7 +176,7 @@ def _swept(asked: Sweep) -> polars.DataFrame:
     return frame(rows if asked.rank is None else ranked(rows, asked.rank))
 
 
-def _judged(asked: JudgePolicies) -> polars.DataFrame:
+def _judged(asked: JudgePolicies | FitPolicy) -> polars.DataFrame:
     found = asked.run()
     for note in reasons(found.left_out):
         warnings.warn(note, stacklevel=4)
@@ -250,6 +252,7 @@ diagnose = _of_verb(Diagnose, Diagnose.run)
 ceilings = _of_verb(Ceilings, Ceilings.run)
 sweep = _of_verb(Sweep, _swept)
 judge_policies = _of_verb(JudgePolicies, _judged)
+fit_policy = _of_verb(FitPolicy, _judged)
 victims = _of_verb(Victims, _victims)
 curve = _of_verb(Curve, _curve)
 recommend = _of_verb(Recommend, _recommended)

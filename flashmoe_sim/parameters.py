@@ -35,7 +35,7 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
         name = f"{name}:{pieces.pop(0)}"
     chosen = find(kind, name, known, base)
     with blaming(kind, chosen):
-        return _made(kind, text, name, chosen, pieces)
+        return made(kind, text, name, chosen, pieces)
 
 
 def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type[T]:
@@ -50,7 +50,8 @@ def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type
     raise unknown_name(kind, name, known)
 
 
-def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
+def made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
+    """One of a class, with parameters as `key=value`; a later piece replaces an earlier one. text: for messages."""
     types = typing.get_type_hints(chosen) if pieces else {}  # slower than a short replay
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}

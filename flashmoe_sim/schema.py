@@ -168,6 +168,18 @@ JUDGED = (
     ),
 )
 
+FITTED = (
+    Column("trace", "str", "", "trace that the parameters are judged on"),
+    Column("fitted_on", "str", "", "traces that they are fitted on, or `its first half`"),
+    *(column for column in IDENTITY if column.name in ("bank", "policy")),
+    Column("against", "str", "", "the policy with the parameters that it was given with"),
+    *(column for column in IDENTITY if column.name == "contract"),
+    *(column for column in COUNTS if column.name == "hit_rate"),
+    *(column for column in JUDGED if column.name.startswith("more_hits")),
+    Column("best_policy", "str", "", "the candidate that hits most on the text it is judged on: hindsight"),
+    Column("hindsight_hit_rate", "float", "1", "its hit rate"),
+)
+
 VICTIMS = (
     *(column for column in IDENTITY if column.name in ("trace", "bank", "policy", "contract")),
     Column("layer", "int", "", "layer of the bank; null for all layers together"),
@@ -338,6 +350,7 @@ GROUPS = (
     ("By step", 'The table of `api.replay` with `by="step"`.', STEP_COLUMNS),
     ("By request", 'The table of `api.replay` with `by="request"`.', REQUEST_COLUMNS),
     ("Policies judged", "`rows` of `sim policy judge --json`, and the table of `api.judge_policies`.", JUDGED),
+    ("Parameters fitted", "`rows` of `sim policy fit --json`, and the table of `api.fit_policy`.", FITTED),
     ("Victims", "`rows` of `sim policy victims --json`, and the table of `api.victims`.", VICTIMS),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),

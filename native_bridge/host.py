@@ -14,7 +14,7 @@ from flashmoe_sim.io.files import unreadable
 from native_bridge.process import ask
 
 AMX_ADVICE = "build llama.cpp and llama-cpp-python without native code generation (-DGGML_NATIVE=OFF)"
-INSTALL = "pip install 'flashmoe-sim[bridge]'"
+INSTALL = "pip install '.[bridge]'"
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 

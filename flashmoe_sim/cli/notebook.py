@@ -104,7 +104,7 @@ def _open(place: Path) -> None:
     from importlib.util import find_spec
 
     if find_spec("jupyterlab") is None:
-        command = "pip install 'flashmoe-sim[notebook]'"
+        command = "pip install '.[notebook]'"
         message(f"opening them needs the package jupyterlab: {command}; any other Jupyter will do")
         return
     subprocess.run([sys.executable, "-m", "jupyterlab", str(place)], check=False)

@@ -24,6 +24,7 @@ from flashmoe_sim.cli.common import (
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.io.cells import UNKNOWN, Column, count, percent, speed, table
 from flashmoe_sim.io.sections import Table
+from flashmoe_sim.verbs.fit_policy import FitPolicy
 from flashmoe_sim.verbs.judge_policies import JudgePolicies
 from flashmoe_sim.verbs.victims import Victims
 
@@ -32,7 +33,7 @@ LEAST_P = 0.001
 
 @click.group(name="policy", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """List, explain and judge the eviction policies."""
+    """List, explain, judge and fit the eviction policies."""
 
 
 @command.command(name="list", short_help="All policies in a table.")
@@ -144,7 +145,9 @@ def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies) -> Table:
         caption += f"; means over the traces; {'faster' if timed else 'ahead'}: on how many of them it is"
     if asked.skip_steps:
         caption += f"; without the first {asked.skip_steps:,} steps"
-    caption += f"; p: chance of such a difference if there is none, corrected for {len(shown)} comparisons"
+    caption += "; p: chance of such a difference if there is none"
+    if len(shown) > 1:
+        caption += f", corrected for {len(shown)} comparisons"
     machine = f" on {asked.machine}" if timed else ""
     return table(columns, shown, title=f"{'; '.join(traces)}: against {against}{machine}", caption=caption)
 
@@ -155,7 +158,7 @@ def _ends(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}"
+    return f"{100 * share:+.1f}".replace("-0.0", "+0.0")
 
 
 def _p(p: float | None) -> str:
@@ -166,6 +169,75 @@ def _p(p: float | None) -> str:
 
 def _times(gain: float) -> str:
     return f"{gain:.3f}"
+
+
+@command.command(short_help="Parameters of a policy, fitted on some text and judged on other.")
+@of_verb(FitPolicy)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
+)
+@force_option
+@lenient_option
+@json_option
+def fit(asked: FitPolicy, *, out: Path | None, force: bool, lenient: bool, as_json: bool) -> None:
+    """Fit parameters of a policy on some text, and judge them on other text.
+
+    TRACE is a file, or a name from `sim trace catalog`. Of several traces, each is judged with the parameters that hit
+    most on the others; a single one is fitted on its first half and judged on the second.
+
+    \b
+    Examples:  sim policy fit my.jsonl --bank 32 --policy lfu-decay \\
+                 --values half_life=4,16,64
+               sim policy fit python-256 prose-256 --bank 12.5% \\
+                 --policy mine:Gap --values gap=1,2,4
+    """
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.workload import load_workload
+    from flashmoe_sim.sweep.left_out import reasons
+
+    if out is not None:
+        refuse_table(out, force=force)
+    with replaying() as progress:
+        found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
+    rows = found.table()
+    if out is not None:
+        write_table(rows, out, force=force)
+    if as_json:
+        asked_for = {"confidence": asked.confidence, "candidates": found.tried}
+        print_json({**asked_for, "warnings": reasons(found.left_out), "rows": rows.to_dicts()})
+        return
+    print_table(_fitted(rows.to_dicts(), asked, found.tried))
+    for warning in reasons(found.left_out):
+        message(warning)
+
+
+def _fitted(rows: Sequence[dict[str, Any]], asked: FitPolicy, tried: int) -> Table:
+    from flashmoe_sim.sweep.fitted import ITS_FIRST_HALF
+
+    default = rows[0]["against"]
+    columns: list[Column] = [
+        ("bank", "right", lambda row: row["bank"]),
+        ("judged on", "left", lambda row: row["trace"]),
+        ("fitted", "left", lambda row: _changed(row["policy"], default)),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("more", "right", lambda row: _points(row["more_hits"])),
+        (f"{100 * asked.confidence:g} %", "right", lambda row: _ends(row, "more_hits", _points)),
+        ("hindsight", "left", lambda row: _changed(row["best_policy"], default)),
+        ("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])),
+    ]
+    on = "the other traces" if rows[0]["fitted_on"] != ITS_FIRST_HALF else "the trace's first half, judged on the rest"
+    ahead = sum(row["more_hits"] > 0 for row in rows)
+    caption = (
+        f"contract {asked.contract}; fitted: the best of {tried:,} candidates on {on}; more: points of hit rate above "
+        f"{default}, {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
+    )
+    title = f"{default}: {'; '.join(asked.varied)}"
+    return table(columns, rows, title=title, caption=caption, dispensable=("its hit %", "hindsight"))
+
+
+def _changed(spec: str, default: str) -> str:
+    """The parameters, if they differ from those of the policy that heads the table."""
+    return "as it is" if spec == default else spec.partition(":")[2] or spec
 
 
 @command.command(short_help="How often policies evict what is used latest.")

@@ -59,7 +59,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
     """
     from flashmoe_sim.geometry.hints import hints_of
     from flashmoe_sim.geometry.load import load_model
-    from flashmoe_sim.trace.check import ASK, begins_at_1
+    from flashmoe_sim.trace.check import ASK, always_used, ask_shared, begins_at_1
     from flashmoe_sim.trace.formats import find_format
 
     columns = given.pop("columns")
@@ -97,8 +97,10 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
             records=about["records"],
         )
         trace = read_table([Path(file) for file in files], table, hints=hints, lenient=lenient)
-    written = writer.write(trace)
+    written = writer.write(trace.with_(name=writer.name))
     notes = [*trace.notes, *([f"no layer asks for expert 0: {ASK}"] if begins_at_1(trace) else [])]
+    if (shared := always_used(trace)) is not None:
+        notes.append(ask_shared(shared))
     report_written({**written, "notes": notes}, as_json=as_json)
     writer.say(notes)
 

@@ -42,6 +42,12 @@ class TraceWriter:
         self.out, self.format, self.force = out, format_of(out, to), force
         refuse_existing(out, force=force)
 
+    @property
+    def name(self) -> str:
+        """The name of the file without its end."""
+        suffix = max((one for one in NAMES if self.out.name.endswith(one)), key=len, default="")
+        return self.out.name.removesuffix(suffix)
+
     def write(self, trace: RoutingTrace) -> dict[str, Any]:
         """Write it, with progress, and say what was written."""
         from flashmoe_sim.cli.progress import working

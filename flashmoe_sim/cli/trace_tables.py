@@ -34,7 +34,7 @@ def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
     inferred = "" if statistics.phases_recorded or statistics.prompt_share is None else " (inferred)"
     known = "" if statistics.n_experts_known else " (inferred from the largest id)"
     experts = sorted({layer.n_experts for layer in statistics.layers})
-    steps = "" if statistics.steps is None else f"in {statistics.steps:,} steps "
+    steps = "" if statistics.steps is None else f"in {statistics.steps:,} step{'' if statistics.steps == 1 else 's'} "
     rows = [
         ("calls", f"{statistics.calls:,}", f"{steps}of {len(statistics.layers)} layers"),
         ("tokens", f"{statistics.tokens:,}", prompt + inferred),

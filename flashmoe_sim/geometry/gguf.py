@@ -16,6 +16,7 @@ from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value
 from flashmoe_sim.geometry.graph import Graph, graph_of
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, shortened, shown
+from flashmoe_sim.io.notes import CUT_OFF, Note
 
 MOST_NAME = 200  # letters
 MOST_LATENT = 2**16  # a longer key of a head is not believed
@@ -220,7 +221,7 @@ def _cut_notes(files: Sequence[GgufFile]) -> list[str]:
     """A note if weights are missing: nothing here needs them, but the engine will."""
     count = sum(file.header.end > file.header.size for file in files)
     where = f" in {count} of its {len(files)} files" if len(files) > 1 else ""
-    return [f"the weights{where} are cut off: enough to simulate, not to run"] if count else []
+    return [Note(CUT_OFF, f"the weights{where} are cut off: enough to simulate, not to run")] if count else []
 
 
 def _drafting(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[int]:

@@ -20,7 +20,7 @@ from flashmoe_sim.io.version import program
 if TYPE_CHECKING:
     import jinja2
 
-INSTALL = "pip install 'flashmoe-sim[report]'"
+INSTALL = "pip install '.[report]'"
 MOST_BYTES = 2_900_000  # of a page, which must fit in an e-mail
 FEW_ROWS = 24  # of a figure's table that is printed in full
 MOST_ROWS = 60  # of another table that is open

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import Note
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import tally
@@ -139,15 +140,17 @@ def victims(workload: Workload, setup: Setup) -> list[Victims]:
     return found
 
 
-def why_not_watched(setup: Setup) -> str | None:
-    """Why there are no victims to judge; None if there are."""
+def why_not_watched(setup: Setup) -> Note | None:
+    """Why there are no victims to judge, with a code for the rule; None if there are."""
     policy = setup.policy
     if not isinstance(policy, EvictingPolicy):
-        return f"policy {policy.spec} chooses no victims: what is resident is decided before the run"
+        text = f"policy {policy.spec} chooses no victims: what is resident is decided before the run"
+        return Note("no victims", text)
     if policy.sees:
-        return f"policy {policy.spec} sees what a reference carries; its victims are not judged yet"
+        return Note("sees", f"policy {policy.spec} sees what a reference carries; its victims cannot be judged")
     if not isinstance(setup.prefetch, NoPrefetch):
-        return f"predictor {setup.prefetch.spec}: victims are judged without a predictor; leave it out"
+        text = f"predictor {setup.prefetch.spec}: victims are judged without a predictor; leave it out"
+        return Note("predictor", text)
     return None
 
 

@@ -28,7 +28,7 @@ from flashmoe_sim.sweep.estimate import kept_bytes
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.sweep.workers import Lost, OpenWorkers, Workers
 
-INSTALL = "pip install 'flashmoe-sim[cluster]'"
+INSTALL = "pip install '.[cluster]'"
 ADDRESS = re.compile(r"tcp://[^\s/:]+:\d{1,5}|tcp://\[[0-9a-f:.]+\]:\d{1,5}", re.IGNORECASE)
 MOST_LOCAL = 256
 CONNECT_S = 10

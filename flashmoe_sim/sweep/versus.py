@@ -117,7 +117,7 @@ def versus(
     rows: list[Versus] = []
     done = 0
     for workload in workloads:
-        request = _requests(workload, skip_steps)
+        request = requests_of(workload, skip_steps)
         others = dict[str, Steps]()
         for setup in setups:
             if progress is not None:
@@ -126,8 +126,8 @@ def versus(
             bank = str(setup.bank)
             try:
                 if bank not in others:
-                    others[bank] = _counted(workload, against[bank], machine, conditions, skip_steps)
-                own = _counted(workload, setup, machine, conditions, skip_steps)
+                    others[bank] = counted(workload, against[bank], machine, conditions, skip_steps)
+                own = counted(workload, setup, machine, conditions, skip_steps)
             except BadInput as error:
                 left_out.append(LeftOut.of(setup, str(error), trace=workload.trace.name))
             else:
@@ -137,21 +137,26 @@ def versus(
     return [*_corrected(rows), *_corrected(list(_means(rows)) if len(workloads) > 1 else [])]
 
 
-def _requests(workload: Workload, skip_steps: int) -> NDArray[np.int32] | None:
+def requests_of(workload: Workload, skip_steps: int) -> NDArray[np.int32] | None:
     """The request of each step that counts; None if the trace does not record them."""
     trace = workload.trace
-    first = run_starts(trace.steps)[skip_steps:]
+    steps = run_starts(trace.steps)
+    first = steps[skip_steps:]
     if len(first) < 2:
         raise BadInput(
-            f"{trace.name}: has {len(first) + skip_steps:,} steps, of which {skip_steps:,} are skipped; two or more "
-            "must be left"
+            f"{trace.name}: has {len(steps):,} steps, and {skip_steps:,} are to be skipped; two or more must be left"
         )
     return None if trace.sequence is None else trace.sequence[first]
 
 
-def _counted(
-    workload: Workload, setup: Setup, machine: Machine | None, conditions: Conditioned | None, skip_steps: int
+def counted(
+    workload: Workload,
+    setup: Setup,
+    machine: Machine | None = None,
+    conditions: Conditioned | None = None,
+    skip_steps: int = 0,
 ) -> Steps:
+    """Replay a setup, and count by steps after the skipped ones."""
     replayed = replay(workload, setup, record=True)
     assert replayed.stream is not None
     stream = replayed.stream

@@ -23,6 +23,7 @@ MOST_EXPERTS = 1 << 22  # of all layers; a replay keeps some numbers for each, h
 MOST_NAME = 1 << 16  # a merged trace names its parts
 MOST_NOTE = 1 << 20
 MOST_CHANCE = 0.05
+LEAST_TOKENS = 32
 ASK = "do your ids begin at 1? `sim trace import --columns ... --first-id 1` reads them so"
 
 
@@ -216,6 +217,28 @@ def begins_at_1(trace: RoutingTrace) -> bool:
     used = np.zeros((len(layers), experts), np.bool_)
     used[row, trace.expert] = True
     return float(np.prod(1 - used.sum(axis=1) / experts)) <= MOST_CHANCE
+
+
+def always_used(trace: RoutingTrace) -> int | None:
+    """The expert that every token of every layer uses, if there is one beside others: most likely a shared one."""
+    if trace.tokens < LEAST_TOKENS or trace.refs <= int(trace.n_tokens.sum()):
+        return None
+    _, first = np.unique(trace.layer, return_index=True)
+    in_first = [set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()) for call in first.tolist()]
+    tokens = np.append(0, np.cumsum(trace.n_tokens, dtype=np.int64))
+    for expert in sorted(set.intersection(*in_first)):
+        uses = np.append(0, np.cumsum(trace.expert == expert, dtype=np.int64))
+        if (uses[trace.offset] == tokens).all():
+            return int(expert)
+    return None
+
+
+def ask_shared(expert: int) -> str:
+    """What to ask about such an expert."""
+    return (
+        f"every token of every layer uses expert {expert}: is it a shared one? `sim trace import --shared {expert}` "
+        "leaves it out"
+    )
 
 
 def ask_first_id(trace: RoutingTrace, *, refused: int, experts: int) -> str:

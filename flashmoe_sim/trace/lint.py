@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import MISREAD, code_of
-from flashmoe_sim.trace.check import ASK, begins_at_1
+from flashmoe_sim.trace.check import ASK, always_used, ask_shared, begins_at_1
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.phases import Phases, find_phases
@@ -54,6 +54,7 @@ def lint(
     checks = (
         _ids(trace, n_experts),
         _first_id(trace),
+        _shared(trace),
         _shapes(trace),
         _reader(trace),
         _slots(trace),
@@ -130,6 +131,12 @@ def _first_id(trace: RoutingTrace) -> Iterator[Finding]:
     if begins_at_1(trace):
         message = f"no layer asks for expert 0, but they ask for 1 to {trace.expert.max()}"
         yield Finding("warning", "no-expert-0", 1, message, ASK)
+
+
+def _shared(trace: RoutingTrace) -> Iterator[Finding]:
+    if (expert := always_used(trace)) is not None:
+        message, _, advice = ask_shared(expert).partition(": ")
+        yield Finding("warning", "shared-expert", 1, message, advice)
 
 
 def _shapes(trace: RoutingTrace) -> Iterator[Finding]:

@@ -137,7 +137,10 @@ def buy(
 def _note(stock: Stock) -> str:
     """What was not changed, and why; empty if everything was."""
     unpriced = f"{stock.unpriced} other changes have no price in the table" if stock.unpriced else ""
-    return "; ".join(filter(None, (note_on(stock.parts), unpriced)))
+    unused = ", ".join(stock.unused)
+    if unused:
+        unused += ": not tried, since they do not go with this machine, or a part like them stands for them"
+    return "; ".join(filter(None, (note_on(stock.parts), unpriced, unused)))
 
 
 def next_better(
@@ -171,7 +174,7 @@ def next_better(
             if speed * (1 - NEAR) > most.get(line, present.tok_s or 0.0):
                 kept.append(stock.bought((change,)))
                 most[line] = speed
-            elif stock.more_cards(change):
+            elif prices is None and stock.more_cards(change):
                 kept.append(stock.bought((change,)))
         rows += sorted(kept, key=lambda one: (one.order[0], one.found.tok_s or 0.0))
     useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))

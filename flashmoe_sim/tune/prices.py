@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,13 @@ from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.machines.written import parse_parts
 from flashmoe_sim.tune.shop import Change
 
+_RAM = re.compile(r"[0-9.]+GiB")
 _AT_LAUNCH = Path(__file__).with_name("launch_prices.csv")
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What parts cost, and the most to spend.
+    """What parts cost, and the most to spend. A processor with RAM of another generation costs that RAM too.
 
     by_name: by a part's name, a size of RAM such as `64GiB`, or a chip with its RAM such as `m4-max + 64GiB`; all in
     one currency. budget: None for no limit. at_launch: in US dollars when the part came out, not today.
@@ -38,10 +40,22 @@ class Prices:
         price = self.of(changes, parts)
         return price is not None and (self.budget is None or price <= self.budget)
 
+    def unused(self, changes: Iterable[Change]) -> list[str]:
+        """Names of parts with a price that are none of these changes; of sizes of RAM none."""
+        used = {_name(change) for change in changes}
+        return [name for name in self.by_name if name not in used and not _RAM.fullmatch(name)]
+
     def _of(self, change: Change, parts: Parts) -> float | None:
-        ram = "" if change.ram_gib is None else f"{change.ram_gib:g}GiB"
-        price = self.by_name.get(" + ".join(filter(None, (change.name, ram))))
+        price = self.by_name.get(_name(change))
+        if price is not None and change.new_memory(parts):
+            memory = self.by_name.get(f"{parts.ram_gib or 0:g}GiB")
+            return None if memory is None else price + memory
         return None if price is None else price * change.added(parts)
+
+
+def _name(change: Change) -> str:
+    ram = "" if change.ram_gib is None else f"{change.ram_gib:g}GiB"
+    return " + ".join(filter(None, (change.name, ram)))
 
 
 def launch_prices(budget: float | None = None) -> Prices:

@@ -50,9 +50,18 @@ class Change:
         by_kind = dict(parts.by_kind)
         if self.name:
             by_kind[self.kind] = catalogue()[self.name]
+        if self.new_memory(parts):
+            by_kind.pop("memory", None)  # the processor's own comes with it
         ordered = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
         n_gpus = self.n_gpus if self.kind == "gpu" else parts.n_gpus
         return replace(parts, by_kind=ordered, ram_gib=self.ram_gib or parts.ram_gib, n_gpus=n_gpus)
+
+    def new_memory(self, parts: Parts) -> bool:
+        """Whether it is a processor that takes RAM of another generation than there is."""
+        own = _memory_of(parts)
+        if self.kind != "cpu" or own is None or _MEMORY.fullmatch(own.name) is None:
+            return False
+        return _generation(catalogue()[catalogue()[self.name].memory]) != _generation(own)
 
     def said(self, parts: Parts) -> str:
         """The new part in words, such as `64 GiB of RAM`."""

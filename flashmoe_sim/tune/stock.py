@@ -79,15 +79,16 @@ class Stock:
 
     prices: of parts, which leave out what has none or costs more than the budget; None for all parts.
     now: the machine as it is. options: possible changes, by kind. tried: the fastest system for each set of changes.
-    unpriced: how many changes have no price.
+    unpriced: how many changes have no price. unused: parts with a price that are no change of this machine.
     """
 
     def __init__(self, resizer: Resizer, parts: Parts, prices: Prices | None = None) -> None:
         self.resizer, self.parts, self.prices, self.now = resizer, parts, prices, compose_parts(parts)
-        self.options, self.unpriced = changes(parts), 0
+        self.options, self.unpriced, self.unused = changes(parts), 0, list[str]()
         if prices is not None:
             each = [one for kept in self.options.values() for one in kept]
             self.unpriced = sum(prices.of([one], parts) is None for one in each)
+            self.unused = [] if prices.at_launch else prices.unused(each)
             for kind, kept in self.options.items():
                 self.options[kind] = [one for one in kept if prices.within([one], parts)]
         self.machines: dict[tuple[Change, ...], Machine] = {}

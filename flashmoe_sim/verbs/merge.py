@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
 
 
+IN_STEP = (
+    "one recording is there several times, and its copies run in step: they share every expert, which separate "
+    "requests do not; give other recordings, --arrivals, or --how union with --stagger"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Merge:
     """Several traces of one model as one workload.
@@ -90,7 +96,7 @@ class Merge:
         if self.concurrency is not None:
             if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
                 raise BadInput(f"{self.traces[0]}: a single request; give a trace of several sequences, or more traces")
-            return batched(
+            found = batched(
                 parts,
                 concurrency=self.concurrency,
                 prefill_chunk=self.prefill_chunk,
@@ -98,6 +104,8 @@ class Merge:
                 step_s=(self.step_ms or 0) / 1000,
                 progress=progress,
             )
+            copies = len(parts) - len({part.content_id for part in parts})
+            return found.with_(notes=(*found.notes, IN_STEP)) if copies and self.arrivals is None else found
         if self.how == "union":
             return union(parts, stagger=self.stagger or 0, progress=progress)
         if self.every is not None:

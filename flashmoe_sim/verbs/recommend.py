@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.notes import CUT_OFF, code_of
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class Recommend(MemoryOptions):
             purchase=Purchase(parts_of(runs_on.name), self.target, prices) if self.buy else None,
             progress=progress,
         )
-        return replace(found, notes=on.notes)
+        cut_off = [f"{on.case.model.name}: {note}" for note in on.case.model.notes if code_of(note) == CUT_OFF]
+        return replace(found, notes=(*on.notes, *cut_off))
 
     def run_each(self, machines: Sequence[str], models: Sequence[str], progress: Progress | None = None) -> Cells:
         """The fastest system for one model on each of the machines, or for each of the models on one machine.

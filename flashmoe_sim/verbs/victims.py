@@ -65,7 +65,7 @@ class Victims(SeveralOptions):
         from flashmoe_sim.ceilings.optimum import ceiling_setup
         from flashmoe_sim.residency.victims import victims, why_not_watched
         from flashmoe_sim.sweep.left_out import LeftOut
-        from flashmoe_sim.sweep.plan import names_all, plan_sweep
+        from flashmoe_sim.sweep.plan import plan_sweep
         from flashmoe_sim.verbs.given import workload_of
 
         if self.by not in ("policy", "layer"):
@@ -74,7 +74,7 @@ class Victims(SeveralOptions):
         setups, _ = plan_sweep(self, left_out=left_out)
         reasons = {setup: why for setup in setups if (why := why_not_watched(setup))}
         chosen = [setup for setup in setups if setup not in reasons]
-        if reasons and not (chosen and names_all(self.policy)):
+        if not chosen:
             raise BadInput(next(iter(reasons.values())))
         left_out += dict.fromkeys(LeftOut.of(setup, why) for setup, why in reasons.items())
         workload, rows = (read or workload_of)(self.trace, self.model), []

@@ -20,7 +20,7 @@ from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.router_tap import PREFIX, RouterTap
 from native_bridge.host import physical_cores
 
-INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install 'flashmoe-sim[capture]'"
+INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install '.[capture]'"
 ERROR_LEVEL = 4
 
 _kept_for_c: list[object] = []  # C keeps no references to what it calls

@@ -16,7 +16,7 @@ from flashmoe_sim.geometry.families import MAX_EXPERTS
 from flashmoe_sim.io.errors import BadInput, SimError
 from native_bridge.capture.record import RoutedCall
 
-INSTALL = "pip install 'flashmoe-sim[capture-hf]'"
+INSTALL = "pip install '.[capture-hf]'"
 
 # The argument names of the modules that compute routed experts, for every architecture of transformers 5 that calls its
 # experts with indices.

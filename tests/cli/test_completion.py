@@ -105,7 +105,7 @@ def test_bash_completes_after_an_equals_sign_and_a_colon(monkeypatch: pytest.Mon
         ("sim sweep --policy min:fo", ["forced"]),
         ("sim sweep --policy=min:fo", ["forced"]),
         ("sim sweep --policy ar", ["arc"]),
-        ("sim policy ", ["judge", "list", "show", "victims"]),
+        ("sim policy ", ["fit", "judge", "list", "show", "victims"]),
     ):
         monkeypatch.setenv("COMP_LINE", line)
         assert answers("bash") == [f"plain,{one}" for one in found], line

@@ -73,7 +73,7 @@ def test_without_jupyterlab(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["notebook", NAMES[0], "--dir", str(tmp_path)]) == 0
-    assert "pip install 'flashmoe-sim[notebook]'" in capsys.readouterr().err
+    assert "pip install '.[notebook]'" in capsys.readouterr().err
     assert started == []
 
 

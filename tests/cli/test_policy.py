@@ -113,14 +113,33 @@ def test_judged_policies_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> N
         assert (" gain " in out) == bool(more)
 
 
+def test_a_fit_in_a_table_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "fitted.csv"
+    asked = ["policy", "fit", "python-256", "prose-256", "--bank", "32", "--policy", "lfu-decay"]
+    assert main([*asked, "--values", "half_life=16,64", "--values", "stamp=first"]) == 0
+    title, heading, _, *lines = capsys.readouterr().out.splitlines()
+    assert title == "lfu-decay: half_life=16,64; stamp=first"
+    assert heading.split()[:4] == ["bank", "judged", "on", "fitted"]
+    assert [line.split()[1] for line in lines[:2]] == ["python-256", "prose-256"]
+    assert max(map(len, lines)) <= 80
+    assert main([*asked, "--values", "half_life=16,64", "--json", "--out", str(out)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["candidates"], len(found["rows"])) == (2, 2)
+    assert out.read_text().startswith("trace,fitted_on,policy,bank,against,")
+    assert main(asked) == 2
+    assert capsys.readouterr().err == "sim: no values to try; give --values NAME=V,V, such as half_life=4,16,64\n"
+
+
 def test_victims_in_a_table_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["policy", "victims", "prose-256", "--bank", "12.5%"]
     assert main([*asked, "--by", "layer"]) == 0
     title, heading, _, *lines = capsys.readouterr().out.splitlines()
     assert (title, heading.split()[:3]) == ("prose-256", ["bank", "policy", "layer"])
     assert max(map(len, lines)) <= 80
-    assert main([*asked, "--policy", "lru,static", "--json"]) == 2
+    assert main([*asked, "--policy", "static", "--json"]) == 2
     assert "policy static chooses no victims" in capsys.readouterr().err
+    assert main([*asked, "--policy", "lru,static"]) == 0
+    assert "left out: static: policy static chooses no victims" in capsys.readouterr().err
     monkeypatch.setattr(plan, "POLICIES", ("static", "lru"))
     assert main([*asked, "--policy", "all", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

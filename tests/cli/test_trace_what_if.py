@@ -134,6 +134,13 @@ def test_a_server_with_two_seats(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert load_trace(behind).content_id == load_trace(f"{out}.parquet").content_id
 
 
+def test_copies_that_run_in_step_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for traces, told in ((["python-256", "python-256"], True), (["python-256", "prose-256"], False)):
+        out = tmp_path / f"{told}.parquet"
+        assert main(["trace", "merge", *traces, "--concurrency", "2", "--out", str(out)]) == 0
+        assert ("its copies run in step" in capsys.readouterr().err) == told
+
+
 def test_arrivals_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Blank lines are ignored; a server's log has the time in a key."""
     one, log, out = tmp_path / "two.parquet", tmp_path / "log.jsonl", tmp_path / "out.parquet"

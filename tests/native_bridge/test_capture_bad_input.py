@@ -62,8 +62,8 @@ def test_one_line(
 @pytest.mark.parametrize(
     ("package", "model", "command"),
     [
-        ("llama_cpp", MODEL, "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install 'flashmoe-sim[capture]'"),
-        ("torch", "hf", "pip install 'flashmoe-sim[capture-hf]'"),
+        ("llama_cpp", MODEL, "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install '.[capture]'"),
+        ("torch", "hf", "pip install '.[capture-hf]'"),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(

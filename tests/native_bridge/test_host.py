@@ -23,7 +23,7 @@ def test_memory_and_disk(tmp_path: Path) -> None:
 
 def test_without_psutil_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psutil", None)
-    with pytest.raises(BadInput, match=re.escape("pip install 'flashmoe-sim[bridge]'")):
+    with pytest.raises(BadInput, match=re.escape("pip install '.[bridge]'")):
         host.physical_cores()
 
 

@@ -101,12 +101,23 @@ def test_rows_of_policies_and_layers() -> None:
     [
         ("static", "policy static chooses no victims"),
         ("tests.guide.mine:LeastWeight", "sees what a reference carries"),
-        ("lru,demand", "policy demand chooses no victims"),
+        ("demand,static", "policy demand chooses no victims"),
     ],
 )
 def test_policies_without_victims(policy: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         sim.victims("prose-256", bank=32, policy=policy, contract="atomic")
+
+
+def test_policies_without_victims_are_left_out_each_with_its_reason() -> None:
+    with pytest.warns(UserWarning, match="left out") as told:
+        table = sim.victims(
+            "qwen3-30b-phone", bank="1/8", policy="lru,demand,tests.guide.mine:LeastWeight", contract="atomic"
+        )
+    assert table["policy"].to_list() == ["lru"]
+    said = [str(one.message) for one in told]
+    assert ["chooses no victims" in one for one in said] == [True, False]
+    assert "sees what a reference carries" in said[1]
 
 
 def test_an_error_of_your_own_policy_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,7 +349,7 @@ def test_odd_addresses(address: str) -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     assert main(["sweep", *ASKED, "--cluster", "local:2"]) == 2
-    said = "sim: cluster local:2: needs the package distributed: pip install 'flashmoe-sim[cluster]'\n"
+    said = "sim: cluster local:2: needs the package distributed: pip install '.[cluster]'\n"
     assert capsys.readouterr().err == said
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.trace.check import begins_at_1
+from flashmoe_sim.trace.check import LEAST_TOKENS, always_used, begins_at_1
 from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
@@ -271,6 +271,27 @@ def test_a_shared_step_in_several_files(tmp_path: Path) -> None:
         path.write_text(MIXED.filter(pl.col("l") == layer).write_csv())
     columns = {"layer": "l", "expert": "e*", "step": "it", "request": "r"}
     assert calls(read_table(paths, Columns(columns=columns))) == calls(whole)
+
+
+def test_an_expert_that_every_token_uses_is_asked_about(tmp_path: Path) -> None:
+    rows = [
+        {"l": layer, "it": step, "e0": step * 5 % 12, "e1": (step * 3 + 1) % 12, "e2": 12}
+        for step in range(40)
+        for layer in range(2)
+    ]
+    table = pl.DataFrame(rows)
+    shared = read(tmp_path, table.write_csv(), "layer=l,expert=e*,step=it")
+    assert always_used(shared) == 12
+    (finding,) = [finding for finding in lint(shared) if finding.code == "shared-expert"]
+    assert finding.message == "every token of every layer uses expert 12"
+    assert finding.advice == "is it a shared one? `sim trace import --shared 12` leaves it out"
+    once_less = table.with_columns(e2=pl.when(pl.int_range(pl.len()) == 30).then(11).otherwise(pl.col("e2")))
+    without = read(tmp_path, table.drop("e2").write_csv(), "layer=l,expert=e*,step=it")
+    for other in (read(tmp_path, once_less.write_csv(), "layer=l,expert=e*,step=it"), without):
+        assert always_used(other) is None
+    few = read(tmp_path, table.head(2 * LEAST_TOKENS - 2).write_csv(), "layer=l,expert=e*,step=it")
+    assert always_used(few) is None
+    assert always_used(read(tmp_path, table.drop("e0", "e1").write_csv(), "layer=l,expert=e2,step=it")) is None
 
 
 def test_ids_that_begin_at_1(tmp_path: Path) -> None:

@@ -81,6 +81,26 @@ def test_a_target_within_a_budget(table: Path) -> None:
     assert bought(1000 * now, 400) == []
 
 
+def test_a_processor_for_other_ram_comes_with_it() -> None:
+    """Also where the RAM is named; its price is then needed too."""
+    change = Change("cpu", "ryzen-8600g")
+    for parts in (DESKTOP, parts_of("rx-7700-xt + ryzen-5600 + 16GiB + nvme-gen3")):
+        assert change.new_memory(parts)
+        assert change.said(parts).endswith("its board and DDR5-5200, 2 channels")
+        assert "memory" not in change.made(parts).by_kind
+        assert change in changes(parts)["cpu"]
+        assert Prices({"ryzen-8600g": 300.0}).of([change], parts) is None
+        assert Prices({"ryzen-8600g": 300.0, "16GiB": 60.0}).of([change], parts) == 360
+    assert not Change("cpu", "ryzen-5600").new_memory(DESKTOP)
+
+
+def test_parts_with_a_price_that_are_no_change_are_named(tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").write_text("part,price\nRX 7900 XTX,800\nm4-max + 64GiB,3000\n64GiB,100\ni5-12600k,300\n")
+    found = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP, prices=read_prices(tmp_path / "prices.csv"))
+    assert "m4-max + 64GiB, i5-12600k: not tried, since they do not go with this machine" in found.note
+    assert "7900" not in found.note
+
+
 def test_prices_at_launch() -> None:
     """Cards of the catalogue alone, each with its month and its source."""
     rows = [row for _, row in read_table(Path("flashmoe_sim/tune/launch_prices.csv"))[1]]

@@ -16,7 +16,7 @@ Chart: TypeAlias = "altair.LayerChart | altair.ConcatChart"
 Theme = Literal["light", "dark"]
 Row = dict[str, Any]
 
-INSTALL = "pip install 'flashmoe-sim[report]'"
+INSTALL = "pip install '.[report]'"
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 HEIGHT = 300
 WIDTH = 640

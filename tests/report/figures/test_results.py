@@ -78,6 +78,4 @@ def test_banks_in_another_unit_are_left_out(tmp_path: Path) -> None:
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results.missing() == ""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert results.missing() == (
-        "figures and pages need the package vl-convert-python: pip install 'flashmoe-sim[report]'"
-    )
+    assert results.missing() == ("figures and pages need the package vl-convert-python: pip install '.[report]'")

@@ -1,0 +1,175 @@
+"""Parameters of a policy fitted on some text and judged on other text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.paired import Estimate, blocks_of, difference
+from flashmoe_sim.parameters import made
+from flashmoe_sim.policies.base import Policy
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.sweep.left_out import LeftOut
+from flashmoe_sim.sweep.versus import Steps, counted, requests_of
+from flashmoe_sim.trace.calls import run_starts
+from flashmoe_sim.trace.routing import RoutingTrace
+
+MOST = 10_000
+ITS_FIRST_HALF = "its first half"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One bank on one trace.
+
+    setup: with the parameters that hit most on the text of `fitted_on`; the other numbers are of the text it is judged
+    on. points: its hit rate minus that of `default`, as a share. best, best_rate: the candidate that hits most there,
+    by hindsight, and its hit rate.
+    """
+
+    trace: str
+    fitted_on: str
+    setup: Setup
+    default: str
+    hit_rate: float
+    points: Estimate
+    best: Policy
+    best_rate: float
+
+    def as_row(self, confidence: float) -> dict[str, Any]:
+        """schema.FITTED."""
+        lo, hi = self.points.interval(confidence)
+        return {
+            "trace": self.trace,
+            "fitted_on": self.fitted_on,
+            "bank": str(self.setup.bank),
+            "policy": self.setup.policy.spec,
+            "against": self.default,
+            "contract": self.setup.contract,
+            "hit_rate": self.hit_rate,
+            "more_hits": self.points.value,
+            "more_hits_lo": None if math.isnan(lo) else lo,
+            "more_hits_hi": None if math.isnan(hi) else hi,
+            "best_policy": self.best.spec,
+            "hindsight_hit_rate": self.best_rate,
+        }
+
+
+def candidates(policy: Policy, values: Sequence[str]) -> list[Policy]:
+    """The policy with every combination of values, each once. values: `NAME=V,V`, one for each parameter.
+
+    Raises BadInput for what is not so written, an unknown parameter, and a value that it cannot have.
+    """
+    names, several = [], []
+    for text in values:
+        name, sign, listed = (part.strip() for part in text.partition("="))
+        each = [value.strip() for value in listed.split(",")]
+        if not (name and sign and all(each)):
+            raise BadInput(f"--values {text!r}: expected NAME=V,V, such as half_life=4,16,64")
+        if name in names:
+            raise BadInput(f"--values {text!r}: {name} is given twice; list all its values in one")
+        names.append(name)
+        several.append(each)
+    if not names:
+        raise BadInput("no values to try; give --values NAME=V,V, such as half_life=4,16,64")
+    if (number := math.prod(map(len, several))) > MOST:
+        raise BadInput(f"--values: {number:,} combinations; expected at most {MOST:,}")
+    kind, own = type(policy), policy.spec.removeprefix(policy.name).split(":")[1:]
+    found = (
+        made("policy", f"{kind.name}:{':'.join(pieces)}", kind.name, kind, [*own, *pieces])
+        for chosen in product(*several)
+        for pieces in [[f"{name}={value}" for name, value in zip(names, chosen, strict=True)]]
+    )
+    return list(dict.fromkeys(found))
+
+
+def fit(
+    workloads: Sequence[Workload],
+    setups: Sequence[Setup],
+    default: Setup,
+    *,
+    left_out: list[LeftOut],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Fitted]:
+    """The best of `setups`, which are of one bank, for each trace: by the other traces, or by its own first half.
+
+    With several traces, each is judged with the parameters whose mean hit rate over the others is highest; a single one
+    is fitted on the first half of its steps, up to where a request begins if it has several, and judged on the rest,
+    with the bank as the first half left it. Of equal ones the first listed is taken.
+    left_out: receives traces that the bank does not fit. Raises BadInput if it fits none.
+    """
+    known: dict[int, dict[Setup, Steps]] = {}
+    all_setups = list(dict.fromkeys([default, *setups]))
+    for number, workload in enumerate(workloads):
+        requests_of(workload, 0)  # raises for a trace of one step
+        try:
+            found = {}
+            for done, setup in enumerate(all_setups):
+                if progress is not None:
+                    progress(number * len(all_setups) + done, len(workloads) * len(all_setups))
+                found[setup] = counted(workload, setup)
+            known[number] = found
+        except BadInput as error:
+            left_out.append(LeftOut.of(default, str(error), trace=workload.trace.name))
+    if not known:
+        raise BadInput(left_out[-1].reason)
+    rows = []
+    for number, of in known.items():
+        workload = workloads[number]
+        if len(known) == 1:
+            half = _half(workload.trace, len(next(iter(of.values())).hits))
+            learnt = {setup: _rate(steps, slice(half)) for setup, steps in of.items()}
+            judged, fitted_on = slice(half, None), ITS_FIRST_HALF
+        else:
+            others = [other for other in known if other != number]
+            learnt = {
+                setup: float(np.mean([_rate(known[other][setup], slice(None)) for other in others])) for setup in of
+            }
+            judged, fitted_on = slice(None), ", ".join(workloads[other].trace.name for other in others)
+        rows.append(_judged(workload, setups, default, learnt, of, judged, fitted_on))
+    return rows
+
+
+def _judged(
+    workload: Workload,
+    setups: Sequence[Setup],
+    default: Setup,
+    learnt: dict[Setup, float],
+    of: dict[Setup, Steps],
+    part: slice,
+    fitted_on: str,
+) -> Fitted:
+    chosen = max(setups, key=learnt.__getitem__)
+    best = max(setups, key=lambda setup: _rate(of[setup], part))
+    own, other = of[chosen], of[default]
+    request = requests_of(workload, part.start or 0)
+    block = blocks_of(len(own.hits[part]), request)
+    return Fitted(
+        workload.trace.name,
+        fitted_on,
+        chosen,
+        default.policy.spec,
+        _rate(own, part),
+        difference(own.hits[part], other.hits[part], own.requests[part], block),
+        best.policy,
+        _rate(of[best], part),
+    )
+
+
+def _rate(steps: Steps, part: slice) -> float:
+    return float(steps.hits[part].sum() / max(steps.requests[part].sum(), 1))
+
+
+def _half(trace: RoutingTrace, steps: int) -> int:
+    """The step with which the second half begins: in the middle, or where the request nearest to it begins."""
+    if trace.sequence is None:
+        return steps // 2
+    starts = run_starts(trace.sequence[run_starts(trace.steps)])[1:]
+    return int(min(starts, key=lambda start: abs(start - steps / 2), default=steps // 2))

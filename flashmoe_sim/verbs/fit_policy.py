@@ -1,0 +1,95 @@
+"""`sim policy fit`: parameters of a policy, fitted on some text and judged on other text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.question import CONTRACT, SCOPE, SIZES
+
+if TYPE_CHECKING:
+    import polars
+
+    from flashmoe_sim.policies.bank import OneBank
+    from flashmoe_sim.policies.base import OnePolicy
+    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.sweep.fitted import Fitted
+    from flashmoe_sim.sweep.left_out import LeftOut
+    from flashmoe_sim.verbs.given import Model, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyFitted:
+    """A row for each trace and bank. left_out: traces that a bank does not fit. tried: number of candidates."""
+
+    rows: list[Fitted]
+    left_out: list[LeftOut]
+    tried: int
+    confidence: float
+
+    def table(self) -> polars.DataFrame:
+        """schema.FITTED."""
+        from flashmoe_sim.schema import FITTED, frame
+
+        return frame([row.as_row(self.confidence) for row in self.rows], FITTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPolicy:
+    """Fit parameters of a policy on some text and judge them on other text.
+
+    >>> table = fit_policy("python-256", bank=32, policy="lfu-decay", values=["half_life=4,64"], contract="atomic")
+    >>> table.select("fitted_on", "policy", "best_policy").row(0)
+    ('its first half', 'lfu-decay:half_life=64', 'lfu-decay:half_life=64')
+
+    With several traces each is judged with the parameters that hit most on the others, on average; a single one is
+    fitted on its first half and judged on the second. Warns about traces that a bank does not fit.
+    Raises BadInput for unknown words and parameters, and for a bank that fits no trace.
+    """
+
+    traces: Trace | Iterable[Trace] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
+    bank: OneBank | Iterable[OneBank] = field(metadata=SIZES)
+    policy: OnePolicy = field(metadata=option("P", "The policy, or mine:Gap; it is what the fit is compared with."))
+    values: str | Iterable[str] = field(
+        default=(),
+        metadata=option(
+            "NAME=V,V",
+            "Values of a parameter to try, such as half_life=4,16,64; given again, every combination of both.",
+        ),
+    )
+    contract: str = field(default="protected", metadata=CONTRACT)
+    scope: str = field(default="layer", metadata=SCOPE)
+    confidence: float = field(
+        default=0.95, metadata=option("C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
+    )
+    model: Model | None = field(default=None, metadata=MODEL)
+
+    @property
+    def varied(self) -> list[str]:
+        """What is tried of each parameter."""
+        return [self.values] if isinstance(self.values, str) else list(self.values)
+
+    def run(
+        self,
+        progress: Callable[[int, int], None] | None = None,
+        read: Callable[[Trace, Model | None], Workload] | None = None,
+    ) -> PolicyFitted:
+        """Replay every trace with every candidate. read: how a trace is read."""
+        from flashmoe_sim.sweep.fitted import candidates, fit
+        from flashmoe_sim.sweep.plan import plan_policy, plan_setups
+        from flashmoe_sim.sweep.workloads import plan_workloads
+        from flashmoe_sim.verbs.given import Trace, workload_of
+
+        rule = plan_policy(self.policy)
+        tried = candidates(rule, self.varied)
+        defaults = plan_setups(self.bank, policy=rule, contract=self.contract, scope=self.scope)
+        named = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
+        workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)
+        left_out: list[LeftOut] = []
+        rows: list[Fitted] = []
+        for default in defaults:
+            setups = [replace(default, policy=one) for one in tried]
+            rows += fit(workloads, setups, default, left_out=left_out, progress=progress)
+        return PolicyFitted(rows, left_out, len(tried), self.confidence)
