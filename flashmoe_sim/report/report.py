@@ -20,35 +20,47 @@ MOST_NAMED = 4
 
 def sections(found: Material, *, command: str) -> list[Section]:
     """The whole report, without sections that have no data. command: makes it again."""
-    made = [
-        _answer(found),
-        of_rows.hits(found),
-        of_rows.seconds(found),
-        of_rows.token(found),
-        of_trace.layers(found),
-        of_trace.use(found),
-        of_trace.reuse(found),
-        *of_machine.side_by_side(found),
-        of_machine.by_depth(found),
-        of_machine.measured(found),
-        Section("What would add more", found.wanting),
-        _origin(found, command),
-    ]
+    trace = [of_trace.layers(found), of_trace.use(found), of_trace.reuse(found)]
+    machine = [*of_machine.side_by_side(found), of_machine.by_depth(found), of_machine.measured(found)]
+    bank = [of_rows.seconds(found), of_rows.token(found)]
+    if found.advice is None:
+        made = [_answer(found), of_rows.hits(found), *bank, *trace, *machine]
+    else:
+        made = [_answer(found), *machine, of_rows.hits(found), *trace, _in_a_bank(found, bank)]
+    made += [Section("What would add more", found.wanting), _origin(found, command)]
     return [one for one in made if one.parts]
 
 
 def _answer(found: Material) -> Section:
-    parts: list[Part] = [_question(found)]
-    if found.advice is not None:
-        parts += advised(found.advice)[0].parts
+    """The question and its answer: what is recommended, or without a recommendation what the rows say."""
+    said = _bank_in_short(found) if found.advice is None else advised(found.advice)[0].parts
+    return Section(_title(found), (_question(found), *said))
+
+
+def _in_a_bank(found: Material, sections: Sequence[Section]) -> Section:
+    """The speeds of the rows, which are not those of what is recommended."""
+    parts = [part for section in sections for part in section.parts]
+    if not parts:
+        return Section("", ())
+    rows = found.rows
+    timed_as = _listed(rows, "execution")
+    first = (
+        f"These figures are of {_listed(rows, 'policy')} in a slot bank, timed as {timed_as}, and not of what is "
+        "recommended above."
+    )
+    return Section("A slot bank on this machine", (first, *_bank_in_short(found), *parts))
+
+
+def _bank_in_short(found: Material) -> list[Part]:
+    """The bank that is looked at closely: what it hits, why it misses, what holds it back."""
     close = found.close
-    parts.append(_in_short(knee(found.rows) if close is None else close.row))
+    parts: list[Part] = [_in_short(knee(found.rows) if close is None else close.row)]
     if close is not None and close.diagnosis is not None:
         kind = close.diagnosis.verdict.kind.replace("-", " ")
         parts.append(f"Why it misses there ({kind}): {close.diagnosis.verdict.text}")
     if close is not None and close.ceilings is not None:
         parts.append(f"What holds it back there: {close.ceilings.verdict.text}")
-    return Section(_title(found), tuple(parts))
+    return parts
 
 
 def _title(found: Material) -> str:
@@ -60,6 +72,9 @@ def _title(found: Material) -> str:
 
 def _question(found: Material) -> str:
     rows = found.rows
+    if found.advice is not None:
+        name = found.advice.case.model.name
+        return f"The question: which engine runs {name} best on {found.advice.case.machine.name}, and how fast?"
     banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
     ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
     unit = {"slots": " slots a layer", "bytes": "", "share": " of the experts"}[parse_bank(banks[0]).unit]

@@ -29,16 +29,19 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     figures = [name for one in said["sections"] for name in one["figures"]]
     assert figures == [
+        "systems",
+        "predicted-measured",
         "hit-curves",
-        "speeds",
-        "waterfall",
         "misses-by-layer",
         "popularity",
         "drift",
         "reuse-distances",
-        "systems",
-        "predicted-measured",
+        "speeds",
+        "waterfall",
     ]
+    titles = [one["title"] for one in said["sections"]]
+    assert titles[titles.index("How often a bank hits") - 1] == "Predicted against measured"
+    assert "A slot bank on this machine" in titles
     assert said["figures"] == [f"drawn/{name}.svg" for name in figures]
     assert all(Path(name).read_text().startswith("<svg") for name in said["figures"])
     page = Path("a b.html").read_text()
@@ -50,6 +53,10 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "What would add more" not in page
     (answer,) = re.findall(r"Run [^(]*\(cpu\): ([\d.]+ tok/s) \(90 %: ([^)]*)\)", page)
     assert "cpu is the fastest: {} ({})".format(*answer) in page
+    head, _, rest = shown.partition("How often a bank hits</h2>")
+    assert "The question: which engine runs" in head
+    assert "in a slot bank" not in head
+    assert "These figures are of lru in a slot bank, timed as split-install, and not of what is recommended" in rest
 
 
 @pytest.mark.parametrize("model", ["glm-4.5-air", "--model glm-4.5-air"])

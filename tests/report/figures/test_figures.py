@@ -194,5 +194,5 @@ def test_files_themes_and_widths(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    with pytest.raises(BadInput, match=r"need the package altair: pip install 'flashmoe-sim\[report\]'"):
+    with pytest.raises(BadInput, match=r"need the package altair: pip install '\.\[report\]'"):
         figures.hit_curves(results(row(16)))
