@@ -74,7 +74,10 @@ def _question(found: Material) -> str:
     rows = found.rows
     if found.advice is not None:
         name = found.advice.case.model.name
-        return f"The question: which engine runs {name} best on {found.advice.case.machine.name}, and how fast?"
+        return (
+            f"The question: which engine runs {name} best on {found.advice.case.machine.name}, and how fast? tok/s are "
+            "tokens a second, a token being a word or a part of one; 90 %: the range that holds nine of ten such speeds."
+        )
     banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
     ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
     unit = {"slots": " slots a layer", "bytes": "", "share": " of the experts"}[parse_bank(banks[0]).unit]
