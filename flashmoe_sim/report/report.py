@@ -76,7 +76,7 @@ def _question(found: Material) -> str:
         name = found.advice.case.model.name
         return (
             f"The question: which engine runs {name} best on {found.advice.case.machine.name}, and how fast? tok/s are "
-            "tokens a second, a token being a word or a part of one; 90 %: the range that holds nine of ten such speeds."
+            "tokens a second, a token being a word or a part of one; 90 %: the range that holds nine of ten speeds."
         )
     banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
     ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
