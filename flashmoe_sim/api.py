@@ -36,7 +36,7 @@ from flashmoe_sim.question import in_order
 from flashmoe_sim.report import figures
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, PREDICTED, SAMPLED, frame
-from flashmoe_sim.sweep.left_out import reasons
+from flashmoe_sim.sweep.left_out import by_hindsight, reasons
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.systems.resolve import OneSystem
 from flashmoe_sim.trace.bundled import bundled_folder, catalog
@@ -171,14 +171,15 @@ def _swept(asked: Sweep) -> polars.DataFrame:
     with asked.opened() as opened:
         rows = opened.rows()
     notes = () if opened.ledger is None else opened.ledger.notes
-    for note in (*notes, *reasons(opened.left_out)):
+    known = by_hindsight(opened.workloads, (setup.policy for setup in opened.setups))
+    for note in (*notes, *reasons(opened.left_out), *known):
         warnings.warn(note, stacklevel=4)
     return frame(rows if asked.rank is None else ranked(rows, asked.rank))
 
 
 def _judged(asked: JudgePolicies | FitPolicy) -> polars.DataFrame:
     found = asked.run()
-    for note in reasons(found.left_out):
+    for note in (*reasons(found.left_out), *found.warnings):
         warnings.warn(note, stacklevel=4)
     return found.table()
 

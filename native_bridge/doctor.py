@@ -25,6 +25,10 @@ def examine(
 
     model: a GGUF file, None for the small bundled one. bank: slots per layer that should fit into memory.
     """
+    try:
+        host.system_facts()
+    except BadInput as error:  # nothing else can be looked at
+        return [_missing("psutil", error)]
     described = _described(runtime)
     found = None if isinstance(described, BadInput) else described
     engine = ENGINES[UNNAMED if found is None else found.engine]

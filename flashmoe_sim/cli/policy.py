@@ -106,14 +106,15 @@ def judge(asked: JudgePolicies, *, out: Path | None, force: bool, lenient: bool,
         write_table(rows, out, force=force)
     if as_json:
         asked_for = {"confidence": asked.confidence, "skip_steps": asked.skip_steps}
-        print_json({**asked_for, "warnings": [*found.notes, *reasons(found.left_out)], "rows": rows.to_dicts()})
+        warnings = [*found.notes, *reasons(found.left_out), *found.warnings]
+        print_json({**asked_for, "warnings": warnings, "rows": rows.to_dicts()})
         return
-    print_table(_judged(rows.to_dicts(), asked))
-    for warning in reasons(found.left_out):
+    print_table(_judged(rows.to_dicts(), asked, found.executions))
+    for warning in (*reasons(found.left_out), *found.warnings):
         message(warning)
 
 
-def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies) -> Table:
+def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Sequence[str]) -> Table:
     """The rows of the one trace, or the means over several."""
     means = [row for row in rows if row["trace"] is None]
     shown, timed = means or rows, rows[0]["gain"] is not None
@@ -138,7 +139,8 @@ def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies) -> Table:
     columns.append(("p", "right", lambda row: _p(row["p"])))
     traces = list(dict.fromkeys(row["trace"] for row in rows if row["trace"] is not None))
     against = rows[0]["against"]
-    caption = f"contract {asked.contract}; more: points of hit rate above {against} in the same bank"
+    timed_as = f", {' and '.join(executions)}" if executions else ""
+    caption = f"contract {asked.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
     if timed:
         caption += f"; gain: how many times as fast as {against}"
     if means:
@@ -204,10 +206,10 @@ def fit(asked: FitPolicy, *, out: Path | None, force: bool, lenient: bool, as_js
         write_table(rows, out, force=force)
     if as_json:
         asked_for = {"confidence": asked.confidence, "candidates": found.tried}
-        print_json({**asked_for, "warnings": reasons(found.left_out), "rows": rows.to_dicts()})
+        print_json({**asked_for, "warnings": [*reasons(found.left_out), *found.warnings], "rows": rows.to_dicts()})
         return
     print_table(_fitted(rows.to_dicts(), asked, found.tried))
-    for warning in reasons(found.left_out):
+    for warning in (*reasons(found.left_out), *found.warnings):
         message(warning)
 
 

@@ -112,10 +112,11 @@ def _rows(asked: Sweep, opened: OpenSweep) -> list[dict[str, Any]]:
 
 
 def _warnings(rows: list[dict[str, Any]], opened: OpenSweep) -> list[str]:
-    from flashmoe_sim.sweep.left_out import reasons
+    from flashmoe_sim.sweep.left_out import by_hindsight, reasons
 
     notes = [note for machine in opened.machines for note in machine.notes]
-    warnings = [*reasons(opened.left_out), *_aliasing(rows), *notes]
+    known = by_hindsight(opened.workloads, (setup.policy for setup in opened.setups))
+    warnings = [*reasons(opened.left_out), *known, *_aliasing(rows), *notes]
     if opened.ledger is not None and (unknown := sum(row["id"] is None for row in rows)):
         warnings.append(
             f"{_count(unknown, 'row')} from code of your own that cannot be identified by its content, such as an open "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -169,9 +170,20 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
             system.check(larger)
         except BadInput:
             what = f"{one.where}: {system.spec} cannot have run on {case.machine.name}: {error}"
-            raise BadInput(f"{what}; check the setting and the parts") from None
+            raise BadInput(f"{what}{_what_fits(system, case)}; check the setting and the parts") from None
         return larger
     return case
+
+
+def _what_fits(system: System, case: Case) -> str:
+    """The least layers on the CPU that fit, for an engine that places layers."""
+    given = getattr(system, "cpu_layers", None)
+    for layers in range((given or 0) + 1, len(case.model.layers) + 1 if given is not None else 0):
+        other = replace(system, cpu_layers=layers)  # type: ignore[call-arg]
+        with suppress(BadInput):
+            other.check(case)
+            return f"; {other.spec} would fit"
+    return ""
 
 
 def _larger(machine: Machine) -> Machine:

@@ -46,7 +46,10 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
             f"profile {source!r}: expected first-N, such as first-100 steps, the file of another trace, or a name from "
             "`sim trace catalog`"
         )
-    other = load_trace(source)
+    try:
+        other = load_trace(source)
+    except BadInput as error:
+        raise BadInput(f"profile {source!r}: expected a trace, whose requests count: {error}") from None
     if other.layers != trace.layers:
         raise BadInput(
             f"profile {source}: has MoE layers {shown_layers(other.layers)}, but {trace.name} has "
@@ -62,7 +65,12 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
             )
     other = other.with_(n_experts=trace.n_experts)
     others = build_pools(other)
-    return Profile(others, hash_of([(pool.requests_by_key, pool.first_reference) for pool in others]))
+    return Profile(others, content_of(others))
+
+
+def content_of(pools: list[Pool]) -> str:
+    """What a profile determines: how often each expert is requested, and when first."""
+    return hash_of([(pool.requests_by_key, pool.first_reference) for pool in pools])
 
 
 def _until(pool: Pool, step: int) -> Pool:

@@ -27,7 +27,7 @@ from flashmoe_sim.residency.ahead import Ahead, by_pool, nothing_ahead
 from flashmoe_sim.residency.counts import added
 from flashmoe_sim.residency.own_results import check_predictions
 from flashmoe_sim.residency.pool import Pool, build_pools
-from flashmoe_sim.residency.profile import Profile, find_profile
+from flashmoe_sim.residency.profile import Profile, content_of, find_profile
 from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import ask_first_id, check_trace, largest_experts
 from flashmoe_sim.trace.load import run_folder
@@ -110,6 +110,12 @@ class Workload:
     def layer_geometry(self) -> tuple[LayerGeometry, ...] | None:
         """The geometry of each layer of `trace.layers`."""
         return None if self.geometry is None else tuple(self.geometry.layers[layer] for layer in self.trace.layers)
+
+    def knows_itself(self, policy: Policy) -> bool:
+        """Whether a policy's profile is of another file, but of this very trace: it then knows what is to come."""
+        if not policy.reads_profile or policy.reads_profile.startswith("first-"):
+            return False
+        return self.profile(policy).content == content_of(self.layer_pools)
 
     @cached_property
     def expert_bytes(self) -> tuple[int, ...] | None:

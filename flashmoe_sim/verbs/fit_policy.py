@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PolicyFitted:
-    """A row for each trace and bank. left_out: traces that a bank does not fit. tried: number of candidates."""
+    """A row for each trace and bank.
+
+    left_out: traces that a bank does not fit. tried: number of candidates. warnings: which learnt from what they
+    are judged on.
+    """
 
     rows: list[Fitted]
     left_out: list[LeftOut]
     tried: int
     confidence: float
+    warnings: tuple[str, ...] = ()
 
     def table(self) -> polars.DataFrame:
         """schema.FITTED."""
@@ -78,6 +83,7 @@ class FitPolicy:
     ) -> PolicyFitted:
         """Replay every trace with every candidate. read: how a trace is read."""
         from flashmoe_sim.sweep.fitted import candidates, fit
+        from flashmoe_sim.sweep.left_out import by_hindsight
         from flashmoe_sim.sweep.plan import plan_policy, plan_setups
         from flashmoe_sim.sweep.workloads import plan_workloads
         from flashmoe_sim.verbs.given import Trace, workload_of
@@ -92,4 +98,4 @@ class FitPolicy:
         for default in defaults:
             setups = [replace(default, policy=one) for one in tried]
             rows += fit(workloads, setups, default, left_out=left_out, progress=progress)
-        return PolicyFitted(rows, left_out, len(tried), self.confidence)
+        return PolicyFitted(rows, left_out, len(tried), self.confidence, tuple(by_hindsight(workloads, tried)))

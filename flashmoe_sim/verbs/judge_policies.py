@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 class PoliciesJudged:
     """A row for each trace, bank and policy, then the means over several traces.
 
-    left_out: what has no row, and why. notes: of the traces and the machine.
+    left_out: what has no row, and why. notes: of the traces and the machine. executions: how seconds were timed; empty
+    without a machine. warnings: which policies learnt from what they are judged on.
     """
 
     rows: list[Versus]
     left_out: list[LeftOut]
     notes: tuple[str, ...]
     confidence: float
+    executions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def table(self) -> polars.DataFrame:
         """schema.JUDGED."""
@@ -73,6 +76,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
         read: Callable[[Trace, Model | None], Workload] | None = None,
     ) -> PoliciesJudged:
         """Replay every trace under every policy. read: how a trace is read."""
+        from flashmoe_sim.sweep.left_out import by_hindsight
         from flashmoe_sim.sweep.plan import plan_setup, plan_sweep
         from flashmoe_sim.sweep.versus import versus
         from flashmoe_sim.sweep.workloads import plan_workloads
@@ -101,4 +105,13 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
             progress=progress,
         )
         notes = [f"{one.trace.name}: {note}" for one in workloads for note in one.trace.notes]
-        return PoliciesJudged(rows, left_out, (*notes, *(() if machine is None else machine.notes)), self.confidence)
+        every = [*judged, *base.values()]
+        timed = [] if machine is None else [conditions(one, workloads[0].geometry).execution.name for one in every]
+        return PoliciesJudged(
+            rows,
+            left_out,
+            (*notes, *(() if machine is None else machine.notes)),
+            self.confidence,
+            tuple(dict.fromkeys(timed)),
+            tuple(by_hindsight(workloads, (one.policy for one in every))),
+        )

@@ -192,6 +192,7 @@ def _observation(of: Case, system: Any) -> Observation:
     [
         ("cpu=7 model=nothing-known", PARTS, "unknown model 'nothing-known'"),
         ("all-gpu=100", PARTS, "all-gpu cannot have run on"),
+        ("placed:cpu_layers=20=18.3", PARTS, "would fit; check the setting and the parts"),
         ("flash-moe=9", "m3-max-48", "flash-moe"),
         (str(FILES / "gpt-oss-20b-m5-max.log"), PARTS, "does not say where the model was"),
     ],

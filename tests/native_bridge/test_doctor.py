@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def test_all_is_there(stand_in: Runtime, sidecar: Path) -> None:
     assert found["model"].found == "tiny-moe-64x8: qwen35moe, 8 MoE layers of 64 experts, top-8, 12.8 KiB each"
     assert found["memory"].found.endswith("a bank of 24 and the rest take 454 MiB")
     assert found["sidecar"] == Finding("ok", "sidecar", f"{sidecar}: holds the model's experts")
+
+
+def test_without_psutil_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    (finding,) = examine(model=MODEL)
+    assert (finding.state, finding.name) == ("missing", "psutil")
+    assert "pip install '.[bridge]'" in f"{finding.found} {finding.advice}"
 
 
 def test_a_table_that_fits(stand_in: Runtime, capsys: pytest.CaptureFixture[str]) -> None:

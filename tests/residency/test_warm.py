@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flashmoe_sim import api
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.growing import why_not_while_written
 from flashmoe_sim.residency.many import count, plan_counts
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.sweep.left_out import LeftOut
+from flashmoe_sim.sweep.left_out import LeftOut, by_hindsight
 from flashmoe_sim.sweep.plan import plan_policy, plan_setup, plan_setups
 from flashmoe_sim.trace.store import write_store
 from tests.residency.builders import run, totals, trace_of
@@ -63,6 +65,28 @@ def test_passes_over_all_sizes_leave_it_to_replays() -> None:
             assert (
                 count(workload, setup).total() == run(workload, setup.bank, "lru:warm=trace", contract).counts.total()
             )
+
+
+def test_a_profile_of_the_judged_trace_is_told() -> None:
+    said = "lru:warm=python-256: its profile is of python-256 itself, in hindsight"
+    asked: dict[str, Any] = {"policy": "lru:warm=python-256", "bank": 64}
+    traces = ["python-256", "prose-256"]
+    for run_it in (
+        lambda: api.sweep(traces, **asked),
+        lambda: api.judge_policies(traces, **asked),
+        lambda: api.fit_policy(traces, values="stamp=first", **asked),
+    ):
+        with pytest.warns(UserWarning, match=said) as told:
+            run_it()
+        assert len(told) == 1
+    first = by_hindsight([api.load_trace("python-256")], [Lru(), Lru(warm="trace"), Lru(warm="first-9")])
+    assert first == [], "their names say it"
+
+
+def test_a_profile_is_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "uses.json").write_text('{"enabled": true}')
+    with pytest.raises(BadInput, match=r"uses.json': expected a trace, whose requests count: .*no format claims it"):
+        run(workload_of(USED, {0: 4}), 2, f"lru:warm={tmp_path}/uses.json", "protected")
 
 
 def test_one_word_starts_every_policy_that_installs() -> None:
