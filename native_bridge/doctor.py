@@ -27,8 +27,8 @@ def examine(
     """
     try:
         host.system_facts()
-    except BadInput as error:  # nothing else can be looked at
-        return [_missing("psutil", error)]
+    except BadInput:  # nothing else can be looked at
+        return [Finding("missing", "psutil", "a package that is not installed", host.INSTALL)]
     described = _described(runtime)
     found = None if isinstance(described, BadInput) else described
     engine = ENGINES[UNNAMED if found is None else found.engine]
