@@ -158,9 +158,8 @@ class Report(MemoryOptions):
             wanting.append(f"Decode speeds of these rows: sweep into the folder with `--machine {machine.name}`.")
         compared: list[dict[str, Any]] = []
         if table is None:
-            wanting.append(
-                "Predicted against measured: add `--measured FILE`, a table with measured speeds, and `--machine`."
-            )
+            also = ", and `--machine`" if machine is None else ""
+            wanting.append(f"Predicted against measured: add `--measured FILE`, a table with measured speeds{also}.")
         else:
             assert on is not None
             case, rates = on.case, read_rates(table)

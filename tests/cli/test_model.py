@@ -143,7 +143,7 @@ def test_show_json_has_the_context(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """`show`, `sweep` and `recommend` print the same with the first half of the file."""
+    """`show`, `sweep` and `recommend` print the same with the first half of the file, and that it cannot run."""
     model = tmp_path / "tiny.gguf"
     whole = bundled_model().read_bytes()
     trace = str(REPO / "data/runs/prose-bank12/trace.jsonl.gz")
@@ -158,8 +158,10 @@ def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str],
         for arguments in asked:
             assert main(arguments) == 0
             printed.append(capsys.readouterr().out)
-    note = "note: the weights are cut off: enough to simulate, not to run\n"
-    assert printed[3:] == [printed[0] + note, *printed[1:3]]
+    note = "the weights are cut off: enough to simulate, not to run"
+    *same, advice = printed[3:]
+    assert same == [f"{printed[0]}note: {note}\n", printed[1]]
+    assert advice == f"{printed[2]}Tiny-moe-64x8: {note}.\n"
 
 
 def test_a_cut_header_says_how_much_to_get(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from flashmoe_sim.ceilings.speed import ALL_HIT, SpeedCeilings
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.rows import ROW, place, y
-from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import TITLE_LETTERS, Chart, Row, altair_module, label, titled, values
 from flashmoe_sim.timeline.names import PART_WORDS, STALLS
 
 LEAST_SHARE = 0.0005
@@ -55,9 +55,10 @@ def waterfall(found: SpeedCeilings) -> Chart:
         data.mark_text(align="left", dx=6, style="note").encode(x="end:Q", y=y("middle", height), text="text:N"),
     ]
     largest = max(parts, key=parts.__getitem__)
+    where = f"{label(found.trace)} on {label(found.machine, TITLE_LETTERS)}"
     subtitle = (
-        f"{label(found.trace)} on {label(found.machine)}, {label(found.policy)}, bank {label(found.bank)}: a token "
-        f"takes {three(total)} ms; {_percent(parts[largest] / total)} of it: {PART_WORDS[largest]}.{said}"
+        f"{where}, {label(found.policy)}, bank {label(found.bank)}: a token takes {three(total)} ms; "
+        f"{_percent(parts[largest] / total)} of it: {PART_WORDS[largest]}.{said}"
     )
     chart = altair.layer(*layers).properties(height=height)
     return titled(chart, "Where a token's time goes", subtitle, f"Where a token's time goes. {subtitle}")

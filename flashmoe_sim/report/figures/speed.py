@@ -17,7 +17,7 @@ from flashmoe_sim.report.figures.lines import (
     points,
     toggled_by_legend,
 )
-from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import HEIGHT, TITLE_LETTERS, Chart, Row, altair_module, label, titled, values
 from flashmoe_sim.sweep.summary import foresees
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ SPEED = "tokens a second"
 ROOM = 1.06
 BEYOND = 2.5  # ceilings above this many times the fastest line are only named
 MOST_BANDS = 3
-TITLE_LETTERS = 90
 
 
 def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> Chart:

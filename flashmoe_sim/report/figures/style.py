@@ -25,6 +25,7 @@ PHONE = 320  # the width that a title must fit if the real one is unknown
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 DASHES: tuple[list[int], ...] = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 4], [6, 2, 2, 2, 2, 2])
 MOST_LETTERS = 28  # of a name in a figure
+TITLE_LETTERS = 90  # of a machine in a title
 # Pixels around an SVG; on the right for letters that a viewer draws wider than the layout does.
 SVG_PADDING = {"left": 8, "top": 8, "right": 36, "bottom": 8}
 
