@@ -135,12 +135,12 @@ def test_warm_start(contract: str, policy: str) -> None:
     for seed, warm, prefetch in ((0, "trace", "none"), (3, "first-2", "none"), (2, "trace", "oracle-1")):
         workload = random_workload(seed)
         predicts = contract in PREFETCHERS[prefetch].contracts
-        for bank in every_bank(workload):
+        for bank in every_bank(workload)[:: 1 if seed == 0 else 3]:
             for scope in ("layer", "global"):
                 ahead = prefetch if predicts else "none"
                 assert_twins(workload, bank, f"{policy}:warm={warm}", contract, scope=scope, prefetch=ahead)
         if contract == "atomic":
-            for bank in byte_banks(workload, "global"):
+            for bank in byte_banks(workload, "global")[::2]:
                 assert_twins(workload, bank, f"{policy}:warm={warm}", contract, scope="global")
 
 

@@ -36,7 +36,7 @@ def half_life_of(policy: str) -> str:
 
 
 def test_each_trace_has_the_parameters_of_the_others() -> None:
-    traces = ("python-256", "prose-256", "deepseek-v2-lite")
+    traces = ("python-256", "prose-256", "cpp-256")
     table = fitted(*traces)
     assert table.columns == [column.name for column in FITTED]
     rates = {trace: {one: hit_rate(trace, one) for one in HALF_LIVES} for trace in traces}
