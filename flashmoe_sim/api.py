@@ -36,8 +36,9 @@ from flashmoe_sim.question import in_order
 from flashmoe_sim.report import figures
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, PREDICTED, SAMPLED, frame
-from flashmoe_sim.sweep.left_out import by_hindsight, reasons
+from flashmoe_sim.sweep.left_out import reasons
 from flashmoe_sim.sweep.summary import ranked
+from flashmoe_sim.sweep.workloads import by_hindsight
 from flashmoe_sim.systems.resolve import OneSystem
 from flashmoe_sim.trace.bundled import bundled_folder, catalog
 from flashmoe_sim.trace.statistics import TraceStatistics

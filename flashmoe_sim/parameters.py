@@ -34,8 +34,7 @@ def parse(kind: str, text: str, known: Mapping[str, type[T]], base: type) -> T:
     if pieces and "=" not in pieces[0]:
         name = f"{name}:{pieces.pop(0)}"
     chosen = find(kind, name, known, base)
-    with blaming(kind, chosen):
-        return made(kind, text, name, chosen, pieces)
+    return made(kind, text, name, chosen, pieces)
 
 
 def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type[T]:
@@ -52,6 +51,11 @@ def find(kind: str, name: str, known: Mapping[str, type[T]], base: type) -> type
 
 def made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
     """One of a class, with parameters as `key=value`; a later piece replaces an earlier one. text: for messages."""
+    with blaming(kind, chosen):
+        return _made(kind, text, name, chosen, pieces)
+
+
+def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
     types = typing.get_type_hints(chosen) if pieces else {}  # slower than a short replay
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}

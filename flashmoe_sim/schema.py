@@ -185,7 +185,7 @@ VICTIMS = (
     Column("layer", "int", "", "layer of the bank; null for all layers together"),
     *(column for column in COUNTS if column.name in ("hit_rate", "misses")),
     Column(
-        "misses_over_min", "int", "experts", "misses in excess of those of `min` in the same banks; null if unknown"
+        "misses_over_min", "int", "experts", "how many more misses than `min` has in the same banks; null if unknown"
     ),
     Column("victims", "int", "experts", "residents that the policy chose to evict"),
     Column("optimal_victims", "float", "1", "share of victims whose next use is the latest of all candidates"),

@@ -12,6 +12,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -20,8 +21,6 @@ from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars
 
     from flashmoe_sim.io.sections import Section, Table
@@ -37,6 +36,9 @@ KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not brea
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
+rows_option = click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
+)
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
 )

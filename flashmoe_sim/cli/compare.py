@@ -16,6 +16,7 @@ from flashmoe_sim.cli.common import (
     print_json,
     print_table,
     refuse_table,
+    rows_option,
     wrapped,
     write_table,
 )
@@ -26,19 +27,17 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.verbs.compare import Compare
 
-DISPENSABLE = ("MiB/token", "hit %", "RAM")
-
 if TYPE_CHECKING:
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.verbs.compare import Comparison
+
+DISPENSABLE = ("MiB/token", "hit %", "RAM")
 
 
 @click.command(name="compare", context_settings={"help_option_names": ["-h", "--help"]})
 @of_verb(Compare)
 @click.option("--full", is_flag=True, help="Also show where to get each engine, and on how many speeds it rests.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
-)
+@rows_option
 @force_option
 @lenient_option
 @json_option

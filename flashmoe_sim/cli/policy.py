@@ -18,6 +18,7 @@ from flashmoe_sim.cli.common import (
     print_json,
     print_table,
     refuse_table,
+    rows_option,
     wrapped,
     write_table,
 )
@@ -76,9 +77,7 @@ def show(name: str, as_json: bool) -> None:
 
 @command.command(short_help="Policies against another one, with intervals.")
 @of_verb(JudgePolicies)
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
-)
+@rows_option
 @force_option
 @lenient_option
 @json_option
@@ -93,14 +92,11 @@ def judge(asked: JudgePolicies, *, out: Path | None, force: bool, lenient: bool,
                sim policy judge gpt-oss-120b --bank 16 --policy all \\
                  --machine rtx-3090 --execution hot-cold
     """
-    from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.cli.workload import load_workload
     from flashmoe_sim.sweep.left_out import reasons
 
     if out is not None:
         refuse_table(out, force=force)
-    with replaying() as progress:
-        found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
+    found = _replayed(asked, lenient=lenient)
     rows = found.table()
     if out is not None:
         write_table(rows, out, force=force)
@@ -112,6 +108,15 @@ def judge(asked: JudgePolicies, *, out: Path | None, force: bool, lenient: bool,
     print_table(_judged(rows.to_dicts(), asked, found.executions))
     for warning in (*reasons(found.left_out), *found.warnings):
         message(warning)
+
+
+def _replayed(asked: Any, *, lenient: bool) -> Any:
+    """What a verb finds on traces, read and replayed with progress."""
+    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.workload import load_workload
+
+    with replaying() as progress:
+        return interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
 
 
 def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Sequence[str]) -> Table:
@@ -175,9 +180,7 @@ def _times(gain: float) -> str:
 
 @command.command(short_help="Parameters of a policy, fitted on some text and judged on other.")
 @of_verb(FitPolicy)
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
-)
+@rows_option
 @force_option
 @lenient_option
 @json_option
@@ -193,14 +196,11 @@ def fit(asked: FitPolicy, *, out: Path | None, force: bool, lenient: bool, as_js
                sim policy fit python-256 prose-256 --bank 12.5% \\
                  --policy mine:Gap --values gap=1,2,4
     """
-    from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.cli.workload import load_workload
     from flashmoe_sim.sweep.left_out import reasons
 
     if out is not None:
         refuse_table(out, force=force)
-    with replaying() as progress:
-        found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
+    found = _replayed(asked, lenient=lenient)
     rows = found.table()
     if out is not None:
         write_table(rows, out, force=force)
@@ -238,7 +238,7 @@ def _fitted(rows: Sequence[dict[str, Any]], asked: FitPolicy, tried: int) -> Tab
 
 
 def _changed(spec: str, default: str) -> str:
-    """The parameters, if they differ from those of the policy that heads the table."""
+    """The parameters of a policy; `as it is` for the policy in the table's title."""
     return "as it is" if spec == default else spec.partition(":")[2] or spec
 
 
@@ -255,12 +255,9 @@ def victims(asked: Victims, *, lenient: bool, as_json: bool) -> None:
     Examples:  sim policy victims gpt-oss-120b --bank 12.5% --policy all
                sim policy victims my.jsonl --bank 32 --policy mine:Gap --by layer
     """
-    from flashmoe_sim.cli.progress import replaying
-    from flashmoe_sim.cli.workload import load_workload
     from flashmoe_sim.sweep.left_out import reasons
 
-    with replaying() as progress:
-        found = interruptible(partial(asked.run, read=partial(load_workload, lenient=lenient)), progress)
+    found = _replayed(asked, lenient=lenient)
     if as_json:
         print_json({"warnings": reasons(found.left_out), "rows": found.rows})
         return

@@ -112,7 +112,8 @@ def _rows(asked: Sweep, opened: OpenSweep) -> list[dict[str, Any]]:
 
 
 def _warnings(rows: list[dict[str, Any]], opened: OpenSweep) -> list[str]:
-    from flashmoe_sim.sweep.left_out import by_hindsight, reasons
+    from flashmoe_sim.sweep.left_out import reasons
+    from flashmoe_sim.sweep.workloads import by_hindsight
 
     notes = [note for machine in opened.machines for note in machine.notes]
     known = by_hindsight(opened.workloads, (setup.policy for setup in opened.setups))

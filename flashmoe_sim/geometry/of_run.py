@@ -10,7 +10,7 @@ from flashmoe_sim.io import strict_json
 
 
 def source_of_run(folder: Path) -> Path | None:
-    """The model that run.json names, else the manifest in the run's folder or beside it; None if there is neither.
+    """The GGUF file or sidecar that run.json names, or else the nearest manifest.json; None without either.
 
     A GGUF file records the weights outside the experts, which a manifest does not.
     """
@@ -23,7 +23,7 @@ def source_of_run(folder: Path) -> Path | None:
 
 
 def manifest_of_run(folder: Path) -> Path | None:
-    """The manifest.json in a run's folder or beside it."""
+    """The manifest.json in the folder of a run, or next to that folder."""
     places = (folder / MANIFEST, folder.absolute().parent / MANIFEST)
     return next((place for place in places if place.is_file()), None)
 

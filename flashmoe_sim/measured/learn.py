@@ -178,7 +178,9 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
 def _what_fits(system: System, case: Case) -> str:
     """The least layers on the CPU that fit, for an engine that places layers."""
     given = getattr(system, "cpu_layers", None)
-    for layers in range((given or 0) + 1, len(case.model.layers) + 1 if given is not None else 0):
+    if given is None:
+        return ""
+    for layers in range(given + 1, len(case.model.layers) + 1):
         other = replace(system, cpu_layers=layers)  # type: ignore[call-arg]
         with suppress(BadInput):
             other.check(case)

@@ -116,6 +116,7 @@ class Policy:
     by_budget: whether it treats a bank as one budget for all layers.
     preloaded: whether its first residents are loaded before the run.
     sees: what it sees of each reference beside the expert; see `EvictingPolicy`.
+    names_profile: the parameter that names the profile of `reads_profile`.
     most_uses: how many uses of one bank its counters can hold, if a long trace may have more.
     execution: the execution model of the engine that uses it; the default when its runs are timed.
     """
@@ -132,6 +133,7 @@ class Policy:
     by_budget: ClassVar[bool] = False
     preloaded: ClassVar[bool] = False
     sees: ClassVar[tuple[str, ...]] = ()
+    names_profile: ClassVar[str] = ""
     most_uses: ClassVar[int | None] = None
     execution: ClassVar[str] = "split-install"
 
@@ -182,6 +184,7 @@ class EvictingPolicy(Policy, ABC):
 
     kernels: ClassVar[dict[str, Any]]
     bypass: ClassVar[bool] = False
+    names_profile: ClassVar[str] = "warm"
     stamp: str = "first"
     warm: str = field(default="", kw_only=True)
 
@@ -271,6 +274,7 @@ class ProfiledPolicy(PinningPolicy, ABC):
         trace.
     """
 
+    names_profile: ClassVar[str] = "profile"
     profile: str = ""
 
     @property

@@ -38,15 +38,14 @@ def _answer(found: Material) -> Section:
 
 
 def _in_a_bank(found: Material, sections: Sequence[Section]) -> Section:
-    """The speeds of the rows, which are not those of what is recommended."""
+    """The speeds of the simulated bank, apart from those of the recommended engine."""
     parts = [part for section in sections for part in section.parts]
     if not parts:
         return Section("", ())
     rows = found.rows
     timed_as = _listed(rows, "execution")
     first = (
-        f"These figures are of {_listed(rows, 'policy')} in a slot bank, timed as {timed_as}, and not of what is "
-        "recommended above."
+        f"These figures show {_listed(rows, 'policy')} in a slot bank ({timed_as}), not the engine recommended above."
     )
     return Section("A slot bank on this machine", (first, *_bank_in_short(found), *parts))
 

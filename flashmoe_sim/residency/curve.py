@@ -67,12 +67,12 @@ def _before(numbers: NDArray[np.int64], slots: int | NDArray[np.int64]) -> NDArr
 
 def one_pass_policy(policy: Policy, contract: str) -> bool:
     """Whether one pass counts every bank size for this policy under this contract."""
-    if getattr(policy, "warm", ""):
+    if policy.textbook == "most-requested":
+        return contract != "sequential"
+    if policy.reads_profile is not None:  # the bank does not begin empty
         return False
     if policy.textbook == "lru":
         return getattr(policy, "stamp", "first") == "first" and contract in ("protected", "atomic")
-    if policy.textbook == "most-requested":
-        return contract != "sequential"
     return policy.textbook == "min" and contract == "atomic"
 
 

@@ -70,10 +70,9 @@ def why_not_while_written(setup: Setup) -> str | None:
     policy, prefetch = setup.policy, setup.prefetch
     later = "replay the trace when it is complete"
     if (profile := policy.reads_profile) is not None and (not profile or profile.startswith("first-")):
-        instead = "profile" if isinstance(policy, ProfiledPolicy) else "warm"
         return (
             f"policy {policy.spec} counts requests in the trace before it is replayed; "
-            f"give it another trace as profile ({policy.name}:{instead}=FILE), or {later}"
+            f"give it another trace as profile ({policy.name}:{policy.names_profile}=FILE), or {later}"
         )
     if isinstance(policy, PinningPolicy) and policy.by_routing and not isinstance(policy, ProfiledPolicy):
         return f"policy {policy.spec} pins by the requests of the whole trace; {later}"

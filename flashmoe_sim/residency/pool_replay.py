@@ -157,16 +157,16 @@ class Loop(NamedTuple):
 def _loop(policy: EvictingPolicy, contract: str) -> Loop:
     """The loop of a contract for a policy; for a user's own policy, with its code and globals as they are now."""
     kind, module = type(policy), {"atomic": atomic, "sequential": sequential}.get(contract, deferred)
-    return _compiled(kind, module.replay, "replay", _content(kind))
+    return _compiled(kind, module.replay, _content(kind))
 
 
 def _filling(policy: EvictingPolicy) -> Loop:
     """The loop that fills a bank before the first call."""
-    return _compiled(type(policy), warm.fill, "fill", _content(type(policy)))
+    return _compiled(type(policy), warm.fill, _content(type(policy)))
 
 
 def _content(kind: Any) -> str | None:
-    """What tells a user's own class from its earlier versions."""
+    """A hash of a user's own class, which changes with its code."""
     if is_outside(kind):
         with suppress(NoContent):
             return hash_of(kind.kernels, own=[kind.__module__.partition(".")[0]])
@@ -174,8 +174,15 @@ def _content(kind: Any) -> str | None:
 
 
 @cache
-def _compiled(kind: Any, loop: Callable[..., Any], prefix: str, content: str | None) -> Loop:
-    name = f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
+def _compiled(kind: Any, loop: Callable[..., Any], content: str | None) -> Loop:
+    kernels, own = _kernels(kind, content)
+    return Loop(specialise(loop, f"{loop.__name__}_{_name(kind)}", **kernels), own)
+
+
+@cache
+def _kernels(kind: Any, content: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The functions that a loop calls for a policy, and those of them that are the policy's own."""
+    name = _name(kind)
     defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": seen.on_miss, "admits": seen.admits}
     hooks: dict[str, Any] = defaults | dict(kind.kernels)
     functions = {key: getattr(kernel, "py_func", kernel) for key, kernel in hooks.items()}
@@ -187,7 +194,11 @@ def _compiled(kind: Any, loop: Callable[..., Any], prefix: str, content: str | N
     for key, kernel in own.items():
         if adapter := seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees)):
             kernels[key] = specialise(adapter, f"{key}_{name}", inline=True, hook=kernel)
-    return Loop(specialise(loop, f"{prefix}_{name}", **kernels), own)
+    return kernels, own
+
+
+def _name(kind: Any) -> str:
+    return f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
 
 
 def _wrong_victim(

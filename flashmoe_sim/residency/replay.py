@@ -122,7 +122,7 @@ def _replay_scheduled(
 
 
 def _read_ahead(pool: Pool, bank: Capacity, ahead: Ahead, recording: Recording, loaded: int) -> ReadAhead:
-    """The predicted experts that were actually read. loaded: the weight of what was there before the first call."""
+    """The predicted experts that were read. loaded: the weight of the experts in the bank before the first call."""
     read = np.flatnonzero(recording.used != NOT_READ)
     after, key = ahead.after[read], ahead.key[read].astype(np.int64)
     row = pool.key_row[key]

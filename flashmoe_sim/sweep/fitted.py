@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.paired import Estimate, blocks_of, difference
@@ -17,7 +16,7 @@ from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.versus import Steps, counted, requests_of
+from flashmoe_sim.sweep.versus import Steps, counted, known, requests_of
 from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -55,8 +54,8 @@ class Fitted:
             "contract": self.setup.contract,
             "hit_rate": self.hit_rate,
             "more_hits": self.points.value,
-            "more_hits_lo": None if math.isnan(lo) else lo,
-            "more_hits_hi": None if math.isnan(hi) else hi,
+            "more_hits_lo": known(lo),
+            "more_hits_hi": known(hi),
             "best_policy": self.best.spec,
             "hindsight_hit_rate": self.best_rate,
         }
@@ -82,11 +81,8 @@ def candidates(policy: Policy, values: Sequence[str]) -> list[Policy]:
     if (number := math.prod(map(len, several))) > MOST:
         raise BadInput(f"--values: {number:,} combinations; expected at most {MOST:,}")
     kind, own = type(policy), policy.spec.removeprefix(policy.name).split(":")[1:]
-    found = (
-        made("policy", f"{kind.name}:{':'.join(pieces)}", kind.name, kind, [*own, *pieces])
-        for chosen in product(*several)
-        for pieces in [[f"{name}={value}" for name, value in zip(names, chosen, strict=True)]]
-    )
+    each_of = ([f"{name}={value}" for name, value in zip(names, one, strict=True)] for one in product(*several))
+    found = (made("policy", ":".join((kind.name, *new)), kind.name, kind, [*own, *new]) for new in each_of)
     return list(dict.fromkeys(found))
 
 
@@ -96,7 +92,7 @@ def fit(
     default: Setup,
     *,
     left_out: list[LeftOut],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None],
 ) -> list[Fitted]:
     """The best of `setups`, which are of one bank, for each trace: by the other traces, or by its own first half.
 
@@ -105,33 +101,30 @@ def fit(
     with the bank as the first half left it. Of equal ones the first listed is taken.
     left_out: receives traces that the bank does not fit. Raises BadInput if it fits none.
     """
-    known: dict[int, dict[Setup, Steps]] = {}
+    fits: dict[int, dict[Setup, Steps]] = {}
     all_setups = list(dict.fromkeys([default, *setups]))
     for number, workload in enumerate(workloads):
         requests_of(workload, 0)  # raises for a trace of one step
         try:
             found = {}
             for done, setup in enumerate(all_setups):
-                if progress is not None:
-                    progress(number * len(all_setups) + done, len(workloads) * len(all_setups))
+                progress(number * len(all_setups) + done, len(workloads) * len(all_setups))
                 found[setup] = counted(workload, setup)
-            known[number] = found
+            fits[number] = found
         except BadInput as error:
             left_out.append(LeftOut.of(default, str(error), trace=workload.trace.name))
-    if not known:
+    if not fits:
         raise BadInput(left_out[-1].reason)
     rows = []
-    for number, of in known.items():
+    for number, of in fits.items():
         workload = workloads[number]
-        if len(known) == 1:
+        if len(fits) == 1:
             half = _half(workload.trace, len(next(iter(of.values())).hits))
             learnt = {setup: _rate(steps, slice(half)) for setup, steps in of.items()}
             judged, fitted_on = slice(half, None), ITS_FIRST_HALF
         else:
-            others = [other for other in known if other != number]
-            learnt = {
-                setup: float(np.mean([_rate(known[other][setup], slice(None)) for other in others])) for setup in of
-            }
+            others = [other for other in fits if other != number]
+            learnt = {setup: fmean(_rate(fits[other][setup], slice(None)) for other in others) for setup in of}
             judged, fitted_on = slice(None), ", ".join(workloads[other].trace.name for other in others)
         rows.append(_judged(workload, setups, default, learnt, of, judged, fitted_on))
     return rows

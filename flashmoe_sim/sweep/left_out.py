@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
 
 NAMED = 3
 
@@ -33,17 +29,6 @@ class LeftOut(NamedTuple):
         """A setup whose bank does not fit a trace; without a trace, one that is refused with every bank."""
         bank = None if trace is None else str(setup.bank)
         return cls(trace, bank, setup.policy.spec, setup.contract, setup.prefetch.spec, reason)
-
-
-def by_hindsight(workloads: Iterable[Workload], policies: Iterable[Policy]) -> list[str]:
-    """A line for each policy whose profile is of the trace on which it is judged, under another name."""
-    policies, lines = list(dict.fromkeys(policies)), []
-    for workload in workloads:
-        for policy in policies:
-            with suppress(BadInput):  # of a trace that the profile does not fit
-                if workload.knows_itself(policy):
-                    lines.append(f"{policy.spec}: its profile is of {workload.trace.name} itself, in hindsight")
-    return lines
 
 
 def reasons(left_out: Sequence[LeftOut]) -> list[str]:

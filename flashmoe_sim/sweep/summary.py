@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from flashmoe_sim.policies.base import REPLAYED
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.schema import OF_SEVERAL_TRACES
@@ -61,7 +62,7 @@ def ranked(rows: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
 
 def foresees(row: Row) -> bool:
     """Whether the policy or the predictor knows the future; a policy with a separate profile does not."""
-    if ":warm=trace" in row["policy"]:
+    if f"warm={REPLAYED}" in row["policy"].split(":"):
         return True
     policy, predictor = (row[name].split(":")[0] for name in ("policy", "prefetch"))
     knows = policy in POLICIES and POLICIES[policy].hindsight and "profile=" not in row["policy"]

@@ -14,7 +14,7 @@ from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import Policy, ProfiledPolicy
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -107,8 +107,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
     policy, execution = setup.policy, conditions.execution if machine is not None and conditions is not None else None
     read = policy.contents()
     if policy.reads_profile is not None:
-        name = "profile" if isinstance(policy, ProfiledPolicy) else "warm"
-        read = read | {name: workload.profile(policy).content}
+        read = read | {policy.names_profile: workload.profile(policy).content}
     trace = workload.trace
     kinds = [type(chosen) for chosen in (policy, setup.prefetch, execution) if chosen is not None]
     own = {kind.__module__.partition(".")[0] for kind in kinds} - set(OURS)

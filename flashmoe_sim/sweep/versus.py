@@ -55,7 +55,7 @@ class Versus:
         gain, gain_lo, gain_hi = None, None, None
         if self.log_gain is not None:
             gain = math.exp(self.log_gain.value)
-            gain_lo, gain_hi = (_known(math.exp(end)) for end in self.log_gain.interval(confidence))
+            gain_lo, gain_hi = (known(math.exp(end)) for end in self.log_gain.interval(confidence))
         return {
             "trace": self.trace,
             "traces": self.traces,
@@ -65,15 +65,15 @@ class Versus:
             "contract": self.setup.contract,
             "hit_rate": self.hit_rate,
             "more_hits": self.points.value,
-            "more_hits_lo": _known(lo),
-            "more_hits_hi": _known(hi),
+            "more_hits_lo": known(lo),
+            "more_hits_hi": known(hi),
             "ahead": self.ahead,
             "tok_s": self.tok_s,
             "gain": gain,
             "gain_lo": gain_lo,
             "gain_hi": gain_hi,
             "faster": self.faster,
-            "p": _known(self.p),
+            "p": known(self.p),
         }
 
 
@@ -224,5 +224,6 @@ def _corrected(rows: Sequence[Versus]) -> list[Versus]:
     return [replace(row, p=corrected[place]) for place, row in enumerate(rows)]
 
 
-def _known(number: float) -> float | None:
+def known(number: float) -> float | None:
+    """The number; None for NaN."""
     return None if math.isnan(number) else number

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.bundled import find_trace
 from flashmoe_sim.trace.cut import cut
@@ -27,6 +29,17 @@ def plan_workloads(
         [part for some in parts for part in some],
         [source for some, source in zip(parts, sources, strict=True) for _ in some],
     )
+
+
+def by_hindsight(workloads: Iterable[Workload], policies: Iterable[Policy]) -> list[str]:
+    """A line for each policy whose profile is of the trace on which it is judged, under another name."""
+    policies, lines = list(dict.fromkeys(policies)), []
+    for workload in workloads:
+        for policy in policies:
+            with suppress(BadInput):  # of a trace that the profile does not fit
+                if workload.knows_itself(policy):
+                    lines.append(f"{policy.spec}: its profile is of {workload.trace.name} itself, in hindsight")
+    return lines
 
 
 def _named_apart(workloads: Sequence[Workload], sources: Sequence[Any]) -> list[Workload]:

@@ -59,7 +59,7 @@ class Change:
     def new_memory(self, parts: Parts) -> bool:
         """Whether it is a processor that takes RAM of another generation than there is."""
         own = _memory_of(parts)
-        if self.kind != "cpu" or own is None or _MEMORY.fullmatch(own.name) is None:
+        if self.kind != "cpu" or own is None:
             return False
         return _generation(catalogue()[catalogue()[self.name].memory]) != _generation(own)
 

@@ -83,9 +83,8 @@ class FitPolicy:
     ) -> PolicyFitted:
         """Replay every trace with every candidate. read: how a trace is read."""
         from flashmoe_sim.sweep.fitted import candidates, fit
-        from flashmoe_sim.sweep.left_out import by_hindsight
         from flashmoe_sim.sweep.plan import plan_policy, plan_setups
-        from flashmoe_sim.sweep.workloads import plan_workloads
+        from flashmoe_sim.sweep.workloads import by_hindsight, plan_workloads
         from flashmoe_sim.verbs.given import Trace, workload_of
 
         rule = plan_policy(self.policy)
@@ -95,7 +94,12 @@ class FitPolicy:
         workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)
         left_out: list[LeftOut] = []
         rows: list[Fitted] = []
-        for default in defaults:
+        for number, default in enumerate(defaults):
+
+            def over_banks(done: int, total: int, number: int = number) -> None:
+                if progress is not None:
+                    progress(number * total + done, len(defaults) * total)
+
             setups = [replace(default, policy=one) for one in tried]
-            rows += fit(workloads, setups, default, left_out=left_out, progress=progress)
+            rows += fit(workloads, setups, default, left_out=left_out, progress=over_banks)
         return PolicyFitted(rows, left_out, len(tried), self.confidence, tuple(by_hindsight(workloads, tried)))

@@ -76,10 +76,9 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
         read: Callable[[Trace, Model | None], Workload] | None = None,
     ) -> PoliciesJudged:
         """Replay every trace under every policy. read: how a trace is read."""
-        from flashmoe_sim.sweep.left_out import by_hindsight
         from flashmoe_sim.sweep.plan import plan_setup, plan_sweep
         from flashmoe_sim.sweep.versus import versus
-        from flashmoe_sim.sweep.workloads import plan_workloads
+        from flashmoe_sim.sweep.workloads import by_hindsight, plan_workloads
         from flashmoe_sim.verbs.given import Trace, machine_of, workload_of
 
         left_out: list[LeftOut] = []

@@ -104,8 +104,8 @@ class Merge:
                 step_s=(self.step_ms or 0) / 1000,
                 progress=progress,
             )
-            copies = len(parts) - len({part.content_id for part in parts})
-            return found.with_(notes=(*found.notes, IN_STEP)) if copies and self.arrivals is None else found
+            in_step = self.arrivals is None and len({part.content_id for part in parts}) < len(parts)
+            return found.with_(notes=(*found.notes, IN_STEP)) if in_step else found
         if self.how == "union":
             return union(parts, stagger=self.stagger or 0, progress=progress)
         if self.every is not None:

@@ -101,9 +101,11 @@ class Recommend(MemoryOptions):
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
         on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
         assert on.workload is not None
-        prices = None if self.budget is None else launch_prices(self.budget)
+        prices = None
         if self.prices is not None:
             prices = read_prices(Path(self.prices), self.budget)
+        elif self.budget is not None:
+            prices = launch_prices(self.budget)
         found = recommend(
             on.workload,
             on.case,

@@ -56,7 +56,7 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     head, _, rest = shown.partition("How often a bank hits</h2>")
     assert "The question: which engine runs" in head
     assert "in a slot bank" not in head
-    assert "These figures are of lru in a slot bank, timed as split-install, and not of what is recommended" in rest
+    assert "These figures show lru in a slot bank (split-install), not the engine recommended above." in rest
 
 
 @pytest.mark.parametrize("model", ["glm-4.5-air", "--model glm-4.5-air"])

@@ -16,8 +16,10 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.growing import why_not_while_written
 from flashmoe_sim.residency.many import count, plan_counts
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.sweep.left_out import LeftOut, by_hindsight
+from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.plan import plan_policy, plan_setup, plan_setups
+from flashmoe_sim.sweep.summary import foresees
+from flashmoe_sim.sweep.workloads import by_hindsight
 from flashmoe_sim.trace.store import write_store
 from tests.residency.builders import run, totals, trace_of
 from tests.residency.compare import workload_of
@@ -81,6 +83,11 @@ def test_a_profile_of_the_judged_trace_is_told() -> None:
         assert len(told) == 1
     first = by_hindsight([api.load_trace("python-256")], [Lru(), Lru(warm="trace"), Lru(warm="first-9")])
     assert first == [], "their names say it"
+
+
+def test_only_the_trace_itself_is_hindsight_by_name() -> None:
+    foreseen = [foresees({"policy": f"lru:warm={source}", "prefetch": "none"}) for source in ("trace", "trace.jsonl")]
+    assert foreseen == [True, False]
 
 
 def test_a_profile_is_a_trace(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.schema import FITTED
 from flashmoe_sim.sweep.fitted import candidates
 from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.verbs.fit_policy import FitPolicy
 from tests.residency.builders import trace_of
 
 HALF_LIVES = ("1", "16", "64")
@@ -81,6 +82,11 @@ class Nothing(Lru):
     name: ClassVar[str] = "nothing"
     width: int = 3
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width == 9:
+            raise ValueError("nine")
+
     def allocate(self, shape: PoolShape) -> State:
         return super().allocate(shape)
 
@@ -95,6 +101,13 @@ def test_combinations_of_values() -> None:
     assert table.select("policy", "more_hits").row(0) == ("nothing:width=4", 0.0), "of equal ones the first"
 
 
+def test_progress_never_goes_back() -> None:
+    seen: list[tuple[int, int]] = []
+    asked = FitPolicy(["python-256"], policy="lru", values="stamp=first,last", bank="32,64", contract="atomic")
+    asked.run(lambda done, total: seen.append((done, total)))
+    assert seen == [(done, 4) for done in range(4)]
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -103,6 +116,7 @@ def test_combinations_of_values() -> None:
         ({"values": "half_life=4,,5"}, "expected NAME=V,V, such as half_life=4,16,64"),
         ({"values": ["half_life=4", "half_life=5"]}, "half_life is given twice; list all its values in one"),
         ({"values": "life=4"}, "'life=4' is not a parameter; lfu-decay has: stamp, warm, half_life"),
+        ({"policy": Nothing, "values": "width=9"}, "ValueError: nine"),
         ({"values": "half_life=0"}, "half_life=0 is not a number of steps from 1"),
         (
             {"values": f"half_life={','.join(map(str, range(1, 10_002)))}"},
