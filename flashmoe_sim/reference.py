@@ -168,7 +168,7 @@ def markdown() -> str:
         "",
         "## Predictors",
         "",
-        "For `--prefetch`.",
+        "For `--prefetch`. Each also takes `cost_us`, as policies do.",
         *(line for kind in PREFETCHERS.values() for line in _section(kind)),
     ]
     return "\n".join(lines) + "\n"

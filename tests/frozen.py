@@ -19,7 +19,7 @@ from pathlib import Path
 import flashmoe_sim.api as sim
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES
-from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
 FILE = Path(__file__).with_name("frozen.csv")
@@ -42,7 +42,7 @@ def results(names: list[str]) -> Iterator[dict[str, str]]:
             for policy in POLICIES:
                 found = list(_frozen(trace, bank=banks, contract=contract, policy=policy))
                 yield from found or _frozen(trace, bank=experts, contract=contract, policy=policy)
-        for prefetch in PREFETCHERS:
+        for prefetch in WITHOUT_FILE:
             yield from _frozen(trace, bank=banks, contract="protected", prefetch=prefetch)
         for execution in EXECUTION_MODELS:
             for policy in ("lru", "demand", "hot-window"):

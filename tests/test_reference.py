@@ -73,7 +73,7 @@ def test_the_page_has_a_section_for_each(kind: Kind) -> None:
     assert section.startswith(f"\n{described['summary']}")
     assert ("(future)" in section) == described["hindsight"]
     for name, default in described["parameters"].items():
-        shared = issubclass(kind, EvictingPolicy) and name in ("stamp", "warm")
+        shared = name == "cost_us" or (issubclass(kind, EvictingPolicy) and name in ("stamp", "warm"))
         assert (f"- `{name}={default}`: {first_sentence(described['meanings'][name])}" in section) != shared
     assert described["source"] in section
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.prefetchers.base import Prefetcher, default_width
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.prefetchers.synthetic import Synthetic
@@ -17,6 +18,8 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.timed import time_replay
 
 RECALLS = (0.25, 0.5, 0.75, 1.0)
 
@@ -36,6 +39,7 @@ class AheadValue:
         end.
     misses: demand misses. saved: how many fewer than without a predictor.
     tokens: of the workload. bytes_read: by demand reads and prefetches together; None if no geometry is known.
+    tok_s, tok_s_lo, tok_s_hi: the speed and its 90 % interval; None without a machine.
     """
 
     prefetch: str
@@ -50,6 +54,9 @@ class AheadValue:
     saved: int
     tokens: int
     bytes_read: int | None
+    tok_s: float | None = None
+    tok_s_lo: float | None = None
+    tok_s_hi: float | None = None
 
     @property
     def worth(self) -> float | None:
@@ -77,14 +84,21 @@ class BreakEven:
 
 
 def ahead_values(
-    workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher], *, progress: Progress | None = None
+    workload: Workload,
+    setup: Setup,
+    prefetchers: Sequence[Prefetcher],
+    *,
+    machine: Machine | None = None,
+    conditions: Conditions | None = None,
+    progress: Progress | None = None,
 ) -> list[AheadValue]:
     """What each predictor costs and saves in the bank of `setup`, whose own predictor is ignored.
 
+    machine, conditions: where and how it is timed; None to count only.
     progress: called with the number of predictors done and the total.
     Raises BadInput for an impossible predictor or bank.
     """
-    judged = _judged(workload, setup, prefetchers)
+    judged = _judged(workload, setup, prefetchers, machine, conditions)
     return _in_threads(judged, prefetchers, progress)
 
 
@@ -119,14 +133,23 @@ def break_even(workload: Workload, setup: Setup, *, price: float, progress: Prog
     return BreakEven(price, extras, grid, needed)
 
 
-def _judged(workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher]) -> Callable[[Prefetcher], AheadValue]:
+def _judged(
+    workload: Workload,
+    setup: Setup,
+    prefetchers: Sequence[Prefetcher],
+    machine: Machine | None = None,
+    conditions: Conditions | None = None,
+) -> Callable[[Prefetcher], AheadValue]:
     """A function of one predictor; raises BadInput first if any of these is impossible."""
     for prefetcher in prefetchers:
         replace(setup, prefetch=prefetcher)
     without = replay(workload, replace(setup, prefetch=NoPrefetch())).counts.total()["misses"]
 
     def judged(prefetcher: Prefetcher) -> AheadValue:
-        counts = replay(workload, replace(setup, prefetch=prefetcher)).counts
+        replayed = replay(workload, replace(setup, prefetch=prefetcher), record=machine is not None)
+        counts, timed = replayed.counts, None
+        if machine is not None and conditions is not None:
+            timed = time_replay(workload, replayed, machine, conditions)
         workload.forget_ahead(prefetcher, setup.scope)
         total = counts.total()
         demand_bytes, ahead_bytes = total["bytes_read"], total["prefetch_bytes"]
@@ -143,6 +166,9 @@ def _judged(workload: Workload, setup: Setup, prefetchers: Sequence[Prefetcher])
             saved=without - total["misses"],
             tokens=counts.tokens,
             bytes_read=None if demand_bytes is None else demand_bytes + ahead_bytes,
+            tok_s=None if timed is None else timed.timing.tok_s,
+            tok_s_lo=None if timed is None else timed.tok_s_lo,
+            tok_s_hi=None if timed is None else timed.tok_s_hi,
         )
 
     return judged

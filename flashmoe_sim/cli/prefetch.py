@@ -18,7 +18,7 @@ from flashmoe_sim.cli.common import (
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.policy import print_described
 from flashmoe_sim.cli.workload import with_trace
-from flashmoe_sim.io.cells import Column, count, percent, table
+from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.question import bank_text
@@ -26,7 +26,7 @@ from flashmoe_sim.verbs.judge import Judge
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
-    from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.sweep.task import Task
 
 
 @click.group(name="prefetch", context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,10 +42,12 @@ def judge(asked: Judge, *, lenient: bool, as_json: bool) -> None:
     """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
 
     TRACE is a file, or a name from `sim trace catalog`. The last table shows how accurate any predictor must be to pay
-    off.
+    off. With --machine, the first also has the speed, which each predictor's own cost_us slows.
 
     \b
-    Example:  sim prefetch judge python-256 --bank 16
+    Examples:  sim prefetch judge python-256 --bank 16
+               sim prefetch judge gpt-oss-120b --bank 32 --machine rtx-4090 \\
+               --prefetch markov,markov:cost_us=50
     """
     from flashmoe_sim.cli.progress import replaying
     from flashmoe_sim.verbs.given import task_of
@@ -57,7 +59,7 @@ def judge(asked: Judge, *, lenient: bool, as_json: bool) -> None:
     if as_json:
         print_json({"identity": task.identity(), **_document(found.values, found.needed)})
         return
-    _print_values(task.workload.trace.name, task.setup, found.values)
+    _print_values(task, found.values)
     _print_break_even(found.needed)
 
 
@@ -116,7 +118,7 @@ def _document(values: list[AheadValue], needed: BreakEven) -> dict[str, Any]:
     }
 
 
-def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
+def _print_values(task: Task, values: list[AheadValue]) -> None:
     columns: list[Column] = [
         ("predictor", "left", lambda one: one.prefetch + "*" * one.hindsight),
         ("recall", "right", lambda one: percent(one.recall)),
@@ -129,13 +131,22 @@ def _print_values(name: str, setup: Setup, values: list[AheadValue]) -> None:
         ("read/tok", "right", _read_per_token),
         ("worth", "right", lambda one: "-" if one.worth is None else f"{one.worth:.2f}"),
     ]
-    title = f"{name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
+    timed = task.machine is not None and task.conditions is not None
+    if timed:
+        columns += [
+            ("tok/s", "right", lambda one: speed(one.tok_s)),
+            ("90 % interval", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+        ]
+    setup = task.setup
+    title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
+    if task.machine is not None and task.conditions is not None:
+        title += f"; {task.conditions.execution.name} on {task.machine.name}"
     caption = (
         "recall, prec., useful and late in %; what is prefetched but not useful is wasted; late: useful, but asked for "
         "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
         "knows the future"
     )
-    dispensable = ("late", "useful", "saved", "prec.")
+    dispensable = ("late", "useful", "saved", "prec.", *(("read/tok", "ahead/tok", "recall", "misses") * timed))
     print_table(table(columns, values, title=title, caption=caption, dispensable=dispensable))
 
 

@@ -7,7 +7,7 @@ once for all of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ class Prefetcher(ABC):
     The first line of a predictor's docstring is its entry in `sim prefetch list`.
     lead: how long before its use an expert is predicted.
     hindsight: whether it predicts from the future.
+    cost_us: host time that its predictions take in every routed call, in microseconds. Counts do not change.
     """
 
     name: ClassVar[str]
@@ -53,10 +54,16 @@ class Prefetcher(ABC):
     lead: ClassVar[str] = ""
     hindsight: ClassVar[bool] = False
 
+    cost_us: float = field(default=0.0, kw_only=True)
+
     @property
     def spec(self) -> str:
         """The name with all parameters that differ from their defaults, as written on the command line."""
         return spec_of(self)
+
+    def contents(self) -> dict[str, Any]:
+        """The contents of files named by parameters, by parameter; ids cover them instead of the paths."""
+        return {}
 
     @abstractmethod
     def predict(self, trace: RoutingTrace) -> Predictions:

@@ -20,11 +20,14 @@ PREFETCHERS: LazyTable[type[Prefetcher]] = LazyTable(
         "markov": "markov:Markov",
         "next-layer": "next_layer:NextLayer",
         "eam": "eam:Eam",
+        "recorded": "recorded:Recorded",
         "synthetic": "synthetic:Synthetic",
         "oracle-1": "oracle:Oracle1",
         "oracle-w": "oracle:OracleW",
     },
 )
+FROM_FILE = ("recorded",)  # which need a file, so `all` is the others
+WITHOUT_FILE = tuple(name for name in PREFETCHERS if name not in FROM_FILE)
 
 
 def parse_prefetcher(text: str) -> Prefetcher:

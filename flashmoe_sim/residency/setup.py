@@ -15,6 +15,8 @@ from flashmoe_sim.prefetchers.none import NoPrefetch
 
 FIXED_SLOT_CONTRACTS = ("runtime", "protected")
 
+MOST_COST_US = 1_000_000
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -41,8 +43,16 @@ class Setup:
             raise BadInput(reason)
         if isinstance(self.policy, EvictingPolicy):
             check_kernels(type(self.policy))
+        for chosen in (self.policy, self.prefetch):
+            if not 0 <= getattr(chosen, "cost_us", 0) <= MOST_COST_US:
+                raise BadInput(f"{chosen.spec}: expected 0 to {MOST_COST_US:,} microseconds in a routed call")
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
             raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
+
+    @property
+    def decide_s(self) -> float:
+        """Host time of the decisions of a routed call."""
+        return 1e-6 * (getattr(self.policy, "cost_us", 0.0) + self.prefetch.cost_us)
 
     @property
     def fixed_slots(self) -> bool:

@@ -18,7 +18,7 @@ from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, Policy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.question import CONDITIONS, SIZED, BankOptions, ConditionOptions, SeveralOptions
 from flashmoe_sim.residency.setup import Setup, why_not, why_not_on_disk
 from flashmoe_sim.sweep.left_out import LeftOut
@@ -68,7 +68,7 @@ def _conditions(
 def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list[LeftOut] | None) -> list[Setup]:
     """The setups whose memory does not grow with a trace; BadInput for one that does, unless it comes from `all`."""
     policies = _rules(question.policy, getattr(question, "warm", None))
-    predictors = _named(getattr(question, "prefetch", "none"), PREFETCHERS, _predictor)
+    predictors = _named(getattr(question, "prefetch", "none"), WITHOUT_FILE, _predictor)
     kept, impossible = [], []
     for setup in setups:
         reason = why_not_on_disk(setup)
@@ -156,7 +156,7 @@ def plan_setups(
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
     chosen = _rules(policy, warm)
-    predictors = _named(prefetch, PREFETCHERS, _predictor)
+    predictors = _named(prefetch, WITHOUT_FILE, _predictor)
     for what, given in (("policies", chosen), ("predictors", predictors)):
         if not given:
             raise BadInput(f"no {what} given; give at least one, such as {'lru' if given is chosen else 'none'}")
@@ -232,7 +232,7 @@ def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Pre
 
     Raises BadInput for unknown words, and if there are none.
     """
-    chosen = list(_named(prefetch, PREFETCHERS, _predictor))
+    chosen = list(_named(prefetch, WITHOUT_FILE, _predictor))
     if not chosen:
         raise BadInput("no predictors given; give at least one, such as none")
     return chosen

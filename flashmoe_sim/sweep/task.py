@@ -118,7 +118,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         "model": _model_id(workload, timed=machine is not None),
         "setup": setup,
         "policy": _chosen(policy, read),
-        "prefetch": _chosen(setup.prefetch, {}),
+        "prefetch": _chosen(setup.prefetch, setup.prefetch.contents()),
         "machine": machine,
         "conditions": None if machine is None else conditions,
         "execution": None if execution is None else _chosen(execution, {}),
@@ -139,7 +139,8 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
 def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) -> dict[str, Any]:
     """Parameters, with a file's content in place of its path, and the user's code."""
     parameters = {item.name: getattr(chosen, item.name) for item in fields(chosen)}
-    if parameters.get("warm") == "":  # then an id is as it was before there were warm starts
-        del parameters["warm"]
+    for name, plain in (("warm", ""), ("cost_us", 0)):  # then an id is as it was before there were these
+        if parameters.get(name) == plain:
+            del parameters[name]
     ours = type(chosen).__module__.partition(".")[0] in OURS
     return {"name": chosen.name, "parameters": parameters | read, "code": None if ours else type(chosen)}

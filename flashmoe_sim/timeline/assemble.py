@@ -145,7 +145,15 @@ def _drafted(trace: RoutingTrace, phase: NDArray[np.uint8]) -> NDArray[np.int32]
 
 def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
     """The seconds of each kind of work on `machine`, for the layers of the workload; see `price`."""
-    return price(weights_of(workload, conditions), machine, conditions, io_split=setup.io_split)
+    return priced(weights_of(workload, conditions), setup, machine, conditions)
+
+
+def priced(weights: Weights, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
+    """`price`, with the host time of the decisions about a bank, where there is one."""
+    costs, execution = price(weights, machine, conditions, io_split=setup.io_split), conditions.execution
+    if not setup.decide_s or not execution.has_bank or not execution.reads:
+        return costs
+    return replace(costs, call_s=costs.call_s + setup.decide_s, hit_call_s=costs.hit_call_s + setup.decide_s)
 
 
 def weights_of(workload: Workload, conditions: Conditions) -> Weights:

@@ -15,7 +15,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, page_cache_bytes, price, weights_of, work_of
+from flashmoe_sim.timeline.assemble import Conditions, page_cache_bytes, priced, weights_of, work_of
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -100,7 +100,7 @@ def time_replay(
     loaded = execution.in_place or execution.from_ram
     work = work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded)
     weights = weights_of(workload, conditions)
-    costs = price(weights, machine, conditions, io_split=setup.io_split).slower(1 / learnt_times(machine, whose))
+    costs = priced(weights, setup, machine, conditions).slower(1 / learnt_times(machine, whose))
     timeline, timing = _run(work, costs, execution, record=record)
     draws = None
     if interval and timing.tok_s is not None:
@@ -109,7 +109,7 @@ def time_replay(
             timing,
             machine,
             conditions.execution,
-            lambda other: price(weights, other, conditions, io_split=setup.io_split),
+            lambda other: priced(weights, setup, other, conditions),
             whose=whose,
         )
     assert workload.expert_bytes is not None

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.options import MODEL, option
-from flashmoe_sim.question import SCOPE, BankOptions
+from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
+    from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.prefetchers.base import OnePredictor
     from flashmoe_sim.verbs.given import Model, Trace
 
@@ -24,10 +25,10 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(BankOptions):
-    """Judge predictors by the reads they cost and the stalls they save.
+class Judge(BankOptions, ConditionOptions):
+    """Judge predictors by the reads they cost and the stalls they save, and on a machine by the speed.
 
-    Raises BadInput for unknown words, and for a bank that does not fit the trace.
+    Raises BadInput for unknown words, and for a bank that does not fit the trace or the machine.
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
@@ -37,6 +38,7 @@ class Judge(BankOptions):
     contract: str = field(default="protected", metadata=option("C", "Replay contract: runtime, protected or atomic."))
     scope: str = field(default="layer", metadata=SCOPE)
     price: float = field(default=0.5, metadata=option("X", "Cost of a prefetch, as a share of a read that stalls."))
+    machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Judgement:
@@ -48,5 +50,7 @@ class Judge(BankOptions):
 
         named = plan_predictors(self.predictors)
         task, chosen = task_of(self), [NoPrefetch(), *(one for one in named if not isinstance(one, NoPrefetch))]
-        values = ahead_values(task.workload, task.setup, chosen, progress=progress)
+        values = ahead_values(
+            task.workload, task.setup, chosen, machine=task.machine, conditions=task.conditions, progress=progress
+        )
         return Judgement(values, break_even(task.workload, task.setup, price=self.price, progress=progress))

@@ -6,6 +6,7 @@ import gzip
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -32,15 +33,18 @@ class RoutedCall(NamedTuple):
 
     experts: i32 [n_tokens, n_expert_used], in router-rank order.
     weights: f32, likewise: the factors of the experts' outputs; None if not requested.
+    ahead: experts predicted right after the call, by how many routed calls later they are used: i32 [n_tokens, width].
     """
 
     layer: int
     experts: NDArray[np.int32]
     weights: NDArray[np.float32] | None = None
+    ahead: Mapping[int, NDArray[np.int32]] = MappingProxyType({})
 
 
 class TraceWriter:
-    """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step` and optionally `weights`.
+    """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step`, and `weights` and `ahead`
+    if they have them; in `ahead` all tokens' first choices come first.
 
     path: plain, or compressed if its name ends in .gz or .zst. It appears, or is replaced, with the first calls.
     origin: how the trace was made, any JSON; a key of the first record.
@@ -106,6 +110,8 @@ class TraceWriter:
         }
         if call.weights is not None:
             record["weights"] = np.ascontiguousarray(call.weights, np.float32).ravel()
+        if call.ahead:
+            record["ahead"] = {str(calls): experts.T.ravel() for calls, experts in call.ahead.items()}
         if not self.calls:
             record["origin"] = self._origin
         return orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

@@ -6,6 +6,7 @@ import inspect
 import logging
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +31,8 @@ class Transformers:
     folder: as written by `save_pretrained`; nothing is downloaded and no code in the folder is run.
     threads: 0 for torch's own default.
     weights: whether gate weights are recorded.
+    lookahead: from how many layers ahead predictions are recorded: the gate of each of these later layers, applied to
+        what this layer's own gate gets. A bias that only the choice sees is added; limits to groups of experts are not.
 
     Ranks follow the order in which the model passes its experts, which is the order of the router's scores unless an
     architecture asks torch for unsorted ones.
@@ -37,7 +40,7 @@ class Transformers:
     Raises BadInput if the library is missing, it cannot load the folder, or the model has no routed experts.
     """
 
-    def __init__(self, folder: Path, *, threads: int = 0, weights: bool = True) -> None:
+    def __init__(self, folder: Path, *, threads: int = 0, weights: bool = True, lookahead: int = 0) -> None:
         self._torch, library = _libraries()
         self.library = f"transformers {library.__version__}, torch {self._torch.__version__}"
         if threads:
@@ -52,7 +55,9 @@ class Transformers:
         self._model.eval()
         self.architecture = str(config.model_type)
         self.trained_context = int(getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
-        self._weights = weights
+        self._weights, self._lookahead = weights, lookahead
+        self._gates: dict[int, Any] = {}
+        self._states: dict[int, Any] = {}
         self._calls: list[RoutedCall] = []
         self._cache: Any = None
         self._logits: Any = None
@@ -112,6 +117,8 @@ class Transformers:
                 places = parameters.index(experts), parameters.index(weights)
                 module.register_forward_pre_hook(self._hook(layer, (experts, weights), places), with_kwargs=True)
                 n_experts[layer] = int(getattr(module, "num_experts", 0)) or MAX_EXPERTS
+                if self._lookahead:
+                    self._watch_gate(folder, name.rpartition(".")[0], layer, n_experts[layer])
         if not n_experts:
             raise BadInput(
                 f"{folder}: no layer of this model ({self.architecture}) calls routed experts; give a mixture of "
@@ -119,12 +126,43 @@ class Transformers:
             )
         return n_experts
 
+    def _watch_gate(self, folder: Path, parent: str, layer: int, n_experts: int) -> None:
+        """Keep a layer's gate, and listen to what it gets: the module beside the experts with a weight for each."""
+        for gate in self._model.get_submodule(parent).children():
+            weight = getattr(gate, "weight", None)
+            if weight is not None and weight.ndim == 2 and len(weight) == n_experts:
+                gate.register_forward_pre_hook(partial(self._see_state, layer))
+                self._gates[layer] = gate
+                return
+        raise BadInput(f"{folder}: no gate is known in {parent} ({self.architecture}); leave --lookahead out")
+
+    def _see_state(self, layer: int, _: Any, given: tuple[Any, ...]) -> None:
+        self._states[layer] = given[0].reshape(-1, given[0].shape[-1])
+
+    def _predicted(self, layer: int, n_expert_used: int) -> dict[int, NDArray[np.int32]]:
+        """What the gates of the next layers choose for the state of this one, by how many layers ahead they are."""
+        state, later = self._states.pop(layer), [one for one in sorted(self._gates) if one > layer]
+        return {
+            calls: self._chosen(state, self._gates[one], n_expert_used)
+            for calls, one in enumerate(later[: self._lookahead], 1)
+        }
+
+    def _chosen(self, state: Any, gate: Any, n_expert_used: int) -> NDArray[np.int32]:
+        scores = self._torch.nn.functional.linear(
+            state.float(), gate.weight.float(), None if (bias := getattr(gate, "bias", None)) is None else bias.float()
+        )
+        if (correction := getattr(gate, "e_score_correction_bias", None)) is not None:
+            scores = scores.sigmoid() + correction.float()
+        chosen: NDArray[np.int32] = scores.topk(n_expert_used).indices.to("cpu", self._torch.int32).numpy()
+        return chosen
+
     def _hook(self, layer: int, names: tuple[str, str], places: tuple[int, int]) -> Any:
         def see(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
             experts, weights = (
                 named[name] if name in named else given[place] for name, place in zip(names, places, strict=True)
             )
             n_expert_used = experts.shape[-1]
+            ahead = self._predicted(layer, n_expert_used) if self._lookahead else {}
             self._calls.append(
                 RoutedCall(
                     layer,
@@ -132,6 +170,7 @@ class Transformers:
                     weights.reshape(-1, n_expert_used).to("cpu", self._torch.float32, copy=True).numpy()
                     if self._weights
                     else None,
+                    ahead,
                 )
             )
 

@@ -18,7 +18,7 @@ from flashmoe_sim.options import option
 from native_bridge.verbs.base import FORCE, Verb, read_prompt, refuse_given
 
 MOST_BYTES = 256 << 20  # of a file of prompts
-LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights")
+LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights", "lookahead")
 SERVER = ("served_model", "top_k", "chat", "api_key_env", "timeout")
 
 
@@ -98,6 +98,15 @@ class Capture(Verb[dict[str, Any]]):
         default=None,
         metadata=option("", "Record gate weights, too; default: yes.", flag="--weights/--no-weights"),
     )
+    lookahead: int | None = field(
+        default=None,
+        metadata=option(
+            "N",
+            "Also record what the gates of the next N layers choose for the state of this one, for the predictor "
+            "`recorded`; for folders of transformers.",
+            least=1,
+        ),
+    )
     served_model: str | None = field(
         default=None, metadata=option("NAME", "With --server: the model to ask, if it serves several.")
     )
@@ -146,7 +155,7 @@ class Capture(Verb[dict[str, Any]]):
             "ubatch": ubatch,
             "temperature": self.temp,
             "seed": self.seed,
-        }
+        } | ({} if self.lookahead is None else {"lookahead": self.lookahead})
         begun = perf_counter()
         writer = TraceWriter(out, origin=origin, force=self.force)
         try:
@@ -159,6 +168,7 @@ class Capture(Verb[dict[str, Any]]):
                     threads=self.threads or 0,
                     gpu_layers=self.gpu_layers or 0,
                     weights=self.weights is not False,
+                    lookahead=self.lookahead or 0,
                 ) as engine,
                 capturing() as progress,
             ):

@@ -10,7 +10,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.ceilings.gap import gap_to_min
 from flashmoe_sim.ceilings.lookahead import half_gap
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS
 from flashmoe_sim.sweep.plan import plan_setup
@@ -25,7 +25,7 @@ REVERSE = "lru:stamp=reverse"
 FIRST_HALF = "static, first half"
 CONTRACTS = ("runtime", "protected", "sequential")
 COMPARED = tuple(name for name in POLICIES if name != "demand")
-PREDICTORS = tuple(name for name in PREFETCHERS if name != "none")
+PREDICTORS = tuple(name for name in WITHOUT_FILE if name != "none")
 COLUMNS = (
     *("trace", "trace_id", "policy", "contract", "prefetch", "bank", "calls", "requests", "hits", "misses"),
     *("evictions", "bypassed", "aliased_refs", "bytes_read"),

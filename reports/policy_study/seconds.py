@@ -14,7 +14,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.paired import blocks_of, log_ratio, mean_of
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
@@ -30,7 +30,7 @@ from flashmoe_sim.trace.merge import concat, interleave
 RESULTS = Path(__file__).with_name("seconds.csv")
 SHARES = (8, 4)
 TIMED = tuple(name for name, policy in POLICIES.items() if name != "demand" and not policy.hindsight)
-AHEAD = tuple(name for name in PREFETCHERS if name != "none")
+AHEAD = tuple(name for name in WITHOUT_FILE if name != "none")
 SWITCHED = ("python-256", "prose-256", "cpp-256")  # of one model
 TURNS = 64  # steps of each trace in turn
 

@@ -10,7 +10,7 @@ from flashmoe_sim.ceilings.ahead_value import RECALLS, AheadValue, ahead_values,
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
@@ -48,6 +48,7 @@ def test_each_read_ahead_saves_a_miss() -> None:
         "saved": 4,
         "tokens": 4,
         "bytes_read": 400,
+        **dict.fromkeys(("tok_s", "tok_s_lo", "tok_s_hi")),
     }
     assert value.worth == 1
     assert value.pays(1)
@@ -83,11 +84,11 @@ def test_values_are_what_replays_say(contract: str, scope: str) -> None:
     workload = random_workload(2)
     slots = min(workload.n_experts)
     setup = setup_of(slots, contract, scope, "fifo")
-    predictors = [kind() for kind in PREFETCHERS.values()]
+    predictors = [PREFETCHERS[name]() for name in WITHOUT_FILE]
     seen: list[tuple[int, int]] = []
     values = ahead_values(workload, setup, predictors, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(done, len(predictors)) for done in range(1, len(predictors) + 1)]
-    assert [value.prefetch for value in values] == list(PREFETCHERS)
+    assert [value.prefetch for value in values] == list(WITHOUT_FILE)
     without = totals(replay(workload, setup))["misses"]
     for predictor, value in zip(predictors, values, strict=True):
         result = replay(workload, Setup(setup.bank, setup.policy, contract, predictor, setup.scope))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
         kind = PREFETCHERS[entry["name"]]
         assert entry["parameters"] == {item.name: item.default for item in fields(kind)}
         assert (entry["hindsight"], entry["lead"]) == (kind.hindsight, kind.lead)
-        for key, value in entry["parameters"].items():
+        for key, value in entry["parameters"].items() if entry["name"] in WITHOUT_FILE else ():
             assert parse_prefetcher(f"{entry['name']}:{key}={value}") == kind()
 
 
@@ -69,8 +69,8 @@ def test_judge_has_a_row_for_each_predictor_and_first_none(capsys: pytest.Captur
     lines = run(capsys, "judge", "python-256", "--bank", "16").splitlines()
     assert max(map(len, lines)) <= 80
     begin = next(number for number, line in enumerate(lines) if line.startswith("none "))
-    shown = [line.split()[0] for line in lines[begin : begin + len(PREFETCHERS)]]
-    assert shown == [name + "*" * kind.hindsight for name, kind in PREFETCHERS.items()]
+    shown = [line.split()[0] for line in lines[begin : begin + len(WITHOUT_FILE)]]
+    assert shown == [name + "*" * PREFETCHERS[name].hindsight for name in WITHOUT_FILE]
     assert lines[0] == "python-256: lru, bank 16 (slots of each layer), contract protected"
     assert "How right must a predictor be?" in lines
     assert any(line.endswith("never") for line in lines)
@@ -100,6 +100,25 @@ def test_judge_says_what_replays_say(capsys: pytest.CaptureFixture[str], trace: 
         assert row["bytes_read"] == counts["bytes_read"] + counts["prefetch_bytes"]
         assert row["worth"] == (row["saved"] / row["read_ahead"] if row["read_ahead"] else None)
     assert {name: found["identity"][name] for name in ("trace", "policy")} == {"trace": trace, "policy": "fifo"}
+
+
+def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixture[str]) -> None:
+    """And a predictor's own time slows it."""
+    options = ("gpt-oss-120b", "--bank", "32", "--machine", "rtx-4090")
+    named = "markov,markov:cost_us=50"
+    rows = document(capsys, "judge", *options, "--prefetch", named)["predictors"]
+    assert main(["sweep", *options, "--prefetch", f"none,{named}", "--json"]) == 0
+    expected = {row["prefetch"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    for row in rows:
+        for name in ("tok_s", "tok_s_lo", "tok_s_hi"):
+            assert row[name] == pytest.approx(expected[row["prefetch"]][name], rel=1e-9)
+    plain, slower = rows[1:]
+    assert (slower["misses"], slower["read_ahead"]) == (plain["misses"], plain["read_ahead"])
+    assert 1 / slower["tok_s"] - 1 / plain["tok_s"] == pytest.approx(36 * 50e-6, rel=0.05)
+    shown = run(capsys, "judge", *options, "--prefetch", named)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "tok/s 90 % interval" in shown
+    assert "split-install on rtx-4090" in shown
 
 
 def test_break_even_in_json(capsys: pytest.CaptureFixture[str]) -> None:

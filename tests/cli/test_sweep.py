@@ -20,7 +20,7 @@ from flashmoe_sim.cli.common import print_table
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.policies.table import POLICIES
-from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.trace.bundled import catalog
@@ -140,7 +140,7 @@ def test_several_predictors(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["policy"], row["prefetch"]) for row in rows] == [("min", "none"), ("lru", "none"), ("lru", "eam")]
     assert len({row["id"] for row in rows}) == 3
     rows = document(capsys, "sweep", "--bank", "16", "--policy", "lru,static", "--prefetch", "all")["rows"]
-    assert [row["prefetch"] for row in rows] == [*PREFETCHERS, "none"]
+    assert [row["prefetch"] for row in rows] == [*WITHOUT_FILE, "none"]
     rows = document(capsys, "sweep", "--bank", "16", "--contract", "sequential", "--prefetch", "all")["rows"]
     assert [row["prefetch"] for row in rows] == ["none"]
 
@@ -337,7 +337,7 @@ def test_no_two_rows_on_machines_look_alike(
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= int(columns)
     rows = cells_of(out, "predictor")
-    assert len({tuple(row[:5]) for row in rows}) == len(rows) == 2 * 2 * (len(PREFETCHERS) + 1)
+    assert len({tuple(row[:5]) for row in rows}) == len(rows) == 2 * 2 * (len(WITHOUT_FILE) + 1)
     head = next(line for line in out.splitlines() if "predictor" in line).split()
     assert head[:5] == ["bank", "policy", "predictor", "machine", "execution"]
     assert "tok/s" in head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.prefetchers.recorded import Recorded
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.capture.record import TraceWriter
@@ -159,32 +161,42 @@ def by_layer(trace: RoutingTrace, values: NDArray[Any]) -> dict[int, NDArray[Any
     return {layer: np.concatenate(rows) for layer, rows in found.items()}
 
 
-def expected(folder: Path, tokens: list[int]) -> dict[int, Routed]:
-    """Experts and weights of each layer, from what goes into its router when all tokens are evaluated at once."""
+def gates_and_states(folder: Path, tokens: list[int]) -> tuple[dict[int, Any], dict[int, Scores]]:
+    """The router of each layer, and what goes into it when all tokens are evaluated at once."""
     import torch
     import transformers
 
-    _, _, router, route = ARCHITECTURES[folder.name]
+    router = ARCHITECTURES[folder.name][2]
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    found: dict[int, Routed] = {}
+    gates: dict[int, Any] = {}
+    states: dict[int, Scores] = {}
 
-    def see(layer: int, gate: Any) -> Callable[[Any, Any], None]:
+    def see(layer: int) -> Callable[[Any, Any], None]:
         def hook(_: Any, given: Any) -> None:
-            hidden = given[0].reshape(-1, SHAPE["hidden_size"]).double().numpy()
-            logits = hidden @ gate.weight.double().numpy().T
-            if getattr(gate, "bias", None) is not None:
-                logits = logits + gate.bias.double().numpy()
-            found[layer] = route(logits, gate)
+            states[layer] = given[0].reshape(-1, SHAPE["hidden_size"]).double().numpy()
 
         return hook
 
     for layer, block in enumerate(model.model.layers):
         if hasattr(block.mlp, "experts"):
-            gate = getattr(block.mlp, router)
-            gate.register_forward_pre_hook(see(layer, gate))
+            gates[layer] = getattr(block.mlp, router)
+            gates[layer].register_forward_pre_hook(see(layer))
     with torch.inference_mode():
         model(torch.tensor([tokens]))
-    return found
+    return gates, states
+
+
+def logits_of(gate: Any, state: Scores) -> Scores:
+    logits: Scores = state @ gate.weight.detach().double().numpy().T
+    bias = getattr(gate, "bias", None)
+    return logits if bias is None else logits + bias.detach().double().numpy()
+
+
+def expected(folder: Path, tokens: list[int]) -> dict[int, Routed]:
+    """Experts and weights of each layer."""
+    route = ARCHITECTURES[folder.name][3]
+    gates, states = gates_and_states(folder, tokens)
+    return {layer: route(logits_of(gate, states[layer]), gate) for layer, gate in gates.items()}
 
 
 def test_what_is_captured_is_what_the_routers_choose(saved: Path, tmp_path: Path) -> None:
@@ -206,6 +218,31 @@ def test_what_is_captured_is_what_the_routers_choose(saved: Path, tmp_path: Path
         )
         if "deepseek" not in saved.name:
             assert experts[layer].tolist() == chosen.tolist()
+
+
+def test_the_gates_of_later_layers_on_the_state_of_this_one(saved: Path, tmp_path: Path) -> None:
+    """The first choices of all tokens first; and the predictor takes them, in the order of the calls."""
+    out = tmp_path / "trace.jsonl"
+    with Transformers(saved, threads=1, lookahead=2) as engine, TraceWriter(out, origin={}) as writer:
+        done = capture(engine, Request(PROMPT, TOKENS, 5), writer)
+        tokens = [*engine.tokenize(PROMPT), *done.said[:-1]]
+    gates, states = gates_and_states(saved, tokens)
+    layers = sorted(gates)
+    found: dict[tuple[int, int], list[NDArray[Any]]] = defaultdict(list)
+    for line in map(json.loads, out.read_text().splitlines()):
+        for calls, experts in line.get("ahead", {}).items():
+            found[line["layer"], int(calls)].append(np.array(experts).reshape(3, line["n_tokens"]).T)
+    assert sorted(found) == [(one, calls) for one in layers for calls in (1, 2) if one + calls <= layers[-1]]
+    for (layer, calls), rows in found.items():
+        gate = gates[layer + calls]
+        scores = logits_of(gate, states[layer])
+        if hasattr(gate, "e_score_correction_bias"):
+            scores = 1 / (1 + np.exp(-scores)) + gate.e_score_correction_bias.double().numpy()
+        assert np.concatenate(rows).tolist() == best(scores, 3).tolist()
+    trace = load_trace(out)
+    predictions = Recorded(str(out), calls=1).predict(trace)
+    assert predictions.after.tolist() == [at for at in range(trace.calls) if trace.layer[at] < layers[-1]]
+    assert (predictions.target == predictions.after + 1).all()
 
 
 def test_steps_phases_and_widths(saved: Path, tmp_path: Path) -> None:

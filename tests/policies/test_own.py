@@ -18,7 +18,7 @@ import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.plan import plan_setups
 from tests.policies.naive import Expert, Told
@@ -178,7 +178,7 @@ def test_all_and_others(folder: Path) -> None:
         setups = plan_setups(64, policy=asked, contract="atomic")
         assert [setup.policy.spec for setup in setups] == [*everything, "gap"]
     predictors = [setup.prefetch.spec for setup in plan_setups(64, prefetch=["all", "hot:width=9", "eam"])]
-    assert predictors == [*PREFETCHERS, "hot:width=9"]
+    assert predictors == [*WITHOUT_FILE, "hot:width=9"]
 
 
 def test_of_all_only_what_can_be_and_of_the_others_everything(folder: Path) -> None:

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -18,7 +18,7 @@ from tests.residency.test_twins import random_workload
 
 SEEDS = range(12)
 ORACLES = ("oracle-1", "oracle-w", "oracle-w:steps=2", "oracle-w:steps=5", "synthetic:recall=1.0:steps=3")
-PREDICTING = [name for name in PREFETCHERS if name != "none"]
+PREDICTING = [name for name in WITHOUT_FILE if name != "none"]
 
 
 def accuracy(workload: Workload, spec: str) -> tuple[float | None, float | None]:

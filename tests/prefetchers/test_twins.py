@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers import naive
 from tests.residency.builders import random_calls, trace_of
@@ -25,7 +25,7 @@ VARIANTS = [
     *("synthetic:recall=0.0", "synthetic:recall=1.0", "synthetic:seed=7", "synthetic:recall=0.3:extra=2"),
     *("synthetic:extra=99", "synthetic:recall=0.8:extra=1:steps=2:seed=3"),
 ]
-SPECS = [*PREFETCHERS, *VARIANTS]
+SPECS = [*WITHOUT_FILE, *VARIANTS]
 
 
 @cache
@@ -106,7 +106,7 @@ def test_any_trace(spec: str, data: st.DataObject) -> None:
     assert_twins(spec, trace)
 
 
-@pytest.mark.parametrize("spec", [*PREFETCHERS, "oracle-w:steps=9", "eam:stored=1:reach=1"])
+@pytest.mark.parametrize("spec", [*WITHOUT_FILE, "oracle-w:steps=9", "eam:stored=1:reach=1"])
 @pytest.mark.parametrize(
     "calls",
     [
@@ -123,7 +123,7 @@ def test_small_cases(spec: str, calls: list[tuple[int, list[int], int]]) -> None
     assert_twins(spec, trace_of(calls, most))
 
 
-@pytest.mark.parametrize("spec", [*PREFETCHERS, "eam:width=3:reach=7", "synthetic:recall=0.6:extra=4"])
+@pytest.mark.parametrize("spec", [*WITHOUT_FILE, "eam:width=3:reach=7", "synthetic:recall=0.6:extra=4"])
 def test_many_experts(spec: str) -> None:
     rng = np.random.default_rng(5)
     calls = random_calls(rng, n_experts=300, layers=3, steps=25, most_tokens=3, width=8)

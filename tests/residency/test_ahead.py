@@ -7,7 +7,7 @@ import pytest
 
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.prefetchers.base import Predictions
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import by_pool, compare
 from flashmoe_sim.residency.workload import prepare
@@ -16,7 +16,7 @@ from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import run, totals, trace_of
 from tests.residency.compare import workload_of
 
-SPECS = [*PREFETCHERS, "oracle-w:steps=2", "synthetic:extra=3:steps=3", "eam:reach=2"]
+SPECS = [*WITHOUT_FILE, "oracle-w:steps=2", "synthetic:extra=3:steps=3", "eam:reach=2"]
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
-from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
+from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
@@ -33,7 +33,7 @@ def test_policy_and_contract(name: str, contract: str) -> None:
 
 
 @pytest.mark.parametrize("contract", ALL_CONTRACTS)
-@pytest.mark.parametrize("name", PREFETCHERS)
+@pytest.mark.parametrize("name", WITHOUT_FILE)
 def test_predictor_and_contract(name: str, contract: str) -> None:
     prefetch = parse_prefetcher(name)
     if contract in prefetch.contracts:

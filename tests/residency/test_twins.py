@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES
-from flashmoe_sim.prefetchers.table import PREFETCHERS
+from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE
 from flashmoe_sim.residency.workload import Workload
 from tests.policies.naive.table import EVICTING, SCHEDULED, SCHEDULED_VARIANTS
 from tests.residency import naive
@@ -45,10 +45,10 @@ STAMPED = [
 INSTALLING = [(contract, policy) for contract, policy in PAIRS if issubclass(POLICIES[policy], EvictingPolicy)]
 PREFETCHING = [
     (contract, policy, prefetch)
-    for prefetch, predictor in PREFETCHERS.items()
+    for prefetch in WITHOUT_FILE
     if prefetch != "none"
     for contract, policy in INSTALLING
-    if contract in predictor.contracts and policy in ("lru", "fifo", "lfu", "random", "min", "min:forced")
+    if contract in PREFETCHERS[prefetch].contracts and policy in ("lru", "fifo", "lfu", "random", "min", "min:forced")
 ]
 
 
@@ -166,7 +166,7 @@ def test_any_trace(contract: str, data: st.DataObject) -> None:
     call = st.tuples(st.integers(0, 2), st.lists(st.integers(0, n_experts - 1), max_size=6), st.integers(0, 3))
     calls = data.draw(st.lists(call, min_size=1, max_size=20).filter(lambda calls: any(call[1] for call in calls)))
     workload = workload_of(calls, dict.fromkeys({layer for layer, _, _ in calls}, n_experts))
-    predictors = [name for name, kind in PREFETCHERS.items() if contract in kind.contracts]
+    predictors = [name for name in WITHOUT_FILE if contract in PREFETCHERS[name].contracts]
     prefetch = data.draw(st.sampled_from(predictors))
     scope = data.draw(st.sampled_from(["layer", "global"]))
     for bank in every_bank(workload):

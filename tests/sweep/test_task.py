@@ -30,6 +30,7 @@ from flashmoe_sim.policies.static import Static
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.hot import Hot
 from flashmoe_sim.prefetchers.none import NoPrefetch
+from flashmoe_sim.prefetchers.recorded import Recorded
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -273,19 +274,25 @@ OTHER_WORDS += ("reference", "random")
 
 
 @pytest.mark.parametrize("kind", [*POLICIES.values(), *PREFETCHERS.values()], ids=lambda kind: kind.name)
-def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any) -> None:
+def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any, tmp_path: Path) -> None:
+    said = [tmp_path / name for name in ("one", "other")]
+    for expert, path in enumerate(said):
+        path.write_text(json.dumps({"ahead": {"1": [expert]}}))
+
     def id_of(chosen: Any) -> str | None:
         part = "prefetch" if kind in PREFETCHERS.values() else "policy"
         contract = "atomic" if "atomic" in kind.contracts else kind.contracts[0]
         return replace(inputs, setup=replace(inputs.setup, contract=contract, **{part: chosen})).id
 
-    plain = kind()
+    plain = kind(file=str(said[0])) if kind is Recorded else kind()
     for item in fields(kind):
         assert item.default is not MISSING
         value = item.default
         others = OTHER_WORDS if isinstance(value, str) else (value + 1, value / 2, value + 0.5)
         if item.name == "profile":  # what its files hold is tested below
             others = () if kind is HotProfile else ("first-3", "first-4")
+        if item.name == "file":
+            others = (str(said[1]),)
         if item.name == "warm":
             others = ("first-3", "first-4", "trace")
         changed = []

@@ -123,6 +123,27 @@ def test_which_calls_the_gpu_stops_for(name: str, expected: tuple[float, float])
     assert (costs.call_s, costs.hit_call_s) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("execution", "added_s"), [("split-install", 30e-6), ("overlap-prefetch", 30e-6), ("resident", 0), ("mapped", 0)]
+)
+def test_decisions_take_the_host_in_every_call_where_there_is_a_bank(execution: str, added_s: float) -> None:
+    """20 microseconds of the policy and 10 of the predictor."""
+    source, on, conditions = workload(), machine(), Conditions(parse_execution(execution), dense_bytes=GIB)
+    plain = plan_setup("2", contract="atomic", prefetch="temporal")
+    slow = plan_setup("2", contract="atomic", policy="lru:cost_us=20", prefetch="temporal:cost_us=10")
+    before, after = (costs_of(source, setup, on, conditions) for setup in (plain, slow))
+    assert after.call_s - before.call_s == pytest.approx(added_s)
+    assert after.hit_call_s - before.hit_call_s == pytest.approx(added_s)
+    assert replay(source, slow).counts.total() == replay(source, plain).counts.total()
+
+
+@pytest.mark.parametrize("cost_us", ["-1", "nan", "1000001"])
+def test_decisions_of_impossible_length(cost_us: str) -> None:
+    for chosen in ({"policy": f"lru:cost_us={cost_us}"}, {"prefetch": f"temporal:cost_us={cost_us}"}):
+        with pytest.raises(BadInput, match="expected 0 to 1,000,000 microseconds in a routed call"):
+            plan_setup("2", **chosen)
+
+
 def test_memory_that_was_never_written_takes_time_where_the_bank_is_in_ram() -> None:
     first_touch = Quantity(2, 1, 3, "s", "c")
 
