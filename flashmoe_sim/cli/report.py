@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section
     from flashmoe_sim.residency.workload import Workload
 
-FORMATS = ("png", "svg", "pdf")
+FORMATS = ("png", "svg", "pdf", "csv", "tex", "md")
+IN_POINTS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4}
+MOST_POINTS = 7200
 PAGES = (".html", ".htm")
 
 
@@ -35,13 +38,37 @@ PAGES = (".html", ".htm")
     "--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the figures as files too, for papers."
 )
 @click.option(
-    "--format", "formats", default="svg", show_default=True, metavar="F,F", help=f"Of --figures: {', '.join(FORMATS)}."
+    "--format",
+    "formats",
+    default="svg",
+    show_default=True,
+    metavar="F,F",
+    help="Of --figures: png, svg, pdf; csv: what is drawn; tex, md: the tables below the figures.",
 )
+@click.option(
+    "--size",
+    metavar="SIZE",
+    help="Of --figures: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, pt.",
+)
+@click.option("--font", metavar="NAME", help="Of --figures.")
+@click.option("--font-size", type=click.FloatRange(4, 40), metavar="PT", help="Of --figures, in points.")
+@click.option("--no-titles", is_flag=True, help="Of --figures: without titles, which a paper has in captions.")
 @force_option
 @lenient_option
 @json_option
 def command(
-    asked: Report, *, out: Path, figures: Path | None, formats: str, force: bool, lenient: bool, as_json: bool
+    asked: Report,
+    *,
+    out: Path,
+    figures: Path | None,
+    formats: str,
+    size: str | None,
+    font: str | None,
+    font_size: float | None,
+    no_titles: bool,
+    force: bool,
+    lenient: bool,
+    as_json: bool,
 ) -> None:
     """Write one web page with the answer, its figures and the evidence; it needs no network.
 
@@ -54,7 +81,8 @@ def command(
     Examples:  sim report python-256 --out report.html
                sim report gpt-oss-120b --machine rtx-4090 --out report.html
                sim report glm-4.5-air --machine rtx-4090 --out report.html
-               sim report results/ my.jsonl --out report.html --figures figures/
+               sim report results/ my.jsonl --out report.html --figures figures/ \\
+               --format pdf,csv --size 3.3in --font-size 8 --no-titles
     """
     from flashmoe_sim.cli.progress import stages
     from flashmoe_sim.io.whole import refuse_existing
@@ -64,10 +92,18 @@ def command(
     if out.suffix.lower() not in PAGES:
         raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
     kinds = _formats(formats)
+    style = _style(size, font, font_size, titles=not no_titles)
+    if style and figures is None:
+        raise BadInput("--size, --font, --font-size and --no-titles are of the files of --figures; give --figures DIR")
     refuse_existing(out, force=force)
     if figures is not None and os.path.lexists(figures) and not figures.is_dir():
         raise BadInput(f"{figures}: is not a folder; give another folder for the figures")
     check_installed()
+    if font is not None:
+        from flashmoe_sim.report.figures.save import has_font
+
+        if {"png", "pdf"} & {*kinds} and not has_font(font):
+            raise BadInput(f"--font {font!r}: no such font is installed, so .png and .pdf would have no text")
     from flashmoe_sim.report.report import sections
     from flashmoe_sim.residency.workload import names_model
 
@@ -78,7 +114,7 @@ def command(
         found = asked.gather(rows, workloads, progress)
         said = sections(found, command=_again())
         page = html(said[0].title, said)
-        files = {} if figures is None else _figures(said, figures, kinds, force=force)
+        files = {} if figures is None else _figures(said, figures, kinds, style, force=force)
     files[out] = page.encode()
     with _made(figures):
         write_together(files, force=force)
@@ -151,18 +187,53 @@ def _formats(text: str) -> list[str]:
     return kinds
 
 
-def _figures(said: list[Section], folder: Path, kinds: list[str], *, force: bool) -> dict[Path, bytes]:
-    """Each figure in each format."""
+def _style(size: str | None, font: str | None, font_size: float | None, *, titles: bool) -> dict[str, Any]:
+    """What `figures.styled` takes, with a point as its pixel; empty if nothing is asked."""
+    style: dict[str, Any] = {} if titles else {"title": False}
+    style |= {} if font is None else {"font": font}
+    style |= {} if font_size is None else {"font_size": font_size}
+    if size is None:
+        return style
+    given = re.fullmatch(r"(\d+\.?\d*)(in|cm|mm|pt)?(?:x(\d+\.?\d*)(in|cm|mm|pt))?", size.strip())
+    points: list[float] = []
+    if given and (unit := given[2] or given[4]):
+        points = [float(given[1]) * IN_POINTS[unit], *([float(given[3]) * IN_POINTS[given[4]]] if given[3] else ())]
+    if not points or not all(36 <= one <= MOST_POINTS for one in points):
+        raise BadInput(f"--size {size!r}: expected 36 to {MOST_POINTS} points, such as 3.3in, 85mm or 8.5x5cm")
+    return style | dict(zip(("width", "height"), map(round, points), strict=False))
+
+
+def _figures(
+    said: list[Section], folder: Path, kinds: list[str], style: dict[str, Any], *, force: bool
+) -> dict[Path, bytes]:
+    """Each figure in each format; of a figure without a table there is none."""
     from tempfile import TemporaryDirectory
 
+    from flashmoe_sim.io.sections import latex, table_markdown
     from flashmoe_sim.io.whole import refuse_existing
-    from flashmoe_sim.report.figures import save
+    from flashmoe_sim.report.figures import save, styled
 
-    figures = [(figure, f"{figure.name}.{kind}") for one in said for figure in one.figures for kind in kinds]
-    for _, name in figures:
+    writers = {"tex": latex, "md": table_markdown}
+    figures = [
+        (figure, kind)
+        for one in said
+        for figure in one.figures
+        for kind in kinds
+        if kind not in writers or figure.table is not None
+    ]
+    names = [f"{figure.name}.{kind}" for figure, kind in figures]
+    for name in names:
         refuse_existing(folder / name, force=force)
+    files = {}
     with TemporaryDirectory() as scratch:
-        return {folder / name: save(figure.chart, Path(scratch, name)).read_bytes() for figure, name in figures}
+        for (figure, kind), name in zip(figures, names, strict=True):
+            if kind in writers:
+                assert figure.table is not None
+                files[folder / name] = writers[kind](figure.table).encode()
+            else:
+                chart = styled(figure.chart, **style) if style else figure.chart
+                files[folder / name] = save(chart, Path(scratch, name), in_points="width" in style).read_bytes()
+    return files
 
 
 @contextmanager

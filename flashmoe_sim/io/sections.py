@@ -9,6 +9,13 @@ from typing import Any, TypeAlias
 from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.version import program
 
+_LATEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
 
 @dataclass(frozen=True)
 class Command:
@@ -76,6 +83,35 @@ def markdown(sections: Sequence[Section]) -> str:
             lines += ["", *_lines(part)]
     lines += ["", f"Written by {program()}."]
     return without_home("\n".join(lines[1:]) + "\n")
+
+
+def table_markdown(table: Table) -> str:
+    """A table as Markdown."""
+    return without_home("\n".join(_lines(table)) + "\n")
+
+
+def latex(table: Table) -> str:
+    """A table as a LaTeX `tabular` with the rules of the package booktabs, to be read with `\\input`."""
+    sides = "".join("r" if side == "right" else "l" for _, side in table.columns)
+    rows = [" & ".join(map(_in_latex, row)) + r" \\" for row in table.rows]
+    head = " & ".join(_in_latex(heading) for heading, _ in table.columns) + r" \\"
+    caption = [f"% {' '.join(table.caption.split())}"] if table.caption else []
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        *caption,
+        rf"\begin{{tabular}}{{{sides}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return without_home("\n".join(lines) + "\n")
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def _lines(part: Part) -> Iterable[str]:

@@ -68,6 +68,21 @@ def test_a_model_without_a_trace(model: str, capsys: pytest.CaptureFixture[str])
     assert "no trace of glm-4.5-air:q4_k_m is at hand" in page
 
 
+def test_figures_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "report prose-256 --bank 64,128 --out a.html --figures drawn --format svg,csv,tex,md --size 85mmx4cm"
+    assert main(f"{words} --font Serif --font-size 7 --no-titles --json".split()) == 0
+    said = json.loads(capsys.readouterr().out)
+    names = [name for one in said["sections"] for name in one["figures"]]
+    assert said["figures"] == [f"drawn/{name}.{kind}" for name in names for kind in ("svg", "csv", "tex", "md")]
+    drawn = Path("drawn/hit-curves.svg").read_text()
+    assert "Serif" in drawn
+    assert re.match(r'<svg [^>]*?width="24\d(\.\d+)?pt"', drawn)
+    assert Path("drawn/hit-curves.csv").read_text().startswith("mark,")
+    assert "128 & lru & " in Path("drawn/hit-curves.tex").read_text()
+    assert "| 128 | lru |" in Path("drawn/hit-curves.md").read_text()
+    assert "--size 85mmx4cm --font Serif" in re.sub("</?span>", "", Path("a.html").read_text())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -75,6 +90,11 @@ def test_a_model_without_a_trace(model: str, capsys: pytest.CaptureFixture[str])
         ("prose-256 --out report.txt", "report.txt: the report is a web page; give --out a name that ends in .html"),
         ("prose-256 --out r.html --figures there.html", "there.html: is not a folder; give another folder for the fig"),
         ("prose-256 --out r.html --figures d --format gif", "unknown format of figures 'gif'"),
+        ("prose-256 --out r.html --size 3in", "are of the files of --figures; give --figures DIR"),
+        ("prose-256 --out r.html --no-titles", "are of the files of --figures; give --figures DIR"),
+        ("prose-256 --out r.html --figures d --size 3", "--size '3': expected 36 to 7200 points, such as 3.3in"),
+        ("prose-256 --out r.html --figures d --size 0.1in", "--size '0.1in': expected 36 to 7200 points"),
+        ("prose-256 --out r.html --figures d --font Nobody --format pdf", "--font 'Nobody': no such font is installed"),
         ("prose-256 --out r.html --context 9", "give --machine too"),
         ("prose-256 --out r.html --bank 64 --measured none.csv", "--measured is compared with predictions"),
         ("--out r.html", "give a trace, a folder of results or --model"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from flashmoe_sim.io.sections import Command, Section, Table, markdown
+from flashmoe_sim.io.sections import Command, Section, Table, latex, markdown
 from flashmoe_sim.io.version import program
 from flashmoe_sim.report.page import html
 
@@ -20,6 +20,17 @@ def test_markdown_has_titles_commands_and_tables() -> None:
         "# What to run\n\nTake this.\n\n```sh\nsim --bank 64 'a b'\n```\n\n"
         "## Sizes\n\n| slots |  |\n| ---: | --- |\n| 64 | knee |\n| 128 | a\\|b |\n"
         f"\nWritten by {program()}.\n"
+    )
+
+
+def test_a_table_as_latex() -> None:
+    table = Table(
+        (("bank", "right"), ("hit %", "left")), (("16", "a_b & 5 %"), ("32", "\\x{y}~^#$")), caption="of  all"
+    )
+    assert latex(table) == (
+        "% needs \\usepackage{booktabs}\n% of all\n\\begin{tabular}{rl}\n\\toprule\nbank & hit \\% \\\\\n\\midrule\n"
+        "16 & a\\_b \\& 5 \\% \\\\\n32 & \\textbackslash{}x\\{y\\}\\textasciitilde{}\\textasciicircum{}\\#\\$ \\\\\n"
+        "\\bottomrule\n\\end{tabular}\n"
     )
 
 

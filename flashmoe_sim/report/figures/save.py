@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +11,68 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 
+_SIZE = re.compile(r'(<svg [^>]*?)width="([\d.]+)" height="([\d.]+)"')
 
-def save(chart: Chart, path: str | Path) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the path's suffix; no browser is needed.
 
-    A PNG has twice the pixels and a background in the theme's colour; the others are transparent.
+def save(chart: Chart, path: str | Path, *, in_points: bool = False) -> Path:
+    """Write a figure as PNG, SVG or PDF, or its data as CSV, by the path's suffix; no browser is needed.
+
+    A PNG has twice the pixels and a background in the theme's colour; the others are transparent. The CSV has a row for
+    each thing that is drawn, and what draws it in the column `mark`.
+    in_points: a pixel of the chart is 1/72 inch in an SVG, too, as it is in a PDF.
     Raises BadInput for any other suffix, and without the extra `report`.
     """
-    vl_convert = converter()
     path, spec = Path(path), chart.to_dict()
+    if path.suffix == ".csv":
+        with atomic_writer(path, force=True) as stream:
+            stream.write(_data(spec))
+        return path
+    vl_convert = converter()
     if path.suffix == ".svg":
-        drawn: bytes = vl_convert.vegalite_to_svg(spec | {"padding": SVG_PADDING}, allowed_base_urls=[]).encode()
+        text = vl_convert.vegalite_to_svg(spec | {"padding": SVG_PADDING}, allowed_base_urls=[])
+        if in_points:
+            text = _SIZE.sub(r'\1width="\2pt" height="\3pt"', text, count=1)
+        drawn: bytes = text.encode()
     elif path.suffix == ".png":
         paper = PALETTES[spec["usermeta"]["theme"]].paper
         drawn = vl_convert.vegalite_to_png(spec | {"background": paper}, scale=2, allowed_base_urls=[])
     elif path.suffix == ".pdf":
         drawn = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
     else:
-        raise BadInput(f"{path}: a figure is saved as .png, .svg or .pdf; give it one of these endings")
+        raise BadInput(f"{path}: a figure is saved as .png, .svg, .pdf or .csv; give it one of these endings")
     with atomic_writer(path, force=True) as stream:
         stream.write(drawn)
     return path
+
+
+def _data(spec: Mapping[str, Any]) -> bytes:
+    """What a figure draws, as CSV."""
+    import polars as pl
+
+    rows: list[dict[str, Any]] = []
+    panels = spec.get("concat", [spec])
+    for panel in panels:
+        for layer in panel.get("layer", [panel]):
+            mark = layer["mark"] if isinstance(layer["mark"], str) else layer["mark"]["type"]
+            for row in spec["datasets"].get(layer.get("data", panel.get("data", {})).get("name"), ()):
+                rows.append(({"panel": _text(panel["title"])} if len(panels) > 1 else {}) | {"mark": mark} | row)
+    return pl.DataFrame(rows, infer_schema_length=None).write_csv().encode()
+
+
+def _text(title: Any) -> str:
+    text = title["text"] if isinstance(title, Mapping) else title
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def has_font(name: str) -> bool:
+    """Whether PNG and PDF can be drawn in a font: a text in one that is not installed is left out."""
+    from xml.sax.saxutils import quoteattr
+
+    family = quoteattr(f"'{name}'")
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{}</svg>'
+    drawn = (f'<text y="15" font-family={family}>Hit</text>', "")
+    with_text, without = (converter().svg_to_png(svg.format(text)) for text in drawn)
+    return bool(with_text != without)
 
 
 def converter() -> Any:

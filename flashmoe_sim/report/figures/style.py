@@ -18,6 +18,7 @@ Row = dict[str, Any]
 
 INSTALL = "pip install '.[report]'"
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
+FONT_SIZE = 12
 HEIGHT = 300
 WIDTH = 640
 NARROW = 480  # below this width, panels and legend entries are stacked
@@ -74,9 +75,20 @@ def altair_module() -> Any:
     return altair
 
 
-def styled(chart: Chart, *, theme: Theme = "light", width: int | Literal["container"] = WIDTH) -> Chart:
+def styled(
+    chart: Chart,
+    *,
+    theme: Theme = "light",
+    width: int | Literal["container"] = WIDTH,
+    height: int | None = None,
+    title: bool = True,
+    font: str = FONT,
+    font_size: float = FONT_SIZE,
+) -> Chart:
     """The chart in a theme, with a width: pixels of all panels together, or `container` for the width of its element.
 
+    height: of each panel's axes, in pixels; None as it is. title: False for a figure whose
+    caption stands in a paper. font: names as in CSS. font_size: of texts in the figure, in pixels; others follow.
     A page that switches themes embeds `chart.to_dict()` without its `config`, and passes `config(theme)` to vega-embed.
     Raises BadInput for panels of several traces in a container: give pixels, or make a chart for each trace.
     """
@@ -88,21 +100,40 @@ def styled(chart: Chart, *, theme: Theme = "light", width: int | Literal["contai
             raise BadInput('width="container" needs a single trace; give a width in pixels')
         told.columns = 1 if width < NARROW else 2
         panel = width // told.columns - 75
-        told.concat = [one.properties(width=panel) for one in told.concat]
+        told.concat = [
+            one.properties(width=panel) if height is None else one.properties(width=panel, height=height)
+            for one in told.concat
+        ]
     else:
         told.width = width
+        if height is not None:
+            told.height = height
         told.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")
-    title = told.title
     pixels = PHONE if width == "container" else width
+    letters = pixels * FONT_SIZE / font_size
     told.title = altair.TitleParams(
-        text=_wrapped(title.text, pixels / 8.2), subtitle=_wrapped(title.subtitle, pixels / 6.3)
+        text=_wrapped(chart.title.text, letters / 8.2), subtitle=_wrapped(chart.title.subtitle, letters / 6.3)
     )
-    settings = config(theme)
+    if not title:
+        told.title = altair.Undefined
+    settings = _scaled(config(theme) | {"font": font}, font_size / FONT_SIZE)
     if pixels < NARROW:
         settings["legend"]["columns"] = 2
     told.config = altair.Config(**settings)
     told.usermeta = {"theme": theme}
     return told
+
+
+def _scaled(settings: dict[str, Any], times: float) -> dict[str, Any]:
+    """The settings with every size of a font multiplied."""
+    return {
+        name: _scaled(value, times)
+        if isinstance(value, dict)
+        else value * times
+        if name.lower().endswith("fontsize")
+        else value
+        for name, value in settings.items()
+    }
 
 
 def _wrapped(text: str | list[str], letters: float) -> list[str]:
@@ -151,6 +182,7 @@ def config(theme: Theme) -> dict[str, Any]:
             "titleColor": text,
             "titleFontWeight": "normal",
             "labelFontSize": 12,
+            "titleFontSize": 11,
             "labelLimit": 200,
             "symbolStrokeWidth": 0,
             "symbolSize": 90,

@@ -12,6 +12,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.report import figures
+from flashmoe_sim.report.figures.save import has_font
 from flashmoe_sim.report.figures.style import PALETTES
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.workload import prepare
@@ -183,13 +184,42 @@ def test_files_themes_and_widths(tmp_path: Path) -> None:
     png = figures.save(chart, tmp_path / "a.png").read_bytes()
     assert struct.unpack(">II", png[16:24])[0] == 2 * 640
     assert figures.save(chart, tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(BadInput, match=r"saved as \.png, \.svg or \.pdf"):
+    with pytest.raises(BadInput, match=r"saved as \.png, \.svg, \.pdf or \.csv"):
         figures.save(chart, tmp_path / "a.html")
     dark = figures.styled(chart, theme="dark", width="container").to_dict()
     assert dark["width"] == "container"
     assert dark["config"]["title"]["color"] == PALETTES["dark"].text
     assert chart.to_dict()["config"] | {"view": {}} == figures.config("light") | {"view": {}}
     assert f'fill="{PALETTES["light"].text}"' in svg(chart, tmp_path)
+
+
+def test_the_size_and_letters_of_a_paper(tmp_path: Path) -> None:
+    """In points: 3.3 inches are 238, in a PDF and in an SVG, and all letters shrink alike."""
+    chart = figures.hit_curves(results(row(16), row(32)))
+    small = figures.styled(chart, width=238, height=120, title=False, font="Some Serif", font_size=8)
+    drawn = figures.save(small, tmp_path / "a.svg", in_points=True).read_text()
+    size = re.match(r'<svg [^>]*?width="([\d.]+)pt" height="[\d.]+pt" viewBox="0 0 ([\d.]+) ', drawn)
+    assert size
+    assert size[1] == size[2]
+    assert b"/MediaBox [0 0 238 " in figures.save(small, tmp_path / "a.pdf").read_bytes()
+    assert "Some Serif" in drawn
+    assert "hit rate, %" in drawn
+    title = chart.to_dict()["title"]["text"]
+    assert " ".join(title if isinstance(title, list) else [title]) in svg(chart, tmp_path)
+    assert "title" not in small.to_dict()
+    before, after = figures.config("light"), small.to_dict()["config"]
+    assert after["axis"]["labelFontSize"] == pytest.approx(before["axis"]["labelFontSize"] * 8 / 12)
+    assert after["title"]["fontSize"] == pytest.approx(before["title"]["fontSize"] * 8 / 12)
+    assert not has_font("Some Serif That Nobody Has")
+
+
+def test_what_is_drawn_as_csv(tmp_path: Path) -> None:
+    """The points of the line, and of several traces the panel that each is in."""
+    drawn = polars.read_csv(figures.save(figures.hit_curves(results(row(16), row(32))), tmp_path / "a.csv"))
+    points = drawn.filter((polars.col("mark") == "point") & polars.col("bank").is_not_null())
+    assert points["bank"].to_list() == [16, 32]
+    both = figures.hit_curves(results(*(row(bank, trace=name) for name in "ab" for bank in (16, 32))))
+    assert set(polars.read_csv(figures.save(both, tmp_path / "b.csv"))["panel"]) == {"a", "b"}
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
