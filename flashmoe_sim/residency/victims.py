@@ -24,7 +24,7 @@ from flashmoe_sim.residency.workload import Workload
 CHOSEN, OPTIMAL, CHOICES, RANKS = 0, 1, 2, 3  # counters
 
 # The functions of a watched policy: `inner` is bound to its own, which gets its own arrays. Behind them are the next
-# use of the expert in each slot, and the counters.
+# use of the expert in each slot, and the counters. seen: what the policy sees of the reference.
 
 inner: Any = None
 
@@ -33,25 +33,25 @@ def on_call(state: Any, step: int) -> None:
     inner(state[:-2], step)
 
 
-def on_miss(state: Any, key: int, now: int) -> None:
-    inner(state[:-2], key, now)
+def on_miss(state: Any, key: int, now: int, *seen: Any) -> None:
+    inner(state[:-2], key, now, *seen)
 
 
-def admits(state: Any, key: int, now: int) -> bool:
-    return inner(state[:-2], key, now)  # type: ignore[no-any-return]
+def admits(state: Any, key: int, now: int, *seen: Any) -> bool:
+    return inner(state[:-2], key, now, *seen)  # type: ignore[no-any-return]
 
 
-def on_use(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
+def on_use(state: Any, slot: int, key: int, now: int, upcoming: int, *seen: Any) -> None:
     state[-2][slot] = upcoming
-    inner(state[:-2], slot, key, now, upcoming)
+    inner(state[:-2], slot, key, now, upcoming, *seen)
 
 
 def on_evict(state: Any, slot: int, key: int) -> None:
     inner(state[:-2], slot, key)
 
 
-def declines(state: Any, slot: int, key: int, now: int, upcoming: int) -> bool:
-    return inner(state[:-2], slot, key, now, upcoming)  # type: ignore[no-any-return]
+def declines(state: Any, slot: int, key: int, now: int, upcoming: int, *seen: Any) -> bool:
+    return inner(state[:-2], slot, key, now, upcoming, *seen)  # type: ignore[no-any-return]
 
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
@@ -121,8 +121,7 @@ def victims(workload: Workload, setup: Setup) -> list[Victims]:
     A candidate is a resident that the contract lets go at that moment; the policy may choose among them as it likes.
     Of two that are never used again neither is better.
     Source: victim-rank quality, arXiv 2608.07911.
-    Raises BadInput for a policy that chooses no victims, for one that sees what a reference carries, for a predictor,
-    and for what `replay` refuses.
+    Raises BadInput for a policy that chooses no victims, for a predictor, and for what `replay` refuses.
     """
     if reason := why_not_watched(setup):
         raise BadInput(reason)
@@ -146,8 +145,6 @@ def why_not_watched(setup: Setup) -> Note | None:
     if not isinstance(policy, EvictingPolicy):
         text = f"policy {policy.spec} chooses no victims: what is resident is decided before the run"
         return Note("no victims", text)
-    if policy.sees:
-        return Note("sees", f"policy {policy.spec} sees what a reference carries; its victims cannot be judged")
     if not isinstance(setup.prefetch, NoPrefetch):
         text = f"predictor {setup.prefetch.spec}: victims are judged without a predictor; leave it out"
         return Note("predictor", text)

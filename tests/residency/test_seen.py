@@ -17,6 +17,7 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.victims import total, victims
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.chunk import cut_up
@@ -29,6 +30,7 @@ from tests.residency import naive
 from tests.residency.builders import random_calls, trace_of
 from tests.residency.compare import _assert_equal, calls_of
 from tests.residency.test_growing import assert_same, counted, cuts_of
+from tests.residency.test_victims import watched
 
 LeastWeight: Any = runpy.run_path(str(Path(__file__).parents[1] / "guide" / "mine.py"))["LeastWeight"]
 EXPERTS, WIDTH, MOST_TOKENS = 8, 2, 3
@@ -202,6 +204,21 @@ def test_twins(policy: Any, twin: Any, contract: str, monkeypatch: pytest.Monkey
                 for given in (workload, mapped):
                     result = replay(given, setup, record=True)
                     _assert_equal(result, expected, trace, contract=contract, pinning=False)
+
+
+@pytest.mark.parametrize("contract", ["protected", "atomic"])
+@pytest.mark.parametrize(("policy", "twin"), PAIRS, ids=lambda one: getattr(one, "name", ""))
+def test_victims(policy: Any, twin: Any, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are judged as those of any policy."""
+    for seed in range(3):
+        trace, choices = random_trace(seed), list[tuple[int, int]]()
+        monkeypatch.setitem(naive.EVICTING, policy.name, lambda _, t=trace, c=choices: watched(twin(t), c))
+        asked = {"contract": contract, "policy": policy.name, "n_experts": trace.n_experts}
+        naive.replay(calls_of(trace), slots=WIDTH * MOST_TOKENS, **asked)
+        found = total(victims(prepare(trace), Setup(Bank(slots=WIDTH * MOST_TOKENS), policy, contract)))
+        assert (found.chosen, found.optimal) == (len(choices), sum(later == 0 for later, _ in choices))
+        assert found.ranks == pytest.approx(sum(later / others for later, others in choices if others))
+        assert found.chosen > 0
 
 
 @pytest.mark.parametrize("contract", ALL_CONTRACTS)
