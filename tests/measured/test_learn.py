@@ -157,13 +157,13 @@ def test_learning_again_goes_on_from_what_is_known() -> None:
 
 
 def test_the_posterior_is_that_of_weighted_draws() -> None:
-    """Beside 5,000 draws of machine and errors, each weighted by the likelihood of the measurement."""
+    """Beside 2,000 draws of machine and errors, each weighted by the likelihood of the measurement."""
     on, random = machine(), np.random.default_rng(3)
     settings = [parse_system(text) for text in (PLACED, "cpu")]
     seen = [_observation(case(on), one) for one in settings]
     measured = 1.25 * seen[0].speed_on(on)
     vary = {path: q for path, q in on.quantities() if path not in SIZES and q.lo != q.hi}
-    logs, draws = [], 5_000
+    logs, draws = [], 2_000
     moves = {path: random.standard_normal(draws) for path in vary}
     errors = {name: random.standard_normal(draws) for one in seen for name in one.loads}
     for draw in range(draws):

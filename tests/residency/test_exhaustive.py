@@ -82,7 +82,7 @@ def test_a_global_bank(policy: str, contract: str, choices: search.Choices) -> N
 def test_nothing_beats_min(contract: str) -> None:
     policies = [name for name, kind in POLICIES.items() if contract in kind.contracts]
     assert {"min", "lru", "static", "demand"} <= set(policies)
-    for seed in range(CASES // 3):
+    for seed in range(CASES // 8):
         calls, n_experts = tiny_calls(seed)
         workload = prepare(trace_of(calls, n_experts))
         for slots in range(1, n_experts + 1):
@@ -101,7 +101,7 @@ def test_nothing_that_must_admit_beats_forced_min(contract: str) -> None:
         if issubclass(kind, EvictingPolicy) and contract in kind.contracts
         if not kind.bypass and "admits" not in kind.kernels
     ]
-    for seed in range(CASES // 3):
+    for seed in range(CASES // 8):
         calls, n_experts = tiny_calls(seed)
         workload = prepare(trace_of(calls, n_experts))
         for slots in range(largest_call(calls) if contract == "protected" else 1, n_experts + 1):
