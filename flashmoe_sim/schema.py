@@ -199,6 +199,7 @@ COMPARED = (
     Column("why_not", "str", "", "why it cannot run on the machine; null if it can"),
     Column("gpu_bytes", "int", "bytes", "GPU memory that it uses"),
     Column("ram_bytes", "int", "bytes", "RAM that it uses, without mapped files"),
+    Column("held_bytes", "int", "bytes", "RAM that it uses, with what RAM holds of mapped files"),
     Column(
         "gpu_free_bytes", "int", "bytes", "GPU memory that it leaves free, of which a driver and a desktop use some"
     ),

@@ -117,14 +117,14 @@ def _print(found: Comparison, *, full: bool) -> None:
     columns: list[Column] = [
         ("system", "left", lambda row: row.system.spec if names.count(row.system.name) > 1 else row.system.name),
         ("GPU", "right", lambda row: f"{(row.gpu_bytes or 0) / GIB:.1f}"),
-        ("RAM", "right", lambda row: f"{(row.ram_bytes or 0) / GIB:.1f}"),
+        ("RAM", "right", lambda row: f"{row.held_bytes / GIB:.1f}"),
         ("hit %", "right", lambda row: percent(row.hit_rate)),
         ("MiB/token", "right", lambda row: three((row.miss_bytes_per_token or 0) / MIB)),
         ("tok/s", "right", lambda row: speed(row.tok_s)),
         ("90 %", "right", lambda row: brief_interval(row.tok_s_lo, row.tok_s_hi)),
         ("waits for", "right", _waits),
     ]
-    caption = "GPU, RAM: GiB used; MiB/token: missed experts; waits for: most of a token's time"
+    caption = "GPU, RAM: GiB used, mapped files included; MiB/token: missed experts; waits for: most of a token's time"
     if found.case.drafts is not None:
         columns = [column for column in columns if column[0] != "MiB/token"]
         columns[-1:] = [
@@ -132,7 +132,10 @@ def _print(found: Comparison, *, full: bool) -> None:
             ("pays", "right", _pays),
             columns[-1],
         ]
-        caption = "GPU, RAM: GiB used; plain: tok/s without drafts; pays: the acceptance from which drafts gain"
+        caption = (
+            "GPU, RAM: GiB used, mapped files included; plain: tok/s without drafts; pays: the acceptance from which "
+            "drafts gain"
+        )
     if any(row.filled for row in ran):
         place = [name for name, *_ in columns].index("90 %") + 1
         columns.insert(place, ("full", "right", lambda row: speed(row.filled and row.filled.tok_s)))

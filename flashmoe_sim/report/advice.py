@@ -50,8 +50,9 @@ def sections(found: Recommendation) -> list[Section]:
 
 
 def memory(one: Compared) -> str:
-    """`20.1 GiB of GPU memory and 3.2 GiB of RAM`."""
-    shares = [((one.gpu_bytes or 0), "GPU memory"), ((one.ram_bytes or 0), "RAM")]
+    """`20.1 GiB of GPU memory and 3.2 GiB of RAM`, without files that stay mapped."""
+    ram_bytes = one.held_bytes if one.loads_files else one.ram_bytes or 0
+    shares = [((one.gpu_bytes or 0), "GPU memory"), (ram_bytes, "RAM")]
     said = [f"{size / GIB:.1f} GiB of {where}" for size, where in shares if size]
     return " and ".join(said) or "no memory of its own"
 
@@ -128,7 +129,9 @@ def _drafts(found: Recommendation) -> str:
 
 def _free(one: Compared) -> str:
     """What a setting leaves free of the GPU's memory, if it uses any."""
-    return f", leaves {one.gpu_free_bytes / GIB:.1f} GiB of it free" if one.gpu_bytes and one.gpu_free_bytes else ""
+    if not one.gpu_bytes or not one.gpu_free_bytes:
+        return ""
+    return f", leaves {one.gpu_free_bytes / GIB:.1f} GiB of GPU memory free"
 
 
 def _doubt(proof: Proof) -> str:
@@ -179,9 +182,9 @@ def _other_quant(model: ModelGeometry) -> str:
 
 def _mapped(found: Recommendation) -> str:
     """Files that it computes from in place in RAM, and how much of them RAM can hold."""
-    mapped = sum(share.size_bytes for share in found.best.best.system.memory(found.case) if share.where == "mapped")
-    pages = found.best.best.page_cache_bytes
-    if not mapped:
+    best = found.best.best
+    mapped, pages = best.mapped_bytes, best.page_cache_bytes
+    if not mapped or best.loads_files:
         return ""
     held = "" if pages is None or pages >= mapped else f", of which RAM holds {max(pages, 0) / GIB:.1f}"
     return f", and maps {mapped / GIB:.1f} GiB{held}"
@@ -439,7 +442,7 @@ def _others(found: Recommendation) -> Section:
             brief_interval(one.best.tok_s_lo, one.best.tok_s_hi),
             often,
             *_prompt(found, one.best),
-            *(f"{(size or 0) / GIB:.1f}" for size in (one.best.gpu_bytes, one.best.ram_bytes)),
+            *(f"{size / GIB:.1f}" for size in (one.best.gpu_bytes or 0, one.best.held_bytes)),
             found.proof_of(one).short,
         )
         for one, often in [(found.best, ""), *rows]
@@ -451,9 +454,9 @@ def _others(found: Recommendation) -> Section:
     left = sum(one.runs for one in found.others) - len(rivals)
     parts: list[str | Table | Command] = [
         Table(heads, cells),
-        "GPU, RAM: GiB that it keeps. faster in: the share of draws of all that is unknown in which it is faster than "
-        f"the first one; the intervals of two rows rise and fall together. shown by: published speeds of the engine "
-        f"with {arch}{on}, and from how many machines.",
+        "GPU, RAM: GiB that it keeps, mapped files included. faster in: the share of draws of all that is unknown in "
+        "which it is faster than the first one; the intervals of two rows rise and fall together. shown by: published "
+        f"speeds of the engine with {arch}{on}, and from how many machines.",
     ]
     if left:
         parts.append(

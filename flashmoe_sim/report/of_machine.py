@@ -28,7 +28,7 @@ def side_by_side(found: Material) -> list[Section]:
         ("faster in %", "right", lambda one: often.get(one.system, "")),
         ("hit %", "right", lambda one: percent(one.hit_rate)),
         ("GPU", "right", lambda one: size(one.gpu_bytes)),
-        ("RAM", "right", lambda one: size(one.ram_bytes)),
+        ("RAM", "right", lambda one: size(one.held_bytes)),
         ("why not", "left", lambda one: one.why_not),
     ]
     caption = (

@@ -51,10 +51,11 @@ class Compared:
 
     system: with the chosen setting. why_not: why it cannot run, or empty.
     hit_rate: of the bank, or without a bank of the page cache.
-    gpu_bytes, ram_bytes: what it keeps in each, without mapped files. gpu_free_bytes, ram_free_bytes: what it leaves
-    free, see `systems.base.free_bytes`. tight: whether it leaves less GPU memory than a recommended setting should,
-    so that it may not fit. miss_bytes_per_token: bytes of the experts that
-    were not where they are computed; storage_bytes_per_token: the part of these read from storage.
+    gpu_bytes, ram_bytes: what it keeps in each, without mapped files, which have mapped_bytes. gpu_free_bytes,
+        ram_free_bytes: what it leaves free, see `systems.base.free_bytes`. tight: whether it leaves less GPU memory
+        than a recommended setting should, so that it may not fit.
+    miss_bytes_per_token: bytes of the experts that were not where they are computed; storage_bytes_per_token: the part
+        of these read from storage.
     page_cache_bytes: RAM left for the page cache; None if the RAM is unknown.
     aliased_share: share of references computed with another expert than the routed one; None unless the engine can
         alias slots.
@@ -73,6 +74,7 @@ class Compared:
     ram_bytes: int | None = None
     gpu_free_bytes: int | None = None
     ram_free_bytes: int | None = None
+    mapped_bytes: int = 0
     tight: bool = False
     page_cache_bytes: int | None = None
     hit_rate: float | None = None
@@ -91,6 +93,17 @@ class Compared:
     undrafted: Compared | None = None
     drafted: int | None = None
     pass_tokens: float | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """RAM that it uses, with what RAM holds of mapped files."""
+        pages = self.mapped_bytes if self.page_cache_bytes is None else max(self.page_cache_bytes, 0)
+        return (self.ram_bytes or 0) + min(self.mapped_bytes, pages)
+
+    @property
+    def loads_files(self) -> bool:
+        """Whether it reads into RAM, as a whole, what it could map."""
+        return self.launch is not None and "--no-mmap" in self.launch.words
 
     @property
     def pass_cost(self) -> float | None:
@@ -135,6 +148,7 @@ class Compared:
             "why_not": self.why_not or None,
             "gpu_bytes": self.gpu_bytes,
             "ram_bytes": self.ram_bytes,
+            "held_bytes": self.held_bytes if self.ram_bytes is not None else None,
             "gpu_free_bytes": self.gpu_free_bytes,
             "ram_free_bytes": self.ram_free_bytes,
             "page_cache_bytes": self.page_cache_bytes,
@@ -266,7 +280,9 @@ def at_setting(
     try:
         system.check(case)
         plan, shares = system.plan(case), system.memory(case)
-        kept = {where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram")}
+        kept = {
+            where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram", "mapped")
+        }
         free = free_bytes(case, shares)
         tight = kept["gpu"] > 0 and free["gpu"] is not None and free["gpu"] < case.spare_bytes
         if tight and wired_limit_advice(case.machine, kept["gpu"] + case.spare_bytes):
@@ -278,6 +294,7 @@ def at_setting(
             kept["ram"],
             free["gpu"],
             free["ram"],
+            kept["mapped"],
             tight,
             launch=system.started(case),
             drafted=None if case.drafts is None else case.drafts.count,

@@ -26,7 +26,7 @@ def systems(table: polars.DataFrame) -> Chart:
     """Decode speed of each system with its 90 % interval, the fastest on top, coloured by what misses wait for.
 
     table: schema.COMPARED, as returned by `compare`. It reads setting, why_not, tok_s, tok_s_lo, tok_s_hi, read_ms,
-        upload_ms, cpu_ms, gpu_bytes, ram_bytes and hit_rate. Systems that cannot run are listed below with the reason.
+        upload_ms, cpu_ms, gpu_bytes, held_bytes and hit_rate. Systems that cannot run are listed below with the reason.
     Raises BadInput without rows.
     """
     altair = altair_module()
@@ -104,5 +104,5 @@ def _row(row: Row, name: str) -> Row:
         "waits": longest if waited[longest] > LEAST_MS else NOTHING,
         "hit rate": "-" if row["hit_rate"] is None else f"{row['hit_rate']:.1%}",
         "GPU": size(row["gpu_bytes"]),
-        "RAM": size(row["ram_bytes"]),
+        "RAM": size(row["held_bytes"]),
     }
