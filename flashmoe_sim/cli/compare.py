@@ -117,7 +117,7 @@ def _print(found: Comparison, *, full: bool) -> None:
     columns: list[Column] = [
         ("system", "left", lambda row: row.system.spec if names.count(row.system.name) > 1 else row.system.name),
         ("GPU", "right", lambda row: f"{(row.gpu_bytes or 0) / GIB:.1f}"),
-        ("RAM", "right", lambda row: f"{row.held_bytes / GIB:.1f}"),
+        ("RAM", "right", lambda row: f"{(row.held_bytes or 0) / GIB:.1f}"),
         ("hit %", "right", lambda row: percent(row.hit_rate)),
         ("MiB/token", "right", lambda row: three((row.miss_bytes_per_token or 0) / MIB)),
         ("tok/s", "right", lambda row: speed(row.tok_s)),

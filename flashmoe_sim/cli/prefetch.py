@@ -131,22 +131,20 @@ def _print_values(task: Task, values: list[AheadValue]) -> None:
         ("read/tok", "right", _read_per_token),
         ("worth", "right", lambda one: "-" if one.worth is None else f"{one.worth:.2f}"),
     ]
-    timed = task.machine is not None and task.conditions is not None
-    if timed:
+    setup, on = task.setup, ""
+    if task.machine is not None and task.conditions is not None:
+        on = f"; {task.conditions.execution.name} on {task.machine.name}"
         columns += [
             ("tok/s", "right", lambda one: speed(one.tok_s)),
             ("90 % interval", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
         ]
-    setup = task.setup
-    title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
-    if task.machine is not None and task.conditions is not None:
-        title += f"; {task.conditions.execution.name} on {task.machine.name}"
+    title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}{on}"
     caption = (
         "recall, prec., useful and late in %; what is prefetched but not useful is wasted; late: useful, but asked for "
         "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
         "knows the future"
     )
-    dispensable = ("late", "useful", "saved", "prec.", *(("read/tok", "ahead/tok", "recall", "misses") * timed))
+    dispensable = ("late", "useful", "saved", "prec.", *(("read/tok", "ahead/tok", "recall", "misses") if on else ()))
     print_table(table(columns, values, title=title, caption=caption, dispensable=dispensable))
 
 

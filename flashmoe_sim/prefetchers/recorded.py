@@ -92,7 +92,7 @@ class Recorded(Prefetcher):
                 if target < trace.calls and self.calls in (0, calls):
                     most = self.width * max(int(trace.n_tokens[target]), 1)
                     made.append((after, target, experts[: most or None]))
-        if not find.found:
+        if not find.found and any(line.step is not None for line in self._lines):
             raise BadInput(f"{self.file}: predicts for no call of {trace.name}; give the predictions of its run")
         made.sort(key=lambda one: one[:2])
         call = np.array([target for _, target, _ in made], np.int64)

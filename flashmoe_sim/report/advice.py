@@ -51,8 +51,8 @@ def sections(found: Recommendation) -> list[Section]:
 
 def memory(one: Compared) -> str:
     """`20.1 GiB of GPU memory and 3.2 GiB of RAM`, without files that stay mapped."""
-    ram_bytes = one.held_bytes if one.loads_files else one.ram_bytes or 0
-    shares = [((one.gpu_bytes or 0), "GPU memory"), (ram_bytes, "RAM")]
+    ram_bytes = one.held_bytes if one.loads_files else one.ram_bytes
+    shares = [((one.gpu_bytes or 0), "GPU memory"), ((ram_bytes or 0), "RAM")]
     said = [f"{size / GIB:.1f} GiB of {where}" for size, where in shares if size]
     return " and ".join(said) or "no memory of its own"
 
@@ -442,7 +442,7 @@ def _others(found: Recommendation) -> Section:
             brief_interval(one.best.tok_s_lo, one.best.tok_s_hi),
             often,
             *_prompt(found, one.best),
-            *(f"{size / GIB:.1f}" for size in (one.best.gpu_bytes or 0, one.best.held_bytes)),
+            *(f"{(size or 0) / GIB:.1f}" for size in (one.best.gpu_bytes, one.best.held_bytes)),
             found.proof_of(one).short,
         )
         for one, often in [(found.best, ""), *rows]

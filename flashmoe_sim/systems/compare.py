@@ -95,10 +95,12 @@ class Compared:
     pass_tokens: float | None = None
 
     @property
-    def held_bytes(self) -> int:
+    def held_bytes(self) -> int | None:
         """RAM that it uses, with what RAM holds of mapped files."""
+        if self.ram_bytes is None:
+            return None
         pages = self.mapped_bytes if self.page_cache_bytes is None else max(self.page_cache_bytes, 0)
-        return (self.ram_bytes or 0) + min(self.mapped_bytes, pages)
+        return self.ram_bytes + min(self.mapped_bytes, pages)
 
     @property
     def loads_files(self) -> bool:
@@ -148,7 +150,7 @@ class Compared:
             "why_not": self.why_not or None,
             "gpu_bytes": self.gpu_bytes,
             "ram_bytes": self.ram_bytes,
-            "held_bytes": self.held_bytes if self.ram_bytes is not None else None,
+            "held_bytes": self.held_bytes,
             "gpu_free_bytes": self.gpu_free_bytes,
             "ram_free_bytes": self.ram_free_bytes,
             "page_cache_bytes": self.page_cache_bytes,

@@ -131,13 +131,14 @@ class Transformers:
         for gate in self._model.get_submodule(parent).children():
             weight = getattr(gate, "weight", None)
             if weight is not None and weight.ndim == 2 and len(weight) == n_experts:
-                gate.register_forward_pre_hook(partial(self._see_state, layer))
+                gate.register_forward_pre_hook(partial(self._see_state, layer), with_kwargs=True)
                 self._gates[layer] = gate
                 return
         raise BadInput(f"{folder}: no gate is known in {parent} ({self.architecture}); leave --lookahead out")
 
-    def _see_state(self, layer: int, _: Any, given: tuple[Any, ...]) -> None:
-        self._states[layer] = given[0].reshape(-1, given[0].shape[-1])
+    def _see_state(self, layer: int, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        state = given[0] if given else next(iter(named.values()))
+        self._states[layer] = state.reshape(-1, state.shape[-1])
 
     def _predicted(self, layer: int, n_expert_used: int) -> dict[int, NDArray[np.int32]]:
         """What the gates of the next layers choose for the state of this one, by how many layers ahead they are."""

@@ -87,8 +87,8 @@ def styled(
 ) -> Chart:
     """The chart in a theme, with a width: pixels of all panels together, or `container` for the width of its element.
 
-    height: of each panel's axes, in pixels; None as it is. title: False for a figure whose
-    caption stands in a paper. font: names as in CSS. font_size: of texts in the figure, in pixels; others follow.
+    height: of each panel's axes, in pixels; None as it is. title: False for a figure whose caption stands in a paper.
+    font: names as in CSS. font_size: of texts in the figure, in pixels; others follow.
     A page that switches themes embeds `chart.to_dict()` without its `config`, and passes `config(theme)` to vega-embed.
     Raises BadInput for panels of several traces in a container: give pixels, or make a chart for each trace.
     """
@@ -100,10 +100,8 @@ def styled(
             raise BadInput('width="container" needs a single trace; give a width in pixels')
         told.columns = 1 if width < NARROW else 2
         panel = width // told.columns - 75
-        told.concat = [
-            one.properties(width=panel) if height is None else one.properties(width=panel, height=height)
-            for one in told.concat
-        ]
+        size = {"width": panel} | ({} if height is None else {"height": height})
+        told.concat = [one.properties(**size) for one in told.concat]
     else:
         told.width = width
         if height is not None:
