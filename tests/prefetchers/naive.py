@@ -181,7 +181,7 @@ def predictions(predictor: Prefetcher, trace: RoutingTrace) -> list[Prediction]:
     calls = seen_calls(trace)
     width = trace.top_k or max(round(Fraction(trace.refs, sum(bool(call.experts) for call in calls) or 1)), 1)
     model = Model(sorted({call.layer for call in calls}), dict(trace.n_experts), width)
-    parameters: dict[str, Any] = vars(predictor)
+    parameters: dict[str, Any] = {name: value for name, value in vars(predictor).items() if name != "cost_us"}
     if predictor.name == "none":
         return []
     if predictor.name in KNOWING:
