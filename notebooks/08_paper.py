@@ -99,7 +99,7 @@ sim.victims(traces[0], policy=["lru", Weighty], **asked).select(
 )
 
 # %% [markdown]
-# The figure for one column of a paper, its numbers beside it:
+# The figure, as wide as one column of a paper, and the numbers that it shows:
 
 # %%
 table = sim.sweep(traces, policy=["lru", "lfu-decay", "arc", Weighty, "min"], **asked)
@@ -117,8 +117,8 @@ figure
 #
 # Not yet. It beats LRU on both traces, by 4 and by 2.5 points, and the intervals do not reach 0; fitted on the other
 # trace it still does. On an M1 that reads experts from its SSD it is 1.2 times as fast. But so is `lfu-decay`, which
-# counts uses: the intervals between the two contain 0 on both traces, so nothing here shows that weights help. Its
-# victims are better than those of LRU, and three of four are still not the best.
+# counts uses: the intervals between the two contain 0 on both traces, so nothing here shows that weights help. It
+# chooses better victims than LRU does, but 72 % of them are still not the best choice.
 #
 # Two recordings of one kind of text are few, and a half-life of 100 was chosen on the first of them, so its row there
 # knows too much. `sim trace capture` records weights of any model that runs here: take more models and more text, fit

@@ -214,19 +214,18 @@ def _figures(
     from flashmoe_sim.report.figures import save, styled
 
     writers = {"tex": latex, "md": table_markdown}
-    figures = [
-        (figure, kind)
+    wanted = {
+        f"{figure.name}.{kind}": (figure, kind)
         for one in said
         for figure in one.figures
         for kind in kinds
         if kind not in writers or figure.table is not None
-    ]
-    names = [f"{figure.name}.{kind}" for figure, kind in figures]
-    for name in names:
+    }
+    for name in wanted:
         refuse_existing(folder / name, force=force)
     files = {}
     with TemporaryDirectory() as scratch:
-        for (figure, kind), name in zip(figures, names, strict=True):
+        for name, (figure, kind) in wanted.items():
             if kind in writers:
                 assert figure.table is not None
                 files[folder / name] = writers[kind](figure.table).encode()

@@ -14,7 +14,7 @@ from flashmoe_sim.content import hash_of
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
-from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.calls import ID_MAX, check_whole
 from flashmoe_sim.trace.lines import numbered_lines
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
@@ -26,10 +26,11 @@ EXAMPLE = '{"step": 7, "layer": 3, "ahead": {"1": [5, 9]}}'
 
 
 class Line(NamedTuple):
-    """What was predicted at one time: `ahead` has the experts of a later routed call by how many calls later it is.
+    """What was predicted at one time.
 
-    step, layer: of the call after which it was; None before the first call. requested: the experts of that call, if the
-    line has them.
+    step, layer: of the routed call after which it was predicted; None for before the first call.
+    ahead: the experts predicted for a later call, keyed by how many calls later it is.
+    requested: the experts of the call itself, if the line has them.
     """
 
     number: int
@@ -45,8 +46,9 @@ class Recorded(Prefetcher):
 
     file: lines of JSON, plain or compressed, as `sim trace capture --lookahead` and other programs write them: step and
         layer of a routed call, and in `ahead` the experts predicted right after it, the most urgent first, for the call
-        that follows it (`"1"`), the one after that (`"2"`), and so on. A line without step and layer is before the
-        first call. If it has `experts`, they must be those of the call. Its path has no ':' or ','.
+        that follows it (`"1"`), the one after that (`"2"`), and so on. A line without step and layer was predicted
+        before the first call. Where a line also has `experts`, the trace must request the same ones in that call. The
+        path must not contain ':' or ','.
     calls: use only what was predicted this many routed calls ahead; 0: everything.
     width: experts of a prediction that are used, for each token of its call; 0: all.
     """
@@ -182,7 +184,8 @@ def _line(number: int, record: dict[str, Any]) -> Line:
 def _ids(name: str, value: Any) -> list[int]:
     if not isinstance(value, list):
         raise ValueError(f"{name} is {shown(value)}, expected a list of experts")
-    for one in value:
-        if type(one) is not int or not 0 <= one <= ID_MAX:
-            raise ValueError(f"{name} has {shown(one)}, expected an expert, 0 to {ID_MAX}")
+    try:
+        check_whole(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is {error}") from None
     return value

@@ -38,7 +38,7 @@ def _answer(found: Material) -> Section:
 
 
 def _in_a_bank(found: Material, sections: Sequence[Section]) -> Section:
-    """The speeds of the simulated bank, apart from those of the recommended engine."""
+    """Speeds of the simulated slot bank; the recommended engine is in sections of its own."""
     parts = [part for section in sections for part in section.parts]
     if not parts:
         return Section("", ())

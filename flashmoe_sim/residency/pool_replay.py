@@ -181,7 +181,7 @@ def _compiled(kind: Any, loop: Callable[..., Any], content: str | None) -> Loop:
 
 @cache
 def _kernels(kind: Any, content: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The functions that a loop calls for a policy, and those of them that are the policy's own."""
+    """The compiled functions that a loop calls for a policy, and the ones that the policy itself defines."""
     name = _name(kind)
     defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": seen.on_miss, "admits": seen.admits}
     hooks: dict[str, Any] = defaults | dict(kind.kernels)

@@ -14,7 +14,6 @@ from flashmoe_sim.prefetchers.base import PastOnly, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
 
 FIXED_SLOT_CONTRACTS = ("runtime", "protected")
-
 MOST_COST_US = 1_000_000
 
 

@@ -149,9 +149,9 @@ class Transformers:
         }
 
     def _chosen(self, state: Any, gate: Any, n_expert_used: int) -> NDArray[np.int32]:
-        scores = self._torch.nn.functional.linear(
-            state.float(), gate.weight.float(), None if (bias := getattr(gate, "bias", None)) is None else bias.float()
-        )
+        scores = state.float() @ gate.weight.float().T
+        if (bias := getattr(gate, "bias", None)) is not None:
+            scores = scores + bias.float()
         if (correction := getattr(gate, "e_score_correction_bias", None)) is not None:
             scores = scores.sigmoid() + correction.float()
         chosen: NDArray[np.int32] = scores.topk(n_expert_used).indices.to("cpu", self._torch.int32).numpy()

@@ -209,7 +209,7 @@ def test_twins(policy: Any, twin: Any, contract: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("contract", ["protected", "atomic"])
 @pytest.mark.parametrize(("policy", "twin"), PAIRS, ids=lambda one: getattr(one, "name", ""))
 def test_victims(policy: Any, twin: Any, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are judged as those of any policy."""
+    """Victims are judged in the same way whether or not the policy sees weights."""
     for seed in range(3):
         trace, choices = random_trace(seed), list[tuple[int, int]]()
         monkeypatch.setitem(naive.EVICTING, policy.name, lambda _, t=trace, c=choices: watched(twin(t), c))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,14 +12,13 @@ from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.gains import gains
 from flashmoe_sim.report.figures.hits import hit_curves
-from flashmoe_sim.report.figures.save import converter
+from flashmoe_sim.report.figures.save import SVG_SIZE, converter
 from flashmoe_sim.report.figures.speed import speeds
 from flashmoe_sim.report.figures.style import PALETTES, SVG_PADDING, Chart, altair_module
 from flashmoe_sim.schema import frame
 
 MOST_SPEEDS = 6
 SPACING = 24
-_SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 
 Row = Mapping[str, Any]
 
@@ -65,7 +63,7 @@ def _charts(rows: Sequence[Row]) -> Iterator[Chart]:
 
 def _stacked(pictures: Sequence[str]) -> str:
     """The SVG pictures below each other."""
-    sizes = [(float(found[1]), float(found[2])) for picture in pictures if (found := _SIZE.match(picture))]
+    sizes = [(float(found[1]), float(found[2])) for picture in pictures if (found := SVG_SIZE.match(picture))]
     assert len(sizes) == len(pictures)
     width, height = max(width for width, _ in sizes), sum(height + SPACING for _, height in sizes) - SPACING
     parts, top = [], 0.0

@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 
-_SIZE = re.compile(r'(<svg [^>]*?)width="([\d.]+)" height="([\d.]+)"')
+SVG_SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 
 
 def save(chart: Chart, path: str | Path, *, in_points: bool = False) -> Path:
@@ -23,26 +23,28 @@ def save(chart: Chart, path: str | Path, *, in_points: bool = False) -> Path:
     Raises BadInput for any other suffix, and without the extra `report`.
     """
     path, spec = Path(path), chart.to_dict()
-    if path.suffix == ".csv":
-        with atomic_writer(path, force=True) as stream:
-            stream.write(_data(spec))
-        return path
+    content = _data(spec) if path.suffix == ".csv" else _picture(spec, path, in_points=in_points)
+    with atomic_writer(path, force=True) as stream:
+        stream.write(content)
+    return path
+
+
+def _picture(spec: dict[str, Any], path: Path, *, in_points: bool) -> bytes:
     vl_convert = converter()
+    drawn: bytes
     if path.suffix == ".svg":
-        text = vl_convert.vegalite_to_svg(spec | {"padding": SVG_PADDING}, allowed_base_urls=[])
-        if in_points:
-            text = _SIZE.sub(r'\1width="\2pt" height="\3pt"', text, count=1)
-        drawn: bytes = text.encode()
-    elif path.suffix == ".png":
+        text: str = vl_convert.vegalite_to_svg(spec | {"padding": SVG_PADDING}, allowed_base_urls=[])
+        if in_points and (size := SVG_SIZE.match(text)):
+            text = f'{text[: size.start(1)]}{size[1]}pt" height="{size[2]}pt{text[size.end(2) :]}'
+        return text.encode()
+    if path.suffix == ".png":
         paper = PALETTES[spec["usermeta"]["theme"]].paper
         drawn = vl_convert.vegalite_to_png(spec | {"background": paper}, scale=2, allowed_base_urls=[])
     elif path.suffix == ".pdf":
         drawn = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
     else:
         raise BadInput(f"{path}: a figure is saved as .png, .svg, .pdf or .csv; give it one of these endings")
-    with atomic_writer(path, force=True) as stream:
-        stream.write(drawn)
-    return path
+    return drawn
 
 
 def _data(spec: Mapping[str, Any]) -> bytes:

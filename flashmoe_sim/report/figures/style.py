@@ -94,44 +94,40 @@ def styled(
     """
     import altair
 
-    told = chart.copy(deep=False)
-    if isinstance(told, altair.ConcatChart):
+    shown = chart.copy(deep=False)
+    if isinstance(shown, altair.ConcatChart):
         if width == "container":
             raise BadInput('width="container" needs a single trace; give a width in pixels')
-        told.columns = 1 if width < NARROW else 2
-        panel = width // told.columns - 75
+        shown.columns = 1 if width < NARROW else 2
+        panel = width // shown.columns - 75
         size = {"width": panel} | ({} if height is None else {"height": height})
-        told.concat = [one.properties(**size) for one in told.concat]
+        shown.concat = [one.properties(**size) for one in shown.concat]
     else:
-        told.width = width
+        shown.width = width
         if height is not None:
-            told.height = height
-        told.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")
+            shown.height = height
+        shown.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")
     pixels = PHONE if width == "container" else width
     letters = pixels * FONT_SIZE / font_size
-    told.title = altair.TitleParams(
-        text=_wrapped(chart.title.text, letters / 8.2), subtitle=_wrapped(chart.title.subtitle, letters / 6.3)
-    )
-    if not title:
-        told.title = altair.Undefined
+    shown.title = altair.Undefined
+    if title:
+        texts = chart.title
+        shown.title = altair.TitleParams(
+            text=_wrapped(texts.text, letters / 8.2), subtitle=_wrapped(texts.subtitle, letters / 6.3)
+        )
     settings = _scaled(config(theme) | {"font": font}, font_size / FONT_SIZE)
     if pixels < NARROW:
         settings["legend"]["columns"] = 2
-    told.config = altair.Config(**settings)
-    told.usermeta = {"theme": theme}
-    return told
+    shown.config = altair.Config(**settings)
+    shown.usermeta = {"theme": theme}
+    return shown
 
 
-def _scaled(settings: dict[str, Any], times: float) -> dict[str, Any]:
-    """The settings with every size of a font multiplied."""
-    return {
-        name: _scaled(value, times)
-        if isinstance(value, dict)
-        else value * times
-        if name.lower().endswith("fontsize")
-        else value
-        for name, value in settings.items()
-    }
+def _scaled(value: Any, times: float, name: str = "") -> Any:
+    """A setting, and all within it, with every size of a font multiplied."""
+    if isinstance(value, dict):
+        return {key: _scaled(one, times, key) for key, one in value.items()}
+    return value * times if name.lower().endswith("fontsize") else value
 
 
 def _wrapped(text: str | list[str], letters: float) -> list[str]:
