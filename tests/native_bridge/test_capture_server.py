@@ -389,7 +389,7 @@ def test_an_answer_byte_by_byte_is_not_waited_for(
         thread.start()
         url, begun = f"http://127.0.0.1:{server.getsockname()[1]}", time.monotonic()
         assert run(Double("vllm", url=url), tmp_path, "--timeout", "0.4") == 2
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 60
         thread.join()
     assert f"{url}: no whole answer in 0.4 s; give it more with --timeout; start the" in capsys.readouterr().err
 

@@ -59,12 +59,12 @@ def test_every_place_is_read_once_before_any_twice(file: Path, monkeypatch: pyte
     with open_cached(file) as reading:
         monkeypatch.setattr(own_reads.os, "preadv", noted)
         until = time.monotonic() + 0.1
-        done, seconds = read_for(reading, size_bytes=64 << 10, depth=3, until=until, seed=7, dropped=False)
+        done, _ = read_for(reading, size_bytes=64 << 10, depth=3, until=until, seed=7, dropped=False)
+    assert time.monotonic() >= until
     assert done == len(places) * (64 << 10)
     times_read = Counter(places)
     assert set(times_read) == set(range(0, 2 * MIB, 64 << 10))
     assert max(times_read.values()) - min(times_read.values()) <= 1
-    assert seconds >= 0.1
 
 
 def test_where_direct_reads_are_refused_pages_are_dropped_and_read_once(file: Path, refused: None) -> None:
@@ -125,7 +125,7 @@ def test_the_page_cache_is_recognised(file: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_file_in_memory_is_said_to_be_that(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "cached_share", lambda *_, **__: 0.9)
-    found = measure_storage(file, [4096], fio=None, until=time.monotonic() + 0.1, tell=silent)
+    found = measure_storage(file, [4096], fio=None, until=time.monotonic() + 0.5, tell=silent)
     assert found.is_page_cache
     assert found.condition.endswith("evidently the page cache or memory, not a device")
     assert any("storage was evidently the page cache or memory" in note for note in found.notes)
@@ -154,12 +154,12 @@ def test_rounds_go_over_every_point_before_the_next(file: Path, monkeypatch: pyt
 
 def test_what_was_not_reached_in_time_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object, size_bytes: int, **__: object) -> tuple[int, float]:
-        time.sleep(0.05)
-        return size_bytes, 0.05
+        time.sleep(0.1)
+        return size_bytes, 0.1
 
     monkeypatch.setattr(storage, "read_for", slow)
     monkeypatch.setattr(storage, "cached_share", lambda *_, **__: 0.0)
-    found = measure_storage(file, [4096, 8192], fio=None, until=time.monotonic() + 0.12, tell=silent)
+    found = measure_storage(file, [4096, 8192], fio=None, until=time.monotonic() + 0.5, tell=silent)
     assert 1 <= len(found.points) < 8
     assert any("sizes and depths were not reached in time" in note for note in found.notes)
     assert any("of 5 rounds" in note for note in found.notes)
