@@ -17,8 +17,8 @@ from flashmoe_sim.verbs.curve import Curve
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
-    from flashmoe_sim.residency.counts import Counts
     from flashmoe_sim.residency.sample import SampledCurve
+    from flashmoe_sim.verbs.curve import ExactCurve
 
 KEPT = (
     "hits",
@@ -59,18 +59,19 @@ def command(asked: Curve, *, in_chunks: bool, lenient: bool, as_json: bool) -> N
     with replaying() as progress:
         found = asked.run(progress)
     if isinstance(found, ExactCurve):
-        _print(found.workload.trace.name, found.counts, policy, asked.contract, as_json=as_json)
+        _print(found, policy, as_json=as_json)
     else:
         _print_sampled(asked, found, policy, as_json=as_json)
 
 
-def _print(name: str, curve: dict[int, Counts], policy: Policy, contract: str, *, as_json: bool) -> None:
+def _print(found: ExactCurve, policy: Policy, *, as_json: bool) -> None:
     from flashmoe_sim.residency.curve import round_sizes
 
-    totals = {slots: counts.total() for slots, counts in curve.items()}
+    trace, contract = found.workload.trace, found.contract
+    totals = {slots: counts.total() for slots, counts in found.counts.items()}
     if as_json:
         rows = [{"bank": slots, **{name: total[name] for name in KEPT}} for slots, total in totals.items()]
-        print_json({"trace": name, "policy": policy.spec, "contract": contract, "curve": rows})
+        print_json({"trace": trace.name, "policy": policy.spec, "contract": contract, "curve": rows})
         return
     shown = round_sizes(list(totals))
     columns: list[Column] = [
@@ -84,7 +85,9 @@ def _print(name: str, curve: dict[int, Counts], policy: Policy, contract: str, *
         ("memory", "right", lambda slots: size(totals[slots]["resident_bytes"])),
     ]
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
-    title, dispensable = f"{name}: {policy.spec}, contract {contract}", ("evicted", "hits", "full-hit calls %")
+    if shown[0] > max(trace.top_k, 1):
+        caption += f"; {policy.name} begins at the {shown[0]} experts of the largest call; --policy min has all sizes"
+    title, dispensable = f"{trace.name}: {policy.spec}, contract {contract}", ("evicted", "hits", "full-hit calls %")
     print_table(table(columns, shown, title=title, caption=caption, dispensable=dispensable))
 
 

@@ -1,6 +1,6 @@
 """Machines: numbers, each with a unit, an interval and a source; presets, and the user's own files."""
 
-from flashmoe_sim.machines.asked import ask, guessed
+from flashmoe_sim.machines.guessed import ask, guessed
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead

@@ -9,7 +9,7 @@ from flashmoe_sim.io.cells import WAITS, brief_interval
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.asked import ask
+from flashmoe_sim.machines.guessed import ask
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
@@ -21,7 +21,7 @@ from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import Proof, kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
-from flashmoe_sim.tune.said import prompt_speed, speed
+from flashmoe_sim.tune.speeds import prompt_speed, speed
 
 FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do

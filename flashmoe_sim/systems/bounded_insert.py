@@ -25,7 +25,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.ways import HitsThenMisses
+from flashmoe_sim.systems.execution import HitsThenMisses
 
 
 @dataclass(frozen=True, kw_only=True)

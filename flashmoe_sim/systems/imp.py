@@ -26,7 +26,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.ways import CopiedFromFile, UploadedFromRam
+from flashmoe_sim.systems.execution import CopiedFromFile, UploadedFromRam
 
 MOST_PERCENT = 90
 

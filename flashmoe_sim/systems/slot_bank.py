@@ -31,7 +31,7 @@ from flashmoe_sim.systems.slot_bank_flags import (
     STREAMED,
     bank_flags,
 )
-from flashmoe_sim.systems.ways import (
+from flashmoe_sim.systems.execution import (
     CopiedFromPack,
     CopiedFromPackInRam,
     ParallelInstallInRam,

@@ -28,7 +28,7 @@ from flashmoe_sim.systems.base import (
     no_room,
 )
 from flashmoe_sim.systems.static_profile import ALL
-from flashmoe_sim.systems.ways import WHOLE, SharedMisses
+from flashmoe_sim.systems.execution import WHOLE, SharedMisses
 
 AUTO = -1.0
 RESERVE_BYTES = 700 * MIB

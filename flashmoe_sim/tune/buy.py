@@ -14,7 +14,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.said import speed
+from flashmoe_sim.tune.speeds import speed
 from flashmoe_sim.tune.shop import note_on
 from flashmoe_sim.tune.stock import Bought, Stock
 

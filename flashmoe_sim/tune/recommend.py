@@ -25,7 +25,7 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
 from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
-from flashmoe_sim.tune.said import speed
+from flashmoe_sim.tune.speeds import speed
 from flashmoe_sim.tune.search import Found, Searched, search
 from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
 
@@ -125,10 +125,13 @@ class Recommendation(InNotebook):
 
     @property
     def faster(self) -> tuple[Searched, ...]:
-        """Systems predicted to be faster than `best` that were not chosen: unproven, or they change the text."""
+        """Systems predicted to be faster than `best` that were not chosen: unproven, or they change the text.
+
+        Their speed is higher, and they are faster in most draws.
+        """
         own = self.objective.seconds(self.best.best) or 0.0
         ran = [(one, seconds) for one in self.others if (seconds := self.objective.seconds(one.best)) is not None]
-        return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own)
+        return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own and self.wins(one) > 0.5)
 
     def wins(self, one: Searched) -> float:
         """The share of draws in which another system is faster than `best`."""

@@ -83,7 +83,7 @@ class Compare(MemoryOptions):
     def run(self, progress: Callable[[int, int], None] | None = None) -> Comparison:
         """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
         from flashmoe_sim.io.errors import BadInput
-        from flashmoe_sim.machines.asked import ask
+        from flashmoe_sim.machines.guessed import ask
         from flashmoe_sim.systems.compare import compare, with_filled, with_undrafted
         from flashmoe_sim.systems.fits import nothing_runs
         from flashmoe_sim.systems.resolve import resolve

@@ -6,7 +6,7 @@ from flashmoe_sim.machines.compose import GPU_SHARE
 from flashmoe_sim.timeline.models._in_ram import InRam
 from flashmoe_sim.timeline.models.mapped import Mapped
 from reports.field.rows import FieldRow
-from reports.field.ways import Way
+from reports.field.serving import Way
 
 
 def naive_tok_s(row: FieldRow, way: Way, *, hit_rate: float | None) -> float:

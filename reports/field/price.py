@@ -20,7 +20,7 @@ from flashmoe_sim.timeline.run import simulate, total_seconds
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
 from reports.field.prior import HitCurve
-from reports.field.ways import Way
+from reports.field.serving import Way
 
 STEPS = 48
 INTERVAL_STEPS = 12

@@ -18,7 +18,7 @@ from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
-from flashmoe_sim.systems.ways import UploadedFromRam
+from flashmoe_sim.systems.execution import UploadedFromRam
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
