@@ -18,8 +18,8 @@ MANY = "..."  # ends the metavar of an argument that can be repeated
 PATHS = ("FILE", "DIR")  # metavars of what a shell completes
 
 
-def of_verb(verb: Callable[..., Asked]) -> Callable[[Any], Any]:
-    """Options for every field of a verb's class; the function gets an instance as `asked`."""
+def of_verb(verb: Callable[..., Asked], name: str = "asked") -> Callable[[Any], Any]:
+    """Options for every field of a class, such as a verb's; the function gets an instance by this name."""
 
     def decorated(function: Callable[..., None]) -> Any:
         options = [item for item in in_order(verb) if not item.metadata["in_python"]]  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def of_verb(verb: Callable[..., Asked]) -> Callable[[Any], Any]:
                 parse = item.metadata["parse"]
                 if parse is not None and asked[item.name] is not None:
                     asked[item.name] = parse(asked[item.name])
-            function(asked=verb(**asked), **given)
+            function(**{name: verb(**asked)}, **given)
 
         command: Any = with_verb
         for item in reversed(options):

@@ -19,6 +19,7 @@ HELPERS = {
     "of_trace",
     "common",
     "complete",
+    "figure_files",
     "machine_next",
     "machine_parts",
     "options",

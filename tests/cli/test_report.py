@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.cli.figure_files import FigureFiles
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.cli.report import _made
 from flashmoe_sim.io.errors import BadInput
 
 RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"
@@ -122,7 +122,7 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
 
 def test_no_folder_is_left_if_a_figure_cannot_be_written() -> None:
     def write(folder: str) -> None:
-        with _made(Path(folder)):
+        with FigureFiles(folder=Path(folder)).folder_made():
             assert Path(folder).is_dir()
             raise BadInput("no space")
 
