@@ -23,9 +23,9 @@ from flashmoe_sim.systems.base import (
     gpu_weights,
     llama_words,
 )
+from flashmoe_sim.systems.execution import HitsThenMisses
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.execution import HitsThenMisses
 
 
 @dataclass(frozen=True, kw_only=True)

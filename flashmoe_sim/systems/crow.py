@@ -19,8 +19,8 @@ from flashmoe_sim.systems.base import (
     gpu_weights,
     llama_words,
 )
-from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.execution import UploadedFromRam
+from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 
 HALF_OF_RAM = -1

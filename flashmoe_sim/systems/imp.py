@@ -24,9 +24,9 @@ from flashmoe_sim.systems.base import (
     Share,
     gpu_weights,
 )
+from flashmoe_sim.systems.execution import CopiedFromFile, UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.execution import CopiedFromFile, UploadedFromRam
 
 MOST_PERCENT = 90
 

@@ -18,6 +18,13 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, ladder, llama_words
+from flashmoe_sim.systems.execution import (
+    CopiedFromPack,
+    CopiedFromPackInRam,
+    ParallelInstallInRam,
+    SplitInstallInRam,
+    UploadedBeside,
+)
 from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.slot_bank_flags import (
     COMMIT,
@@ -30,13 +37,6 @@ from flashmoe_sim.systems.slot_bank_flags import (
     PREFETCH,
     STREAMED,
     bank_flags,
-)
-from flashmoe_sim.systems.execution import (
-    CopiedFromPack,
-    CopiedFromPackInRam,
-    ParallelInstallInRam,
-    SplitInstallInRam,
-    UploadedBeside,
 )
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 from flashmoe_sim.timeline.models.base import ExecutionModel

@@ -27,8 +27,8 @@ from flashmoe_sim.systems.base import (
     gpu_weights,
     no_room,
 )
-from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.systems.execution import WHOLE, SharedMisses
+from flashmoe_sim.systems.static_profile import ALL
 
 AUTO = -1.0
 RESERVE_BYTES = 700 * MIB

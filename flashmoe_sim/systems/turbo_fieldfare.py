@@ -11,8 +11,8 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System
-from flashmoe_sim.systems.facts import facts_of
 from flashmoe_sim.systems.execution import ReadIntoSlots
+from flashmoe_sim.systems.facts import facts_of
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536)
 SLOTS_FOR_BATCHES = 16

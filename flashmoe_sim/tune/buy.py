@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import plain
-from flashmoe_sim.machines.parts import Parts
-from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.tune.prices import Prices
-from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.speeds import speed
 from flashmoe_sim.tune.shop import note_on
+from flashmoe_sim.tune.speeds import speed
 from flashmoe_sim.tune.stock import Bought, Stock
 
 MOST_CHANGES = 3
@@ -101,27 +97,14 @@ class NextBetter:
         return f"For at most {most} the most speed comes from {best.changes[0]}: {speed(best.found)}."
 
 
-def buy(
-    workload: Workload,
-    case: Case,
-    systems: Sequence[System],
-    *,
-    parts: Parts,
-    target_tok_s: float,
-    prices: Prices | None = None,
-    now: Compared | None = None,
-    borrowed: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> Advice:
+def buy(stock: Stock, target_tok_s: float, *, progress: Callable[[int, int], None] | None = None) -> Advice:
     """The fewest parts to change so that one of the systems decodes at the target.
 
-    parts: of the case's machine. prices: only of these parts, and within their budget. now: what is recommended on it.
     Single changes are tried first, then pairs, then triples; among equal numbers, all are found that no smaller change
     with a card of the same maker and generation could replace, as long as no better machine is slower than a worse one.
     """
     if not 0 < target_tok_s < math.inf:
         raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
-    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts, prices)
     present, bought, fastest, note = stock.present(), [], None, ""
     if (present.tok_s or 0.0) < target_tok_s:
         note = _note(stock)
@@ -131,7 +114,7 @@ def buy(
                 break
         fastest = None if bought else stock.fastest()
     tried = len(stock.tried), stock.resizer.evaluations
-    return Advice(target_tok_s, present, tuple(bought), fastest, note, *tried, prices)
+    return Advice(target_tok_s, present, tuple(bought), fastest, note, *tried, stock.prices)
 
 
 def _note(stock: Stock) -> str:
@@ -143,25 +126,13 @@ def _note(stock: Stock) -> str:
     return "; ".join(filter(None, (note_on(stock.parts), unpriced, unused)))
 
 
-def next_better(
-    workload: Workload,
-    case: Case,
-    systems: Sequence[System],
-    *,
-    parts: Parts,
-    prices: Prices | None = None,
-    now: Compared | None = None,
-    borrowed: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> NextBetter:
+def next_better(stock: Stock, *, progress: Callable[[int, int], None] | None = None) -> NextBetter:
     """The gain of the next better parts of every kind, one changed at a time.
 
-    prices: only of these parts, and within their budget. now: what is recommended on the machine as it is.
     Cards have at least the memory of the present one and run the same programs: all of desktop computers, and the
     least of each memory size of others. A part that is less than 3 % faster than a lesser one of its kind, and for
     cards of its maker and generation, is left out.
     """
-    stock = Stock(Resizer(workload, case, systems, now=now, borrowed=borrowed), parts, prices)
     present, options = stock.present(), stock.next_better()
     rows: list[Bought] = []
     for number, changes in enumerate(options.values()):
@@ -174,11 +145,11 @@ def next_better(
             if speed * (1 - NEAR) > most.get(line, present.tok_s or 0.0):
                 kept.append(stock.bought((change,)))
                 most[line] = speed
-            elif prices is None and stock.more_cards(change):
+            elif stock.prices is None and stock.more_cards(change):
                 kept.append(stock.bought((change,)))
         rows += sorted(kept, key=lambda one: (one.order[0], one.found.tok_s or 0.0))
     useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))
-    if prices is not None:
+    if stock.prices is not None:
         rows.sort(key=lambda one: one.order)
     tried = len(stock.tried), stock.resizer.evaluations
-    return NextBetter(present, tuple(rows), useless, _note(stock), *tried, prices)
+    return NextBetter(present, tuple(rows), useless, _note(stock), *tried, stock.prices)

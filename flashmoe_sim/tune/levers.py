@@ -12,8 +12,6 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.machines.compose import DRIVER_GIB
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.resize import Resizer
 
@@ -65,25 +63,14 @@ class Lever:
         }
 
 
-def levers(
-    workload: Workload,
-    case: Case,
-    systems: Sequence[System],
-    *,
-    now: Compared | None = None,
-    borrowed: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Lever]:
+def levers(resizer: Resizer, *, progress: Callable[[int, int], None] | None = None) -> list[Lever]:
     """The gain of every change of `changed_machines`, the largest first; of sizes with one speed only the smallest.
 
-    systems: candidates, such as the recommended one; their sizes are chosen again, their other settings stay. now: the
-    recommended setting, from which the changes start; by default the fastest.
     Raises BadInput if none of them runs on the machine as it is.
     """
-    resizer = Resizer(workload, case, systems, now=now, borrowed=borrowed)
-    machines, before = changed_machines(case.machine), resizer.now
+    machines, before = changed_machines(resizer.case.machine), resizer.now
     if before.tok_s is None:
-        raise BadInput(f"{case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
+        raise BadInput(f"{resizer.case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
     found = []
     for number, (change, machine) in enumerate(machines.items()):
         if progress is not None:

@@ -25,9 +25,11 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
 from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
-from flashmoe_sim.tune.speeds import speed
+from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.search import Found, Searched, search
 from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
+from flashmoe_sim.tune.speeds import speed
+from flashmoe_sim.tune.stock import Stock
 
 if TYPE_CHECKING:
     import polars
@@ -154,20 +156,11 @@ class Purchase:
     target_tok_s: float | None = None
     prices: Prices | None = None
 
-    def found(
-        self,
-        workload: Workload,
-        case: Case,
-        systems: Sequence[System],
-        now: Compared,
-        *,
-        borrowed: bool,
-        progress: Callable[[int, int], None] | None,
-    ) -> Advice | NextBetter:
-        of = {"parts": self.parts, "prices": self.prices, "now": now, "borrowed": borrowed, "progress": progress}
+    def found(self, resizer: Resizer, progress: Callable[[int, int], None] | None) -> Advice | NextBetter:
+        stock = Stock(resizer, self.parts, self.prices)
         if self.target_tok_s is None:
-            return next_better(workload, case, systems, **of)  # type: ignore[arg-type]
-        return buy(workload, case, systems, target_tok_s=self.target_tok_s, **of)  # type: ignore[arg-type]
+            return next_better(stock, progress=progress)
+        return buy(stock, self.target_tok_s, progress=progress)
 
 
 def recommend(
@@ -209,6 +202,9 @@ def recommend(
             one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens)
         )
 
+    def resized(candidates: Sequence[System]) -> Resizer:
+        return Resizer(workload, case, candidates, now=best.best, borrowed=borrowed)
+
     return Recommendation(
         case,
         workload,
@@ -217,7 +213,7 @@ def recommend(
         None if best.best.system.common else _searched(found, plain),
         _sizes(workload, best, case, found.objective, timed),
         _fewer(best.best.system, case, timed),
-        tuple(levers(workload, case, [best.best.system], now=best.best, borrowed=borrowed, progress=progress)),
+        tuple(levers(resized([best.best.system]), progress=progress)),
         None
         if borrowed or len(best.tried) < 2
         else converged(workload, case, best.tried, objective=found.objective, progress=progress),
@@ -230,9 +226,7 @@ def recommend(
         with_filled(workload, case, best.best, borrowed=borrowed).filled,
         with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
         None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
-        None
-        if purchase is None
-        else purchase.found(workload, case, systems, best.best, borrowed=borrowed, progress=progress),
+        None if purchase is None else purchase.found(resized(systems), progress),
         borrowed,
     )
 

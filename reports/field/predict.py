@@ -12,8 +12,8 @@ from reports.field.naive import naive_tok_s
 from reports.field.price import Context, Priced, priced
 from reports.field.prior import HitCurve
 from reports.field.rows import FieldRow
-from reports.field.settings import settings_of
 from reports.field.serving import Told, Way, way_of
+from reports.field.settings import settings_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import pytest
 from reports.field.outcome import Outcome, outcome
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import HitCurve
-from reports.field.tune import Cost, Tuned, best_cost, costs_of, engine_of, load, price_of, save
 from reports.field.serving import Way
+from reports.field.tune import Cost, Tuned, best_cost, costs_of, engine_of, load, price_of, save
 from tests.field.builders import row
 
 CURVES = {kind: HitCurve(2.0, 1.0, 0.5) for kind in ("lru", "hindsight", "held-out")}

@@ -15,8 +15,8 @@ from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case, Share
-from flashmoe_sim.systems.strata import Strata
 from flashmoe_sim.systems.execution import SharedMisses
+from flashmoe_sim.systems.strata import Strata
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import simulate

@@ -40,15 +40,13 @@ TINY = {
 }
 
 
-def a_stock(systems: list[System] | None = None) -> Stock:
-    parts = parts_of(DESKTOP)
+def a_stock(systems: list[System] | None = None, machine: str = DESKTOP) -> Stock:
+    parts = parts_of(machine)
     return Stock(Resizer(OF_LARGE, Case(LARGE, compose_parts(parts)), systems or SYSTEMS), parts)
 
 
 def bought(target_tok_s: float, systems: list[System] | None = None, machine: str = DESKTOP) -> Advice:
-    parts = parts_of(machine)
-    case = Case(LARGE, compose_parts(parts))
-    return buy(OF_LARGE, case, systems or SYSTEMS, parts=parts, target_tok_s=target_tok_s)
+    return buy(a_stock(systems, machine), target_tok_s)
 
 
 @pytest.fixture
@@ -192,8 +190,7 @@ def test_what_is_not_changed_is_said() -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_the_next_better_parts_gain_one_after_another() -> None:
-    parts = parts_of(DESKTOP)
-    found = next_better(OF_LARGE, Case(LARGE, compose_parts(parts)), SYSTEMS, parts=parts)
+    found = next_better(a_stock())
     assert {row.kinds for row in found.rows} | {(kind,) for kind in found.useless} == {(kind,) for kind in TINY}
     for kind in TINY:
         speeds = [row.found.tok_s or 0.0 for row in found.rows if row.kinds == (kind,)]
@@ -212,7 +209,7 @@ def owned() -> tuple[Workload, Case]:
 
 
 def test_the_cards_that_people_buy_are_among_the_next_better(owned: tuple[Workload, Case]) -> None:
-    found = next_better(*owned, [HotCache(), Placed()], parts=parts_of(OWNED))
+    found = next_better(Stock(Resizer(*owned, [HotCache(), Placed()]), parts_of(OWNED)))
     names = [row.parts.by_kind["gpu"].name for row in found.rows if row.kinds == ("gpu",)]
     assert {"rtx-3090", "rtx-4060-ti-16gb", "rtx-5060-ti-16gb", "rtx-5070-ti", "rtx-5090", "p40"} <= set(names)
     forms = [catalogue()[name].form for name in names]
@@ -224,7 +221,7 @@ def test_the_cards_that_people_buy_are_among_the_next_better(owned: tuple[Worklo
 
 
 def test_a_target_is_reached_by_a_card_of_each_generation(owned: tuple[Workload, Case]) -> None:
-    found = buy(*owned, [HotCache()], parts=parts_of(OWNED), target_tok_s=30)
+    found = buy(Stock(Resizer(*owned, [HotCache()]), parts_of(OWNED)), 30)
     names = [row.parts.by_kind["gpu"].name for row in found.bought]
     assert "rtx-3090" in names
     assert len({catalogue()[name].compute for name in names if not catalogue()[name].form}) >= 3

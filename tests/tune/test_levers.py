@@ -15,6 +15,7 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.levers import changed_machines, levers
+from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.stock import at_least
 from tests.systems.cases import machine, model, workload
 
@@ -40,7 +41,7 @@ def quick_but_for_storage() -> Machine:
 
 def test_only_the_storage_helps_where_only_reads_take_time() -> None:
     case = Case(LARGE, quick_but_for_storage())
-    found = levers(workload(LARGE), case, [SlotBank(slots=4)])
+    found = levers(Resizer(workload(LARGE), case, [SlotBank(slots=4)]))
     first, *others = found
     assert first.change.startswith("storage twice as fast")
     assert first.gain == pytest.approx(1, rel=0.01)  # twice the bytes a second, half the time of each request
@@ -49,7 +50,7 @@ def test_only_the_storage_helps_where_only_reads_take_time() -> None:
 
 def test_a_larger_gpu_that_holds_every_expert() -> None:
     case = Case(LARGE, machine("rtx-3060", gpu_gib=11.2))
-    found = {one.change: one for one in levers(workload(LARGE), case, [AllGpu(), SlotBank()])}
+    found = {one.change: one for one in levers(Resizer(workload(LARGE), case, [AllGpu(), SlotBank()]))}
     assert next(iter(found)) == "16 GiB on the GPU instead of 12"
     one = found["16 GiB on the GPU instead of 12"]
     assert (one.before.system.name, one.after.system.name) == ("slot-bank", "all-gpu")
@@ -62,7 +63,7 @@ def test_a_larger_gpu_that_holds_every_expert() -> None:
 @pytest.mark.parametrize("name", ["rtx-3060", "m4-32", "laptop-ddr4"])
 def test_no_better_machine_is_slower(name: str) -> None:
     case = Case(LARGE, load_machine(name))
-    found = levers(workload(LARGE), case, [SlotBank()])
+    found = levers(Resizer(workload(LARGE), case, [SlotBank()]))
     assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)
     assert found[-1].gain > -1e-9
 
@@ -84,7 +85,7 @@ def test_each_change_makes_one_thing_better(name: str) -> None:
 def test_a_larger_size_that_is_no_faster_is_left_out() -> None:
     """With 64 GiB all of the model is in RAM: 96 and 128 GiB would be alike."""
     now = machine("rtx-3060", gpu_gib=11.2, ram_gib=8)
-    found = levers(workload(LARGE), Case(LARGE, now), [SlotBank(slots=8)])
+    found = levers(Resizer(workload(LARGE), Case(LARGE, now), [SlotBank(slots=8)]))
     sizes = [one.change for one in found if "GiB of RAM" in one.change]
     assert sizes == [one for one in changed_machines(now) if "GiB of RAM" in one][:1]
 
@@ -122,4 +123,4 @@ def test_several_gpus_keep_their_size() -> None:
 
 def test_what_does_not_run_has_no_levers() -> None:
     with pytest.raises(BadInput, match="rtx-3060: all-gpu does not run there: takes 14"):
-        levers(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()])
+        levers(Resizer(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()]))

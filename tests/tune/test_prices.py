@@ -14,7 +14,9 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.tune.buy import buy, next_better
 from flashmoe_sim.tune.prices import Prices, launch_prices, read_prices
+from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import Change, changes, parts_of
+from flashmoe_sim.tune.stock import Stock
 from tests.systems.cases import model, workload
 
 DESKTOP = parts_of("rx-7700-xt + ryzen-5600 + ddr4-3200x2 + 16GiB + nvme-gen3")
@@ -28,6 +30,10 @@ TABLE = "Part,Price,Shop\nRX 7900 XTX,800,a\nrx-7700-xt,300,b\nRX 6800,280,b\n32
 def table(tmp_path: Path) -> Path:
     (tmp_path / "prices.csv").write_text(TABLE)
     return tmp_path / "prices.csv"
+
+
+def stock(prices: Prices | None = None) -> Stock:
+    return Stock(Resizer(OF_LARGE, CASE, [Placed()]), DESKTOP, prices)
 
 
 def test_what_changes_cost(table: Path) -> None:
@@ -53,7 +59,7 @@ def test_a_second_card_is_one_of_the_same_maker_beside_the_first() -> None:
 
 
 def test_a_budget_leaves_the_affordable_parts_by_price(table: Path) -> None:
-    found = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP, prices=read_prices(table, 300))
+    found = next_better(stock(read_prices(table, 300)))
     prices = [row.price for row in found.rows]
     assert prices == sorted(prices)  # type: ignore[type-var]
     assert prices
@@ -61,19 +67,19 @@ def test_a_budget_leaves_the_affordable_parts_by_price(table: Path) -> None:
     fastest = max(found.rows, key=lambda row: row.found.tok_s or 0.0)
     assert f"For at most 300 the most speed comes from {fastest.changes[0]}: " in found.sentence
     assert "other changes have no price in the table" in found.note
-    richer = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP, prices=read_prices(table, 1000))
+    richer = next_better(stock(read_prices(table, 1000)))
     assert {row.changes for row in found.rows} <= {row.changes for row in richer.rows}
 
 
 def test_a_target_within_a_budget(table: Path) -> None:
     def bought(target_tok_s: float, budget: float | None) -> list[tuple[float | None, int]]:
         prices = read_prices(table, budget)
-        found = buy(OF_LARGE, CASE, [Placed()], parts=DESKTOP, target_tok_s=target_tok_s, prices=prices)
+        found = buy(stock(prices), target_tok_s)
         if not found.bought:
             assert "Nothing in the catalogue with a price" in found.sentence
         return [(row.price, len(row.kinds)) for row in found.bought]
 
-    now = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP).present.tok_s
+    now = next_better(stock()).present.tok_s
     assert now is not None
     cheap, rich = bought(1.5 * now, 400), bought(1.5 * now, None)
     assert rich
@@ -96,7 +102,7 @@ def test_a_processor_for_other_ram_comes_with_it() -> None:
 
 def test_parts_with_a_price_that_are_no_change_are_named(tmp_path: Path) -> None:
     (tmp_path / "prices.csv").write_text("part,price\nRX 7900 XTX,800\nm4-max + 64GiB,3000\n64GiB,100\ni5-12600k,300\n")
-    found = next_better(OF_LARGE, CASE, [Placed()], parts=DESKTOP, prices=read_prices(tmp_path / "prices.csv"))
+    found = next_better(stock(read_prices(tmp_path / "prices.csv")))
     assert "m4-max + 64GiB, i5-12600k: not tried, since they do not go with this machine" in found.note
     assert "7900" not in found.note
 
