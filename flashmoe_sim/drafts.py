@@ -51,7 +51,7 @@ class Drafts:
         return text_tokens(self.count, self.accept)
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The drafts in a few words."""
         by = {NGRAM: "found by n-gram lookup", MTP: "drafted by the model's own layer", MODEL: "drafted by a model"}
         kept = f", which takes {size(self.kept_bytes)}" if self.kept_bytes else ""

@@ -117,11 +117,11 @@ def blaming(kind: str, chosen: Any) -> Iterator[None]:
 def cause_of(error: BaseException) -> str:
     """An error's message in one line: from a compiler's pages, the first lines that say what is wrong."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    said = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if hasattr(error, "patch_message"):  # numba's own
-        said = [line for line in said if not line.startswith("Failed in nopython mode")]
-        said = said[: 2 if said and said[0].endswith(":") else 1]
-        text = " ".join(said).partition(". Raised from")[0]
+        lines = [line for line in lines if not line.startswith("Failed in nopython mode")]
+        lines = lines[: 2 if lines and lines[0].endswith(":") else 1]
+        text = " ".join(lines).partition(". Raised from")[0]
         if "(readonly array(" in text:
             text = "it writes to an array that is read-only; it may write only to those that `allocate` returns"
         return f"numba cannot compile it: {text[:_MOST_SHOWN]}"

@@ -95,10 +95,10 @@ def _described(kind: type) -> dict[str, Any]:
     own = {item.name: "required" if item.default is MISSING else item.default for item in fields(kind)}
     shared = {name: own.pop(name) for name in SHARED if name in own}
     parameters = own | shared
-    said = vars(kind).get("__doc__") or ""
-    if said.startswith(f"{kind.__name__}("):  # written by `dataclass` if there is no other
-        said = ""
-    rule, _ = _split(inspect.cleandoc(said), parameters)
+    docstring = vars(kind).get("__doc__") or ""
+    if docstring.startswith(f"{kind.__name__}("):  # written by `dataclass` if there is no other
+        docstring = ""
+    rule, _ = _split(inspect.cleandoc(docstring), parameters)
     meanings: dict[str, str] = {}
     for base in kind.__mro__:
         meanings = _split(inspect.cleandoc(base.__doc__ or ""), parameters)[1] | meanings
@@ -235,5 +235,5 @@ def _split(text: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
         start = first.start() if first else len(paragraph)
         rule += [paragraph[:start].rstrip()] if start else []
         _, *parts = re.split(rf"(?:^|(?<=\. )){name}", paragraph[start:], flags=re.MULTILINE)
-        meanings |= {key: " ".join(said.split()) for key, said in zip(parts[::2], parts[1::2], strict=True)}
+        meanings |= {key: " ".join(meaning.split()) for key, meaning in zip(parts[::2], parts[1::2], strict=True)}
     return "\n\n".join(rule), meanings

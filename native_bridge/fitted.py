@@ -26,9 +26,9 @@ def sections(fitted: Fitted) -> list[Section]:
     ]
     call = machine.host.call_us
     if call.value:
-        told = [anchor for anchor in fitted.anchors if anchor.call_s]
-        told = [anchor for anchor in told if anchor.misses] or told
-        numbers.append(("host.call_us", plain(call.value), ends(call), ", ".join(anchor.name for anchor in told)))
+        timed = [anchor for anchor in fitted.anchors if anchor.call_s]
+        timed = [anchor for anchor in timed if anchor.misses] or timed
+        numbers.append(("host.call_us", plain(call.value), ends(call), ", ".join(anchor.name for anchor in timed)))
     residuals = []
     for anchor, one, residual in _observed(fitted):
         measured, again, unit = _shown(anchor, one, residual)

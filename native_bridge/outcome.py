@@ -35,8 +35,8 @@ def failure(
     try:
         read = engine.read_log(log, mode=request.mode, where="log.txt", extra=request.extra)
     except BadInput as error:
-        if said := engine.complaint(log):
-            return f"it said: {_shown(said)}"
+        if complaint := engine.complaint(log):
+            return f"it said: {_shown(complaint)}"
         return f"its log is unknown; is it of another version of the engine? {error}"
     counted = None if read.routed is None else read.routed.calls
     if engine.modes[request.mode].traced and counted is not None and counted != calls:
@@ -59,8 +59,8 @@ def _signal(number: int) -> str:
 
 def _last(engine: Engine, log: str) -> str:
     """Its error message, else its last line."""
-    if said := engine.complaint(log):
-        return f"it said: {_shown(said)}"
+    if complaint := engine.complaint(log):
+        return f"it said: {_shown(complaint)}"
     lines = [line for line in log.splitlines() if line.strip()]
     return f"its last line: {_shown(lines[-1])}" if lines else "it printed nothing"
 

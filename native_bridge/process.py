@@ -137,10 +137,10 @@ class _Child:
         self.started = time.monotonic()
         self.seconds = 0.0
         self.ended: tuple[int, struct_rusage] | None = None
-        told_alive, self.alive = os.pipe()
-        errors, told_errors = os.pipe()
+        child_alive, self.alive = os.pipe()
+        errors, child_errors = os.pipe()
         group = "" if cgroup is None else str(cgroup / "cgroup.procs")
-        launch = [sys.executable, "-I", "-S", str(LAUNCH), str(told_alive), str(told_errors), group]
+        launch = [sys.executable, "-I", "-S", str(LAUNCH), str(child_alive), str(child_errors), group]
         try:
             self.process = subprocess.Popen(
                 [*launch, *arguments],
@@ -149,7 +149,7 @@ class _Child:
                 stderr=subprocess.PIPE,
                 env=environment,
                 cwd=folder,
-                pass_fds=(told_alive, told_errors),
+                pass_fds=(child_alive, child_errors),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -157,8 +157,8 @@ class _Child:
             os.close(errors)
             raise _not_started(arguments[0], getattr(error, "strerror", None) or str(error)) from None
         finally:
-            os.close(told_alive)
-            os.close(told_errors)
+            os.close(child_alive)
+            os.close(child_errors)
         try:
             with open(errors, "rb") as stream:
                 code = stream.read()  # ends when the program replaces the launcher

@@ -111,9 +111,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("traces", nargs="*", metavar="TRACE")
     parser.add_argument("--write", metavar="WHAT", help="freeze today's results; WHAT changed them")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = told.traces or list(sim.catalog())
+    names = options.traces or list(sim.catalog())
     frozen = load()
     today = {tuple(row[label] for label in LABELS): row for row in results(names)}
     wanted = {labels: row for labels, row in frozen.items() if labels[0] in names}
@@ -121,7 +121,7 @@ def main(arguments: list[str]) -> int:
     for labels, before, after in moved:
         print(f"{labels}: was {before}, is {after}")
     print(f"{len(today) - len(moved)} of {len(today)} as they were")
-    if told.write is None:
+    if options.write is None:
         return 1 if moved else 0
     kept = {labels: row for labels, row in frozen.items() if labels not in wanted}
     with FILE.open("w", newline="") as file:
@@ -129,7 +129,7 @@ def main(arguments: list[str]) -> int:
         writer.writeheader()
         writer.writerows([*today.values(), *kept.values()])
     if moved:
-        CHANGELOG.write_text(in_changelog(CHANGELOG.read_text(), told.write, moved))
+        CHANGELOG.write_text(in_changelog(CHANGELOG.read_text(), options.write, moved))
     return 0
 
 

@@ -131,10 +131,12 @@ def test_a_type_checker_knows_every_keyword(tmp_path: Path) -> None:
         'sim.compare("gpt-oss-120b", machine="rtx-4090", contxt=4096)\n'
         'sim.recommend("gpt-oss-120b", machine="rtx-4090", context="4k")\n'
     )
-    said, _, failed = mypy_api.run(["--config-file", str(ROOT / "pyproject.toml"), str(script)])
+    output, _, failed = mypy_api.run(["--config-file", str(ROOT / "pyproject.toml"), str(script)])
     assert failed
-    assert [line.split(":")[1] for line in said.splitlines() if "error" in line.split()[1]] == ["4", "5"]
-    assert 'Unexpected keyword argument "contxt" for "Compare"' in said or '"contxt"; did you mean "context"' in said
+    assert [line.split(":")[1] for line in output.splitlines() if "error" in line.split()[1]] == ["4", "5"]
+    assert (
+        'Unexpected keyword argument "contxt" for "Compare"' in output or '"contxt"; did you mean "context"' in output
+    )
 
 
 def test_a_purchase_needs_parts_to_exchange() -> None:
@@ -181,9 +183,9 @@ def test_a_wrong_keyword_is_named(function: Any, given: dict[str, Any], says: st
 
 def test_ceilings_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str], prose: sim.Workload) -> None:
     words = ["--bank", "32", "--machine", "vm-2core", "--dense", "1GiB", "--kv", "1MiB", "--lookahead", "4"]
-    said = document(capsys, "ceilings", "prose-256", *words)["ceilings"]
+    answer = document(capsys, "ceilings", "prose-256", *words)["ceilings"]
     found = sim.ceilings(prose, bank=32, machine=load_machine("vm-2core"), dense=2**30, kv=2**20, lookahead=4)
-    assert json.loads(json.dumps(found.to_dict())) == said
+    assert json.loads(json.dumps(found.to_dict())) == answer
 
 
 def test_a_sweep_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,13 +214,13 @@ def schema_of(columns: tuple[Column, ...]) -> dict[str, Any]:
 
 def test_a_replay_is_that_of_the_command_line(capsys: pytest.CaptureFixture[str], prose: sim.Workload) -> None:
     words = ["--bank", "32", "--policy", "fifo", "--prefetch", "temporal", "--io-split", "2"]
-    said = document(capsys, "replay", "prose-256", *words)
+    answer = document(capsys, "replay", "prose-256", *words)
     asked: dict[str, Any] = {"bank": 32, "policy": "fifo", "prefetch": "temporal", "io_split": 2}
     (row,) = sim.replay(prose, **asked).to_dicts()
-    assert {name: row[name] for name in said["identity"] | said["counts"]} == said["identity"] | said["counts"]
+    assert {name: row[name] for name in answer["identity"] | answer["counts"]} == answer["identity"] | answer["counts"]
     layers = sim.replay(prose, **asked, by="layer")
     assert dict(layers.schema) == schema_of(LAYER_COLUMNS)
-    for found, layer in zip(layers.to_dicts(), said["layers"], strict=True):
+    for found, layer in zip(layers.to_dicts(), answer["layers"], strict=True):
         assert {name: found[name] for name in layer} == layer
         assert found["id"] == row["id"]
     assert layers["misses"].sum() == row["misses"]

@@ -88,10 +88,10 @@ def test_a_reserve_that_cannot_be() -> None:
 
 
 def test_what_is_asked_of_the_context() -> None:
-    told = replace(model(), attention=Attention((LayerCache(32, 32),)))
-    assert Context.asked(300).bytes_of(told) == 512 * 128
-    assert Context.asked(300, kv_type="q8_0").bytes_of(told) == 512 * 68
-    assert Context.asked(300, "1MiB").bytes_of(told) == 1 << 20  # what is given wins
+    with_attention = replace(model(), attention=Attention((LayerCache(32, 32),)))
+    assert Context.asked(300).bytes_of(with_attention) == 512 * 128
+    assert Context.asked(300, kv_type="q8_0").bytes_of(with_attention) == 512 * 68
+    assert Context.asked(300, "1MiB").bytes_of(with_attention) == 1 << 20  # what is given wins
     assert Context.asked().bytes_of(None) == 0
     with pytest.raises(
         BadInput, match="--context 300: small does not give the size of a context; give it, such as --kv"

@@ -165,12 +165,12 @@ def test_alike_experts_are_read_once() -> None:
 def test_engines_that_do_not_draft_are_refused_with_the_reason() -> None:
     model = load_model(QWEN)
     mtp, ngram, own = (asked_drafts(3, 0.7, drafter, model) for drafter in ("mtp", "ngram", "1GiB"))
-    said = {
+    reasons = {
         "slot-bank": "computes drafted tokens one after another: its micro-batch is one token",
         "crow": "is not known to draft tokens",
         "hot-window": "is not known to draft with --drafter mtp; it does with ngram or model",
     }
-    for name, reason in said.items():
+    for name, reason in reasons.items():
         assert SYSTEMS[name]().why_not_drafts(case_of(model, "rtx-4090", mtp)) == reason
     for name in ("placed", "placed-ik", "static-profile", "big-moe-on-edge"):
         assert SYSTEMS[name]().why_not_drafts(case_of(model, "rtx-4090", mtp)) == ""

@@ -148,7 +148,7 @@ def test_of_what_a_run_names_only_models_are_read(tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('{"password": 1}')
     sidecar = write(tmp_path / "sidecar", document([entry(0, family, 100) for family in FAMILIES])).parent
-    for number, (told, expected) in enumerate(
+    for number, (model, expected) in enumerate(
         [
             ({"path": str(secret)}, None),
             ({"path": str(tmp_path)}, None),
@@ -158,7 +158,7 @@ def test_of_what_a_run_names_only_models_are_read(tmp_path: Path) -> None:
             ({"path": str(secret), "sidecar": str(sidecar)}, sidecar),
         ]
     ):
-        assert read_run(run_folder(tmp_path / f"run{number}", model=told)).model == expected
+        assert read_run(run_folder(tmp_path / f"run{number}", model=model)).model == expected
 
 
 def test_a_run_names_another_by_its_folder_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,9 +186,9 @@ def test_no_door_lets_control_characters_through(
     monkeypatch.chdir(tmp_path)
     log = (RECORDED / "prose-bank16" / "log.txt").read_text()
     shown = HOSTILE.replace("\r", "").replace("\0", "")
-    told = {"machine": HOSTILE, "prompt": HOSTILE, "extra": [HOSTILE], "environment": {HOSTILE: HOSTILE}}
-    run_folder(Path("good"), **told)
-    run_folder(Path("failed"), **told, failed=HOSTILE, rc=1)
+    hostile = {"machine": HOSTILE, "prompt": HOSTILE, "extra": [HOSTILE], "environment": {HOSTILE: HOSTILE}}
+    run_folder(Path("good"), **hostile)
+    run_folder(Path("failed"), **hostile, failed=HOSTILE, rc=1)
     run_folder(Path("odd-mode"), mode=HOSTILE)
     run_folder(Path("odd-engine"), engine=HOSTILE)
     run_folder(Path("damaged"))
@@ -239,12 +239,12 @@ def test_the_page_of_a_check_has_no_markup_of_a_run_and_no_home(
     page = tmp_path / "page.html"
     main(["bridge", "check", *map(str, runs), "--out", str(page)])
     capsys.readouterr()
-    said = page.read_text()
-    assert "&lt;script&gt;" in said
-    assert "<script>alert" not in said
-    assert "<b>" not in said
-    assert str(tmp_path) not in said
-    assert "~/" in said
+    text = page.read_text()
+    assert "&lt;script&gt;" in text
+    assert "<script>alert" not in text
+    assert "<b>" not in text
+    assert str(tmp_path) not in text
+    assert "~/" in text
 
 
 def test_pages_have_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +255,10 @@ def test_pages_have_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
             ("of /home/me/x, /home/meadow/y, /mnt/home/me/z", Command("sim '/home/me/a b' /home/me/c /home/me")),
         )
     ]
-    for said in (html("/home/me/t", page), markdown(page)):
-        assert "/home/me/" not in said.replace("/mnt/home/me/z", "")
-        assert "/mnt/home/me/z" in said
-        assert "/home/meadow/y" in said
+    for text in (html("/home/me/t", page), markdown(page)):
+        assert "/home/me/" not in text.replace("/mnt/home/me/z", "")
+        assert "/mnt/home/me/z" in text
+        assert "/home/meadow/y" in text
     assert "sim ~/'a b' ~/c" in markdown(page)
     monkeypatch.setenv("HOME", "/")
     assert without_home("/etc/x") == "/etc/x"

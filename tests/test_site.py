@@ -62,8 +62,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def test_every_model_has_an_answer_on_every_machine(committed: pl.DataFrame) -> None:
     asked = {(model, machine) for model in MODELS for machine in PRESETS}
-    told = {(row["model"].partition(":")[0], row["machine"]) for row in committed.iter_rows(named=True)}
-    assert told == asked
+    answered = {(row["model"].partition(":")[0], row["machine"]) for row in committed.iter_rows(named=True)}
+    assert answered == asked
     assert len(committed) == len(asked)
 
 

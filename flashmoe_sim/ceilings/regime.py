@@ -126,5 +126,5 @@ def _top_k(workload: Workload) -> int:
     """Experts per token in a layer: as recorded, else the model's, else the most of any token."""
     trace = workload.trace
     known = trace.top_k or (workload.geometry.top_k if workload.geometry else 0)
-    told = (trace.n_tokens > 0) & (np.diff(trace.offset) % np.maximum(trace.n_tokens, 1) == 0)
-    return known or int((np.diff(trace.offset)[told] // trace.n_tokens[told]).max(initial=0))
+    divides = (trace.n_tokens > 0) & (np.diff(trace.offset) % np.maximum(trace.n_tokens, 1) == 0)
+    return known or int((np.diff(trace.offset)[divides] // trace.n_tokens[divides]).max(initial=0))

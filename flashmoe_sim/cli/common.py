@@ -61,8 +61,8 @@ class Terminated(KeyboardInterrupt):
 class Interrupted(SimError):
     """Ctrl-C, or SIGTERM if `stop` says so."""
 
-    def __init__(self, said: str, stop: KeyboardInterrupt | None = None) -> None:
-        super().__init__(said)
+    def __init__(self, text: str, stop: KeyboardInterrupt | None = None) -> None:
+        super().__init__(text)
         self.exit_code = TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 

@@ -143,8 +143,8 @@ def _print(found: Comparison, *, full: bool) -> None:
     machine = found.case.machine
     title = f"{found.case.model.name} on {machine.name}: {machine.title}"
     print_table(table(columns, ran, title=title, caption=_caption(found, caption), dispensable=DISPENSABLE))
-    if said := _cache_pays(found):
-        echo(f"{wrapped(said)}\n")
+    if sentence := _cache_pays(found):
+        echo(f"{wrapped(sentence)}\n")
     for row in ran:
         assert row.launch is not None
         echo(f"{row.system.spec}\n    {row.launch.line}")
@@ -181,7 +181,7 @@ def _print_engine(row: Compared, found: Comparison) -> None:
     shown, get = proof(row.system, found.case), row.system.how_to_get(found.case.machine)
     echo(wrapped(f"  rests on: {shown.sentence}", indent=4))
     if get is not None:
-        echo(wrapped(f"  {get.said}", indent=4))
+        echo(wrapped(f"  {get.what}", indent=4))
         for line in get.commands:
             echo(f"    {line}")
         for more in get.more:

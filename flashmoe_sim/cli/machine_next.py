@@ -39,10 +39,10 @@ def next_(asked: NextRun, *, as_json: bool) -> None:
         return
     choice, rival = found.choice, found.rival
     click.echo(
-        wrapped(f"{found.case.model.name} on {found.case.machine.name}: {choice.system.spec} first, {_said(choice)}")
+        wrapped(f"{found.case.model.name} on {found.case.machine.name}: {choice.system.spec} first, {_speed(choice)}")
     )
     if rival is not None:
-        click.echo(wrapped(f"{rival.system.spec} is faster in {found.wins:.0%} of the draws: {_said(rival)}"))
+        click.echo(wrapped(f"{rival.system.spec} is faster in {found.wins:.0%} of the draws: {_speed(rival)}"))
     learnt = found.case.machine.learnt
     for note in () if learnt is None else learnt.notes:
         click.echo(wrapped(note))
@@ -87,5 +87,5 @@ def _row(run: Run) -> dict[str, object]:
     }
 
 
-def _said(one: Compared) -> str:
+def _speed(one: Compared) -> str:
     return f"{speed(one.tok_s)} tok/s (90 %: {interval(one.tok_s_lo, one.tok_s_hi)})"

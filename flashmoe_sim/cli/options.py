@@ -42,36 +42,36 @@ def of_verb(verb: Callable[..., Asked], name: str = "asked") -> Callable[[Any], 
 
 
 def _option(item: Field[Any]) -> Callable[[Any], Any]:
-    said, required = item.metadata, item.default is MISSING
-    metavar = said["metavar"]
-    if said["positional"]:
+    metadata, required = item.metadata, item.default is MISSING
+    metavar = metadata["metavar"]
+    if metadata["positional"]:
         kind = click.Path(path_type=Path) if item.type in ("Path", "tuple[Path, ...]") else None
         nargs = -1 if metavar.endswith(MANY) else 1
         return click.argument(item.name, required=required, metavar=metavar, nargs=nargs, type=kind)
-    settings: dict[str, Any] = {"help": said["help"], "required": required}
+    settings: dict[str, Any] = {"help": metadata["help"], "required": required}
     if item.default is False:
         settings |= {"is_flag": True}
-    elif "/" in (said["flag"] or ""):  # a flag, and its opposite
+    elif "/" in (metadata["flag"] or ""):  # a flag, and its opposite
         settings |= {"is_flag": True, "default": item.default}
-    elif said["choices"]:
-        settings |= {"type": click.Choice(said["choices"])}
+    elif metadata["choices"]:
+        settings |= {"type": click.Choice(metadata["choices"])}
     else:
         settings |= {"metavar": metavar, "type": _type(item)}
     if item.default == ():
         settings |= {"multiple": True}
     elif not required and item.default is not None and item.default is not False:
         settings |= {"default": item.default, "show_default": True}
-    return click.option(said["flag"] or f"--{item.name.replace('_', '-')}", item.name, **settings)
+    return click.option(metadata["flag"] or f"--{item.name.replace('_', '-')}", item.name, **settings)
 
 
 def _type(item: Field[Any]) -> Any:
-    said, kind = item.metadata, str(item.type).removesuffix(" | None")
-    if said["metavar"] in PATHS:
+    metadata, kind = item.metadata, str(item.type).removesuffix(" | None")
+    if metadata["metavar"] in PATHS:
         return click.Path(path_type=Path)
-    least, most, above = said["least"], said["most"], said["above"]
+    least, most, above = metadata["least"], metadata["most"], metadata["above"]
     if kind == "int":
         return int if least is None else click.IntRange(least, most)
-    if kind == "float" and said["parse"] is None:
+    if kind == "float" and metadata["parse"] is None:
         if above is not None:
             return FiniteRange(above, most, min_open=True)
         return float if least is None else FiniteRange(least, most)

@@ -177,8 +177,8 @@ def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
     own = None if found.borrowed else found.workload
     launch, files = with_files(best.system, found.case, own, save.parent, save.stem)
     found = replace(found, best=replace(found.best, best=replace(best, launch=launch)))
-    said = sections(found)
-    page = html(said[0].title, said) if save.suffix == ".html" else markdown(said)
+    content = sections(found)
+    page = html(content[0].title, content) if save.suffix == ".html" else markdown(content)
     files[save] = page.encode()
     write_together(files, force=force)
     for path in files:

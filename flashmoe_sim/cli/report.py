@@ -73,18 +73,18 @@ def command(
     rows, workloads = _read(asked.sources, asked.model, lenient=lenient)
     with stages() as progress:
         found = asked.gather(rows, workloads, progress)
-        said = sections(found, command=_again())
-        page = html(said[0].title, said)
-        files = figures.drawn(said, force=force)
+        content = sections(found, command=_again())
+        page = html(content[0].title, content)
+        files = figures.drawn(content, force=force)
     files[out] = page.encode()
     with figures.folder_made():
         write_together(files, force=force)
     names = [str(path) for path in files if path != out]
     if as_json:
-        titles = [{"title": one.title, "figures": [figure.name for figure in one.figures]} for one in said]
+        titles = [{"title": one.title, "figures": [figure.name for figure in one.figures]} for one in content]
         print_json({"path": str(out), "bytes": len(files[out]), "sections": titles, "figures": names})
         return
-    message(f"wrote {out}, {len(files[out]) / 1e6:.1f} MB, {sum(len(one.figures) for one in said)} figures")
+    message(f"wrote {out}, {len(files[out]) / 1e6:.1f} MB, {sum(len(one.figures) for one in content)} figures")
     if figures.folder is not None:
         message(f"wrote {len(names)} files to {figures.folder}")
 

@@ -45,18 +45,18 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
 
     A list has one value per layer. Raises BadInput for an impossible value.
     """
-    said = _Said(keys)
-    blocks = said.number("block_count")
+    header = _Header(keys)
+    blocks = header.number("block_count")
     if arch not in KNOWN or not 0 < blocks <= MAX_LAYER or "attention.head_count" not in keys:
         return None
-    heads = said.of_layers("attention.head_count", blocks)
-    kv_heads = said.of_layers("attention.head_count_kv", blocks, otherwise=heads)
-    head = said.number("embedding_length") // heads[0] if heads[0] else 0
-    latent = bool(said.number("attention.key_length_mla"))
-    windows = _windows(arch, said, blocks)
-    stateful, state = _stateful(arch, said, kv_heads), _state(arch, said, heads[0])
-    kept_to = blocks - said.number("nextn_predict_layers") * (arch in DRAFTING)
-    kept_to -= said.number("attention.shared_kv_layers") * (arch == "gemma4")
+    heads = header.of_layers("attention.head_count", blocks)
+    kv_heads = header.of_layers("attention.head_count_kv", blocks, otherwise=heads)
+    head = header.number("embedding_length") // heads[0] if heads[0] else 0
+    latent = bool(header.number("attention.key_length_mla"))
+    windows = _windows(arch, header, blocks)
+    stateful, state = _stateful(arch, header, kv_heads), _state(arch, header, heads[0])
+    kept_to = blocks - header.number("nextn_predict_layers") * (arch in DRAFTING)
+    kept_to -= header.number("attention.shared_kv_layers") * (arch == "gemma4")
     layers = []
     for layer in range(max(kept_to, 0)):
         if stateful[layer]:
@@ -64,8 +64,8 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
             continue
         width = {}
         for what in ("key", "value"):
-            whole = said.number(f"attention.{what}_length", otherwise=head)
-            short = said.number(f"attention.{what}_length_swa", otherwise=whole)
+            whole = header.number(f"attention.{what}_length", otherwise=head)
+            short = header.number(f"attention.{what}_length_swa", otherwise=whole)
             width[what] = short if windows[layer] else whole
         count = kv_heads[layer]
         values = 0 if latent else width["value"] * count
@@ -75,52 +75,52 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
     return Attention(tuple(layers))
 
 
-def _windows(arch: str, said: _Said, blocks: int) -> list[int]:
+def _windows(arch: str, header: _Header, blocks: int) -> list[int]:
     """The window of every layer; 0 for none."""
-    window = said.number("attention.sliding_window", otherwise=WINDOWS.get(arch, 0))
+    window = header.number("attention.sliding_window", otherwise=WINDOWS.get(arch, 0))
     if window and arch in WINDOWS:
         window = WINDOWS[arch]
     pattern = "attention.sliding_window_pattern"
     if arch in PATTERNED:
-        return [window * bool(has) for has in said.of_layers(pattern, blocks, otherwise=[0] * blocks)]
+        return [window * bool(has) for has in header.of_layers(pattern, blocks, otherwise=[0] * blocks)]
     if arch not in PERIODS:
         return [0] * blocks
-    if isinstance(said.keys.get(pattern), Sequence):
-        return [window * bool(has) for has in said.of_layers(pattern, blocks)]
-    period = said.number(pattern, otherwise=PERIODS[arch])
+    if isinstance(header.keys.get(pattern), Sequence):
+        return [window * bool(has) for has in header.of_layers(pattern, blocks)]
+    period = header.number(pattern, otherwise=PERIODS[arch])
     if not period:
         return [window] * blocks
     full = 0 if arch in FULL_FIRST else period - 1
     return [0 if layer % period == full else window for layer in range(blocks)]
 
 
-def _stateful(arch: str, said: _Said, kv_heads: Sequence[int]) -> list[bool]:
+def _stateful(arch: str, header: _Header, kv_heads: Sequence[int]) -> list[bool]:
     """Whether each layer keeps a state instead of keys and values."""
     if arch in INTERVALS:
-        interval = said.number("full_attention_interval", otherwise=INTERVALS[arch])
+        interval = header.number("full_attention_interval", otherwise=INTERVALS[arch])
         if not interval:
             raise BadInput("full_attention_interval is 0; expected 1 or more")
         return [(layer + 1) % interval != 0 for layer in range(len(kv_heads))]
     if arch == "nemotron_h_moe":
-        forward = said.of_layers("feed_forward_length", len(kv_heads), otherwise=[0] * len(kv_heads))
+        forward = header.of_layers("feed_forward_length", len(kv_heads), otherwise=[0] * len(kv_heads))
         return [not (count or width) for count, width in zip(kv_heads, forward, strict=True)]
     return [arch in HEADLESS and not count for count in kv_heads]
 
 
-def _state(arch: str, said: _Said, heads: int) -> int:
+def _state(arch: str, header: _Header, heads: int) -> int:
     """Numbers in the state of a layer: of its convolution and its recurrence."""
-    kernel = said.number("ssm.conv_kernel")
+    kernel = header.number("ssm.conv_kernel")
     if arch == "lfm2moe":
-        return said.number("embedding_length") * max(said.number("shortconv.l_cache") - 1, 0)
-    if width := said.number("kda.head_dim"):
+        return header.number("embedding_length") * max(header.number("shortconv.l_cache") - 1, 0)
+    if width := header.number("kda.head_dim"):
         inner = heads * width
         return 3 * (kernel - 1 if kernel else 3) * inner + width * inner
-    inner, size = said.number("ssm.inner_size"), said.number("ssm.state_size")
-    return max(kernel - 1, 0) * (inner + 2 * said.number("ssm.group_count") * size) + size * inner
+    inner, size = header.number("ssm.inner_size"), header.number("ssm.state_size")
+    return max(kernel - 1, 0) * (inner + 2 * header.number("ssm.group_count") * size) + size * inner
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Header:
     """The keys of a header, read as whole numbers."""
 
     keys: Keys

@@ -183,9 +183,9 @@ def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, s
 
 def _no_experts(path: Path, arch: str, keys: Mapping[str, Value]) -> BadInput:
     if keys.get(f"{arch}.expert_count"):
-        said = shown(keys[f"{arch}.expert_count"])
+        count = shown(keys[f"{arch}.expert_count"])
         return BadInput(
-            f"{path}: {arch}.expert_count is {said}, but there are no ffn_*_exps tensors",
+            f"{path}: {arch}.expert_count is {count}, but there are no ffn_*_exps tensors",
             advice="the experts are stored one by one, an old layout: convert the model again",
         )
     return BadInput(
@@ -206,9 +206,9 @@ def _top_k(
         raise BadInput(
             f"{path}: {arch}.expert_used_count is {shown(used)}; expected 1 to {most}", advice="the file is damaged"
         )
-    said = keys.get(f"{arch}.expert_count")
-    if said is not None and {said} != {layer.n_experts for layer in layers.values()}:
-        return used, [f"{arch}.expert_count is {shown(said)}; the tensors' own expert counts are used"]
+    count = keys.get(f"{arch}.expert_count")
+    if count is not None and {count} != {layer.n_experts for layer in layers.values()}:
+        return used, [f"{arch}.expert_count is {shown(count)}; the tensors' own expert counts are used"]
     return used, []
 
 

@@ -75,11 +75,11 @@ def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
 
 def _check_split(path: Path, header: Header, number: int, count: int) -> None:
     """Compare the keys of a split file, which a whole file lacks, with its name."""
-    said_count = header.keys.get("split.count", 0) or count
-    said_number = header.keys.get("split.no", number - 1)
-    if said_count != count or said_number != number - 1 or not 1 <= number <= count:
+    split_count = header.keys.get("split.count", 0) or count
+    split_number = header.keys.get("split.no", number - 1)
+    if split_count != count or split_number != number - 1 or not 1 <= number <= count:
         raise BadInput(
-            f"{path}: split.no is {shown(said_number)} and split.count {shown(said_count)}, but by its name it is file "
-            f"{number} of {count}, so {number - 1} and {count} are expected",
+            f"{path}: split.no is {shown(split_number)} and split.count {shown(split_count)}, but by its name it is "
+            f"file {number} of {count}, so {number - 1} and {count} are expected",
             advice="give the files the names they were published with",
         )

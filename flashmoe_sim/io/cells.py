@@ -19,17 +19,17 @@ WAITS = {  # by part of a token's time: what it waits for, in a table and in a s
 }
 
 
-def table(columns: Sequence[Column], rows: Iterable[Any], **said: Any) -> Table:
-    """A table of these rows. said: title, caption and dispensable columns."""
+def table(columns: Sequence[Column], rows: Iterable[Any], **options: Any) -> Table:
+    """A table of these rows. options: title, caption and dispensable columns."""
     cells = [tuple(cell(row) for _, _, cell in columns) for row in rows]
-    return Table([(heading, side) for heading, side, _ in columns], cells, **said)
+    return Table([(heading, side) for heading, side, _ in columns], cells, **options)
 
 
-def pairs(rows: Iterable[Sequence[str]], **said: Any) -> Table:
+def pairs(rows: Iterable[Sequence[str]], **options: Any) -> Table:
     """Names, their values, and remarks if there are any; without headings."""
     rows = list(rows)
     sides = ("left", "right", "left")[: len(rows[0])]
-    return Table([("", side) for side in sides], rows, **said)
+    return Table([("", side) for side in sides], rows, **options)
 
 
 def percent(share: float | None) -> str:

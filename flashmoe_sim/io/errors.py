@@ -21,15 +21,15 @@ class BadInput(SimError):
     """A file or an option cannot be used.
 
     where: the row or file, if `found` does not name it. found: what was found and expected. advice: what to do.
-    said: everything but `where`.
+    message: everything but `where`.
     """
 
     exit_code = 2
 
     def __init__(self, found: str, *, where: str = "", advice: str = "") -> None:
         self.where, self.found, self.advice = where, found, advice
-        self.said = f"{found}; {advice}" if advice else found
-        super().__init__(f"{where}: {self.said}" if where else self.said)
+        self.message = f"{found}; {advice}" if advice else found
+        super().__init__(f"{where}: {self.message}" if where else self.message)
 
 
 def shortened(text: str, width: int = 60) -> str:

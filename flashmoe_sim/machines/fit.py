@@ -71,7 +71,7 @@ def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws
     rows = terms.reshape(len(observations), len(parameters)) / (seconds * spread)[:, None]
     length = np.sqrt((rows**2).sum(axis=0))
     scaled = rows / np.where(length == 0, 1.0, length)
-    _refuse_what_is_not_told(scaled, parameters)
+    _refuse_what_is_not_identified(scaled, parameters)
     value = nnls(scaled, 1 / spread)[0] / length
     residual = terms @ value / seconds - 1
     error = (
@@ -87,7 +87,7 @@ def _birge(residual_sd: NDArray[np.float64], value: NDArray[np.float64]) -> floa
     return max(1.0, float(np.sqrt((residual_sd**2).sum() / spare))) if spare > 0 else 1.0
 
 
-def _refuse_what_is_not_told(scaled: NDArray[np.float64], parameters: Sequence[str]) -> None:
+def _refuse_what_is_not_identified(scaled: NDArray[np.float64], parameters: Sequence[str]) -> None:
     """Raise BadInput if the anchors do not identify the parameters. scaled: columns of length 1."""
     _, singular, directions = np.linalg.svd(scaled)
     present = np.zeros(len(parameters))

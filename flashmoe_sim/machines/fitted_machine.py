@@ -108,13 +108,13 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
 def _call_us(anchors: Sequence[Anchor], condition: str) -> Quantity:
     """The host's time for a routed call: the mean over the anchors that resolve slots."""
     streamed = [anchor for anchor in anchors if anchor.call_s and anchor.misses]
-    told = streamed or [anchor for anchor in anchors if anchor.call_s]
-    if not told:
+    timed = streamed or [anchor for anchor in anchors if anchor.call_s]
+    if not timed:
         return Quantity(0, 0, 0, "in layer_us: the anchors do not separate it", condition)
-    each = [anchor.call_s * 1e6 for anchor in told]
+    each = [anchor.call_s * 1e6 for anchor in timed]
     mean = sum(each) / len(each)
     lo, hi = min(*each, mean * MEASURED_SPREAD[0]), max(*each, mean * MEASURED_SPREAD[1])
-    names = ", ".join(anchor.name for anchor in told)
+    names = ", ".join(anchor.name for anchor in timed)
     return Quantity(
         *_ordered((lo, mean, hi)), f"topk, resolve, slotwr and other of the logs of {names}, a call", condition
     )

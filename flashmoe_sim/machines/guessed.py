@@ -20,7 +20,7 @@ LAPTOP_CPU, SSD = "ryzen-7840hs", "nvme-gen4"
 def guessed(machine: Machine) -> tuple[str, ...]:
     """What of CPU, RAM and SSD nobody named or measured, in words such as `the speed of the RAM`."""
     quantities = dict(machine.quantities())
-    return tuple(said for path, said in GUESSED.items() if path in quantities and quantities[path].guessed)
+    return tuple(words for path, words in GUESSED.items() if path in quantities and quantities[path].guessed)
 
 
 def ask(machine: Machine) -> str:
@@ -30,12 +30,12 @@ def ask(machine: Machine) -> str:
         return ""
     listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
     verb, them = ("are", "them") if len(names) > 1 else ("is", "it")
-    said = f"{listed[:1].upper()}{listed[1:]} {verb} guessed"
+    statement = f"{listed[:1].upper()}{listed[1:]} {verb} guessed"
     try:
         parts = parse_parts(machine.name)
     except BadInput:
-        return f"{said}: measure {them} with `sim machine probe`, or write {them} in the machine's file."
-    return f'{said}: name {them}, as in `--machine "{" + ".join(_example(parts, names))}"`.'
+        return f"{statement}: measure {them} with `sim machine probe`, or write {them} in the machine's file."
+    return f'{statement}: name {them}, as in `--machine "{" + ".join(_example(parts, names))}"`.'
 
 
 def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:

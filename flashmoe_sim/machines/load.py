@@ -386,9 +386,9 @@ def _quantity(where: str, key: Key, table: object) -> Quantity:
         raise BadInput(f"{where}: value is missing; expected {form}")
     value = _number(f"{where}: value", table["value"], key)
     estimated, guessed = (table.get(flag, False) for flag in ("estimated", "guessed"))
-    for flag, said in (("estimated", estimated), ("guessed", guessed)):
-        if not isinstance(said, bool):
-            raise BadInput(f"{where}: {flag} is {shown(said)}; expected true or false")
+    for flag, given in (("estimated", estimated), ("guessed", guessed)):
+        if not isinstance(given, bool):
+            raise BadInput(f"{where}: {flag} is {shown(given)}; expected true or false")
     lo, hi = default_interval(key, value, estimated=estimated)
     if "lo" in table:
         lo = _number(f"{where}: lo", table["lo"], key)

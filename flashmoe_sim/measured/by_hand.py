@@ -33,34 +33,34 @@ def read_by_hand(given: str) -> Measured:
     if not equals or not spec or tok_s is None:
         raise BadInput("does not end its system with = and tok/s", where=where, advice=f"write for example {EXAMPLE}")
     _check_system(spec, first, where)
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if name not in WORDS:
             raise unknown_name("word of --measured", name, WORDS)
-        if name in told:
+        if name in settings:
             raise BadInput(f"has {name} twice", where=where, advice="give it once")
         if bool(equals) == (name == "prompt") or (equals and not value):
             raise BadInput(f"has {word!r}", where=where, advice=f"write for example {EXAMPLE} prompt")
-        told[name] = value
-    sd = decimal(told["sd"]) if "sd" in told else None
-    if "sd" in told and (sd is None or not 0 < sd < 1):
-        raise BadInput(f"has sd {told['sd']!r}; expected a part of the speed, such as 0.02", where=where)
+        settings[name] = value
+    sd = decimal(settings["sd"]) if "sd" in settings else None
+    if "sd" in settings and (sd is None or not 0 < sd < 1):
+        raise BadInput(f"has sd {settings['sd']!r}; expected a part of the speed, such as 0.02", where=where)
     return Measured(
         where=where,
         system=spec,
-        model=told.get("model", ""),
-        quant=told.get("quant", ""),
-        depth=_tokens(told, "depth", where) or 0,
-        prompt="prompt" in told,
-        tokens=_tokens(told, "tokens", where),
+        model=settings.get("model", ""),
+        quant=settings.get("quant", ""),
+        depth=_tokens(settings, "depth", where) or 0,
+        prompt="prompt" in settings,
+        tokens=_tokens(settings, "tokens", where),
         tok_s=tok_s,
         sd=sd,
     )
 
 
-def _tokens(told: dict[str, str], name: str, where: str) -> int | None:
-    text = told.get(name)
+def _tokens(settings: dict[str, str], name: str, where: str) -> int | None:
+    text = settings.get(name)
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > MOST_TOKENS:

@@ -21,7 +21,7 @@ class Cause:
     of the machine by, by path; or times: the speed. spread: standard deviation of the logarithm of its effect.
     """
 
-    said: str
+    what: str
     tell: str
     odds: float
     changes: dict[str, float] | None = None

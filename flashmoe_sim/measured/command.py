@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-FLAGS = {  # with a value; names in `Measured.told`
+FLAGS = {  # with a value; names in `Measured.settings`
     "n_cpu_moe": ("--n-cpu-moe", "-ncmoe"),
     "n_gpu_layers": ("-ngl", "--n-gpu-layers", "--gpu-layers"),
     "overrides": ("-ot", "--override-tensor"),
@@ -28,29 +28,29 @@ def settings_of_command(line: str) -> dict[str, str]:
         words = shlex.split(line, comments=False)
     except ValueError:
         words = line.split()
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for word, after in zip(words, [*words, ""][1:], strict=True):
         flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name := _NAMES.get(flag):
-            _put(told, name, value if equals else after)
+            _put(settings, name, value if equals else after)
         elif flag in ("-cmoe", "--cpu-moe"):
-            told["overrides"] = "exps=CPU"
+            settings["overrides"] = "exps=CPU"
         elif flag in ("-nkvo", "--no-kv-offload"):
-            told["elsewhere"] = "has the context in RAM (--no-kv-offload), which no system does"
-    if told.pop("device", "") == "none":
-        told["backend"] = "CPU"
-    if "drafter" in told and told["drafter"] != "none":
-        told["elsewhere"] = "was measured with drafts"
-    told.pop("drafter", None)
-    if "tensor_split" in told:
-        told["tensor_split"] = told["tensor_split"].replace(",", "/")
-    return told
+            settings["elsewhere"] = "has the context in RAM (--no-kv-offload), which no system does"
+    if settings.pop("device", "") == "none":
+        settings["backend"] = "CPU"
+    if "drafter" in settings and settings["drafter"] != "none":
+        settings["elsewhere"] = "was measured with drafts"
+    settings.pop("drafter", None)
+    if "tensor_split" in settings:
+        settings["tensor_split"] = settings["tensor_split"].replace(",", "/")
+    return settings
 
 
-def _put(told: dict[str, str], name: str, value: str) -> None:
+def _put(settings: dict[str, str], name: str, value: str) -> None:
     if name in WHOLE and not (value.isascii() and value.isdecimal() and len(value) < 9):
         return
-    if name == "overrides" and name in told:
-        value = f"{told[name]},{value}"
+    if name == "overrides" and name in settings:
+        value = f"{settings[name]},{value}"
     if value:
-        told[name] = value
+        settings[name] = value

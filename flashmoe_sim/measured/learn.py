@@ -47,7 +47,7 @@ class Expected(NamedTuple):
     hi: float
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """As it is printed."""
         return f"{speed(self.tok_s)} tok/s ({speed(self.lo)} to {speed(self.hi)})"
 
@@ -117,7 +117,7 @@ def _seen(one: Measured, machine: Machine, workload: Workload | None, model: Mod
         memory=MemoryOptions(
             context=max(one.depth + (one.tokens or 0), PROMPT_TOKENS),
             depth=one.depth,
-            kv_type=one.told.get("type_k"),
+            kv_type=one.settings.get("type_k"),
         ),
         must_fit=False,
     )
@@ -200,7 +200,7 @@ def _system(one: Measured, machine: Machine) -> str:
     """The system that ran: as told, or the only one that a machine leaves open."""
     if one.system:
         return one.system
-    if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.told):
+    if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.settings):
         return "all-gpu"
     if machine.gpu is None:
         return "cpu"
@@ -249,11 +249,11 @@ def _alike(one: int, other: int) -> bool:
 
 def _learnt(one: _Seen, expected: Expected, machine: Machine) -> str:
     """What was learnt from, and a likely reason if it is slow."""
-    said = f"learnt from {_what(one)}; {one.before.said} was expected"
+    sentence = f"learnt from {_what(one)}; {one.before.in_words} was expected"
     if one.off(expected) > -NOTABLE:
-        return said
+        return sentence
     cause = _causes(one, expected, machine)[0]
-    return f"{said}; that is slow for these parts: perhaps {cause.said} ({cause.tell})"
+    return f"{sentence}; that is slow for these parts: perhaps {cause.what} ({cause.tell})"
 
 
 def _causes(one: _Seen, expected: Expected, machine: Machine) -> list[Cause]:
@@ -266,8 +266,8 @@ def _doubt(one: _Seen, expected: Expected, machine: Machine, *, others: bool) ->
     times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
     before = " after the other measurements" if others else ""
-    likely = "; or ".join(f"{cause.said} ({cause.tell})" for cause in _causes(one, expected, machine))
-    return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.said}. Most likely {likely}"
+    likely = "; or ".join(f"{cause.what} ({cause.tell})" for cause in _causes(one, expected, machine))
+    return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.in_words}. Most likely {likely}"
 
 
 def _what(one: _Seen) -> str:

@@ -52,7 +52,7 @@ ONLY_IK = {
     "muge",
 }
 OF_IK = {"cuda": "CUDA", "vulkan": "Vulkan", "metal": "Metal", "sycl": "SYCL", "rpc": "RPC"}  # fields, 1 if built in
-TOLD = {  # names in `Measured.told`, and fields
+SETTINGS = {  # names in `Measured.settings`, and fields
     "threads": "n_threads",
     "batch": "n_batch",
     "ubatch": "n_ubatch",
@@ -133,13 +133,13 @@ def read_sql(text: str, where: str) -> Found:
         if not line.startswith("INSERT INTO "):
             continue
         place = f"{where}: line {number}"
-        told = _INSERT.match(line)
-        if told is None:
+        statement = _INSERT.match(line)
+        if statement is None:
             raise _torn(place, "not a whole statement")
-        values = told[2].strip()
+        values = statement[2].strip()
         if len(values) < 2 or values[0] != "'" or values[-1] != "'":
             raise _torn(place, "values without quotes")
-        rows.append(Fields(_named(told[1].split(", "), values[1:-1].split("', '"), place), place))
+        rows.append(Fields(_named(statement[1].split(", "), values[1:-1].split("', '"), place), place))
     return _measured(rows)
 
 
@@ -185,7 +185,7 @@ def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
             f"has {found}, expected such as tg128 and 28.10 ± 0.05", where=where, advice="give it as printed"
         )
     size = parse_size(row.get("size", ""))
-    prompt, generated, before, depth = (int(told or 0) for told in test.groups())
+    prompt, generated, before, depth = (int(count or 0) for count in test.groups())
     shapes = {"n_prompt": before or prompt, "n_gen": generated, "n_depth": depth, "test": row["test"].replace(" ", "")}
     return {**row, **shapes, "model_size": size, "avg_ts": speed[1], "stddev_ts": speed[2]}
 
@@ -212,17 +212,17 @@ def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
         raise row.bad("a number of tokens", max(prompt, generated, depth), f"at most {MOST_TOKENS:,}")
     speed, deviation = row.needed("avg_ts"), row.number("stddev_ts")
     ik = not ONLY_IK.isdisjoint(row.values)
-    told = {name: row.text(key) for name, key in TOLD.items()} | {"backend": _backend(row)}
-    counts = {name: row.whole(TOLD[name]) for name in ("batch", "ubatch", "threads", "n_cpu_moe", "n_gpu_layers")}
-    told |= {name: str(count) for name, count in counts.items() if count is not None}
-    told |= {name: SWITCH.get(told[name], told[name]) for name in ("flash_attn", "mmap")}
-    told["overrides"] = _overrides(row)
+    settings = {name: row.text(key) for name, key in SETTINGS.items()} | {"backend": _backend(row)}
+    counts = {name: row.whole(SETTINGS[name]) for name in ("batch", "ubatch", "threads", "n_cpu_moe", "n_gpu_layers")}
+    settings |= {name: str(count) for name, count in counts.items() if count is not None}
+    settings |= {name: SWITCH.get(settings[name], settings[name]) for name in ("flash_attn", "mmap")}
+    settings["overrides"] = _overrides(row)
     elsewhere = _elsewhere(row)
-    told |= {"backend": "CPU"} if row.text("devices") == "none" else {}
-    told |= {"elsewhere": elsewhere} if elsewhere else {}
-    told = {name: value for name, value in told.items() if value}
+    settings |= {"backend": "CPU"} if row.text("devices") == "none" else {}
+    settings |= {"elsewhere": elsewhere} if elsewhere else {}
+    settings = {name: value for name, value in settings.items() if value}
     engine = IK if ik else "llama.cpp"
-    system, unplaced = system_of(told, engine=engine, prompt=not generated)
+    system, unplaced = system_of(settings, engine=engine, prompt=not generated)
     return Measured(
         where=row.where,
         engine=engine,
@@ -236,7 +236,7 @@ def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
         tokens=generated or prompt,
         tok_s=speed,
         sd=abs(deviation / speed) if deviation and speed else None,
-        told=told,
+        settings=settings,
     )
 
 
@@ -251,8 +251,8 @@ def _elsewhere(row: Fields) -> str:
 
 def _backend(row: Fields) -> str:
     """As the table prints it; ik_llama.cpp's other formats have a field for each backend."""
-    if told := row.text("backends"):
-        return told
+    if backends := row.text("backends"):
+        return backends
     return ",".join(name for key, name in OF_IK.items() if row.text(key) == "1") or (
         "CPU" if row.text("cuda") == "0" else ""
     )
@@ -260,5 +260,5 @@ def _backend(row: Fields) -> str:
 
 def _overrides(row: Fields) -> str:
     """The overrides of tensors, separated by commas. The table of ik_llama.cpp calls them ot too."""
-    told = row.text("override_tensor") or row.text("tensor_buft_overrides")
-    return "" if told == "none" else told.replace(";", ",")
+    overrides = row.text("override_tensor") or row.text("tensor_buft_overrides")
+    return "" if overrides == "none" else overrides.replace(";", ",")

@@ -57,7 +57,7 @@ class Timing:
     task: str = ""
     depth: int = 0
     drafts: str = ""
-    told: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -73,18 +73,18 @@ class State:
     active: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
 
-    def told(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """The settings in force."""
-        told = {**self.load, **self.command}
-        told |= {name: self.load[name] for name in ("n_gpu_layers", "layers") if name in self.load}
-        if not self.buffers and "backend" not in told:
-            return told
+        settings = {**self.load, **self.command}
+        settings |= {name: self.load[name] for name in ("n_gpu_layers", "layers") if name in self.load}
+        if not self.buffers and "backend" not in settings:
+            return settings
         on_gpu = {name for name in self.buffers if not _of_cpu(name)}
         if self.buffers and not on_gpu:
-            told["backend"] = "CPU"
-        if "n_cpu_moe" in told or "overrides" in told:
-            return told
-        return told | self._experts(sum(self.buffers[name] for name in on_gpu))
+            settings["backend"] = "CPU"
+        if "n_cpu_moe" in settings or "overrides" in settings:
+            return settings
+        return settings | self._experts(sum(self.buffers[name] for name in on_gpu))
 
     def _experts(self, gpu_mib: float) -> dict[str, str]:
         """Where the log says that the experts went, if no flag of the command does."""
@@ -132,55 +132,55 @@ def _note(state: State, line: str, lines: list[str], number: int) -> None:
                 break
         state.command, state.load = settings_of_command(command), {}
         return
-    if told := _LOADED.search(line):
+    if match := _LOADED.search(line):
         kept = {name: state.load[name] for name in ("backend", "gpu", "threads") if name in state.load}
-        state.load, state.on_cpu, state.buffers, state.elsewhere = kept | {"model": told[1].strip()}, {}, {}, False
-    elif told := _OFFLOADED.search(line):
-        state.load |= {"n_gpu_layers": told[1], "layers": told[2]}
-    elif told := _OVERRIDDEN.search(line):
-        if not (told[4].startswith("CPU") and _EXPERTS.fullmatch(told[2])):
+        state.load, state.on_cpu, state.buffers, state.elsewhere = kept | {"model": match[1].strip()}, {}, {}, False
+    elif match := _OFFLOADED.search(line):
+        state.load |= {"n_gpu_layers": match[1], "layers": match[2]}
+    elif match := _OVERRIDDEN.search(line):
+        if not (match[4].startswith("CPU") and _EXPERTS.fullmatch(match[2])):
             state.elsewhere = True
-        elif told[3] == "weight":
-            state.on_cpu.setdefault(int(told[1]), set()).add(told[2])
-    elif told := _BUFFER.search(line):
-        state.buffers[told[1]] = state.buffers.get(told[1], 0.0) + float(told[2])
-    elif told := _DEVICE.search(line):
-        state.load |= {"backend": told[1], "gpu": told[2]}
-    elif told := _INFO.search(line):
-        name = {"general.name": "name", "n_layer": "n_layer"}.get(told[1], "type")
-        state.load[name] = told[2].strip()
-    elif told := _CONTEXT.search(line):
-        state.load[told[1].removeprefix("n_")] = told[2]
-    elif "system_info" in line and (told := _THREADS.search(line)):
-        state.load["threads"] = told[1]
-    elif "KV" in line and (told := _KV.search(line)):
-        state.load |= {"type_k": told[1], "type_v": told[2]}
+        elif match[3] == "weight":
+            state.on_cpu.setdefault(int(match[1]), set()).add(match[2])
+    elif match := _BUFFER.search(line):
+        state.buffers[match[1]] = state.buffers.get(match[1], 0.0) + float(match[2])
+    elif match := _DEVICE.search(line):
+        state.load |= {"backend": match[1], "gpu": match[2]}
+    elif match := _INFO.search(line):
+        name = {"general.name": "name", "n_layer": "n_layer"}.get(match[1], "type")
+        state.load[name] = match[2].strip()
+    elif match := _CONTEXT.search(line):
+        state.load[match[1].removeprefix("n_")] = match[2]
+    elif "system_info" in line and (match := _THREADS.search(line)):
+        state.load["threads"] = match[1]
+    elif "KV" in line and (match := _KV.search(line)):
+        state.load |= {"type_k": match[1], "type_v": match[2]}
 
 
 def _time(state: State, timings: list[Timing], line: str, number: int) -> None:
     """Note a timing that the line has, or what it says of earlier ones."""
-    if told := _TASK.search(line):
-        state.task = told[3]
-        if told[1] == "launch_slot_":
-            state.active.add(told[3])
+    if match := _TASK.search(line):
+        state.task = match[3]
+        if match[1] == "launch_slot_":
+            state.active.add(match[3])
             if len(state.active) > 1:  # when the second came, both were noted
-                state.shared |= state.active if len(state.active) == 2 else {told[3]}
-        elif told[1] == "release":
-            state.active.discard(told[3])
+                state.shared |= state.active if len(state.active) == 2 else {match[3]}
+        elif match[1] == "release":
+            state.active.discard(match[3])
             if end := _RELEASED.search(line):
-                _deepen([timing for timing in timings[-16:] if timing.task == told[3]], int(end[1]))
-    if told := _TIMING.search(line):
-        tok_s = 1e3 * int(told[3]) / float(told[2]) if float(told[2]) else 0.0
-        timing = Timing(number, bool(told[1]), int(told[3]), tok_s, state.task)
+                _deepen([timing for timing in timings[-16:] if timing.task == match[3]], int(end[1]))
+    if match := _TIMING.search(line):
+        tok_s = 1e3 * int(match[3]) / float(match[2]) if float(match[2]) else 0.0
+        timing = Timing(number, bool(match[1]), int(match[3]), tok_s, state.task)
         if timings and not timing.prompt and timings[-1].prompt and timings[-1].task == timing.task:
             timing.depth = timings[-1].tokens or 0
-        timing.told = state.told()
+        timing.settings = state.settings()
         timings.append(timing)
-    elif told := _SHORT.search(line):
-        for prompt, speed in ((True, told[1]), (False, told[2])):
-            timings.append(Timing(number, prompt, None, float(speed), told=state.told()))
-    elif (told := _DRAFTS.search(line)) and timings:
-        timings[-1].drafts = told[1]
+    elif match := _SHORT.search(line):
+        for prompt, speed in ((True, match[1]), (False, match[2])):
+            timings.append(Timing(number, prompt, None, float(speed), settings=state.settings()))
+    elif (match := _DRAFTS.search(line)) and timings:
+        timings[-1].drafts = match[1]
 
 
 def _deepen(timings: list[Timing], end: int) -> None:
@@ -205,11 +205,14 @@ def _add(found: Found, timing: Timing, state: State, where: str, engine: str) ->
     if timing.task in state.shared:
         found.left_out.append(f"{where}: this request shared the engine with others; measure one at a time")
         return
-    told = timing.told
+    settings = timing.settings
     if timing.drafts:
-        told = told | {"drafts": timing.drafts, "elsewhere": f"was measured with drafts ({timing.drafts} accepted)"}
-    model = told.get("model") or told.get("name", "")
-    system, unplaced = system_of(told, engine=engine, prompt=timing.prompt)
+        settings = settings | {
+            "drafts": timing.drafts,
+            "elsewhere": f"was measured with drafts ({timing.drafts} accepted)",
+        }
+    model = settings.get("model") or settings.get("name", "")
+    system, unplaced = system_of(settings, engine=engine, prompt=timing.prompt)
     found.measured.append(
         Measured(
             where=where,
@@ -217,11 +220,13 @@ def _add(found: Found, timing: Timing, state: State, where: str, engine: str) ->
             system=system,
             unplaced=unplaced,
             model=model,
-            quant=quant_of(model, told.get("type", "")),
+            quant=quant_of(model, settings.get("type", "")),
             depth=min(timing.depth, MOST_TOKENS),
             prompt=timing.prompt,
             tokens=timing.tokens,
             tok_s=timing.tok_s,
-            told={name: value for name, value in told.items() if name not in ("model", "name", "type", "n_layer")},
+            settings={
+                name: value for name, value in settings.items() if name not in ("model", "name", "type", "n_layer")
+            },
         )
     )

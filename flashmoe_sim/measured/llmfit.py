@@ -41,7 +41,7 @@ def _one(result: Fields, hardware: Fields) -> Measured:
     system, unplaced = _system(engine, hardware)
     if provider != "ollama" and tokens and ms and abs(1e3 * tokens / ms - tok_s) < SAME * tok_s:
         system, unplaced = "", "times the whole request, with its prompt"
-    told: dict[str, Any] = {"gpu": hardware.text("hardwareName"), "cpu": hardware.text("cpu")}
+    settings: dict[str, Any] = {"gpu": hardware.text("hardwareName"), "cpu": hardware.text("cpu")}
     return Measured(
         where=result.where,
         engine=engine,
@@ -51,7 +51,7 @@ def _one(result: Fields, hardware: Fields) -> Measured:
         quant=quant_of(model),
         tokens=round(tokens) if tokens and 0 < tokens < MOST_TOKENS else None,
         tok_s=tok_s,
-        told={name: value for name, value in told.items() if value},
+        settings={name: value for name, value in settings.items() if value},
     )
 
 

@@ -1,4 +1,4 @@
-"""Which of the systems a llama.cpp run was, from the settings that it told."""
+"""Which of the systems a llama.cpp run was, from the settings that it printed."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ _NO_GPU = {"CPU", "BLAS", "ZenDNN"}
 _UNSURE = "which may be all layers or a part of them"
 
 
-def system_of(told: Mapping[str, str], *, engine: str, prompt: bool, layers: int | None = None) -> tuple[str, str]:
+def system_of(settings: Mapping[str, str], *, engine: str, prompt: bool, layers: int | None = None) -> tuple[str, str]:
     """The spec of the system, and empty; or empty, and why there is none.
 
-    told: as `Measured.told`: backend as llama-bench prints it, n_gpu_layers, n_cpu_moe, overrides separated by commas,
-    tensor_split, ubatch, layers that the log counts with the output, and elsewhere: a sentence on another setting that
-    no system has. layers: of the model, without its output.
+    settings: as `Measured.settings`: backend as llama-bench prints it, n_gpu_layers, n_cpu_moe, overrides separated by
+    commas, tensor_split, ubatch, layers that the log counts with the output, and elsewhere: a sentence on another
+    setting that no system has. layers: of the model, without its output.
     """
-    backends = {name for name in told.get("backend", "").split(",") if name}
+    backends = {name for name in settings.get("backend", "").split(",") if name}
     if "RPC" in "+".join(backends):
         return "", "ran on several machines (RPC), which no system does"
-    if "elsewhere" in told:
-        return "", told["elsewhere"]
+    if "elsewhere" in settings:
+        return "", settings["elsewhere"]
     if backends and backends <= _NO_GPU:
         return "cpu", ""
-    if "n_gpu_layers" not in told:
+    if "n_gpu_layers" not in settings:
         return "", "does not say how many layers were on the GPU"
-    on_gpu, of = int(told["n_gpu_layers"]), int(told.get("layers", 0)) or (layers + 1 if layers else 0)
+    on_gpu, of = int(settings["n_gpu_layers"]), int(settings.get("layers", 0)) or (layers + 1 if layers else 0)
     if on_gpu == 0:
         return ("", "has n_gpu_layers 0, with which a GPU still takes prompts") if prompt else ("cpu", "")
     if 0 < on_gpu < (of or ALL_LAYERS):
         where = f"{on_gpu} of {of} layers on the GPU, and no system has whole layers on the CPU"
         return "", f"has {where}" if of else f"has n_gpu_layers {on_gpu}, {_UNSURE}"
-    return _with_experts(told, ik=engine == IK)
+    return _with_experts(settings, ik=engine == IK)
 
 
 def with_layers(measured: Measured, layers: int) -> Measured:
     """The measurement with its system, if only the number of the model's layers was missing."""
     if not measured.unplaced.endswith(_UNSURE):
         return measured
-    system, why = system_of(measured.told, engine=measured.engine, prompt=measured.prompt, layers=layers)
+    system, why = system_of(measured.settings, engine=measured.engine, prompt=measured.prompt, layers=layers)
     return replace(measured, system=system, unplaced=why)
 
 
-def _with_experts(told: Mapping[str, str], *, ik: bool) -> tuple[str, str]:
-    cpu_moe, overrides = told.get("n_cpu_moe", "0"), told.get("overrides", "").replace("(?:", "(")
+def _with_experts(settings: Mapping[str, str], *, ik: bool) -> tuple[str, str]:
+    cpu_moe, overrides = settings.get("n_cpu_moe", "0"), settings.get("overrides", "").replace("(?:", "(")
     if cpu_moe != "0" and overrides:
         return "", "places experts by n_cpu_moe and by overrides of tensors"
     if ":" in overrides:
@@ -57,9 +57,9 @@ def _with_experts(told: Mapping[str, str], *, ik: bool) -> tuple[str, str]:
     if cpu_moe == "0" and not overrides:
         return "all-gpu", ""
     words = ["placed-ik" if ik else "placed", f"ot={overrides}" if overrides else f"cpu_layers={cpu_moe}"]
-    shares = [decimal(share) for share in told.get("tensor_split", "").split("/")]
+    shares = [decimal(share) for share in settings.get("tensor_split", "").split("/")]
     if None not in shares and len(shares) > 1:
         words.append("ts=" + "/".join(f"{share:g}" for share in shares))
-    ubatch = told.get("ubatch", DEFAULT_UBATCH)
+    ubatch = settings.get("ubatch", DEFAULT_UBATCH)
     words += [f"ubatch={ubatch}"] if ubatch != DEFAULT_UBATCH else []
     return ":".join(words), ""

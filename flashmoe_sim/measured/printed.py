@@ -30,12 +30,12 @@ def read_ollama(text: str, where: str) -> Found:
     found, model, prompt_tokens, tokens = Found(), "", 0, 0
     system, unplaced = _processor(text)
     for number, line in enumerate(text.split("\n"), 1):
-        if told := _RUN.search(line):
-            model = told[1]
-        elif told := _COUNT.search(line):
-            prompt_tokens, tokens = (int(told[2]), 0) if told[1] else (prompt_tokens, int(told[2]))
-        elif told := _RATE.search(line):
-            prompt, place = bool(told[1]), f"{where}: line {number}"
+        if match := _RUN.search(line):
+            model = match[1]
+        elif match := _COUNT.search(line):
+            prompt_tokens, tokens = (int(match[2]), 0) if match[1] else (prompt_tokens, int(match[2]))
+        elif match := _RATE.search(line):
+            prompt, place = bool(match[1]), f"{where}: line {number}"
             timed = prompt_tokens if prompt else tokens
             if not found.enough(timed, place, prompt=prompt):
                 continue
@@ -50,7 +50,7 @@ def read_ollama(text: str, where: str) -> Found:
                     depth=0 if prompt else prompt_tokens,
                     prompt=prompt,
                     tokens=timed,
-                    tok_s=float(told[2]),
+                    tok_s=float(match[2]),
                 )
             )
     return found
@@ -60,20 +60,20 @@ def read_lm_studio(text: str, where: str) -> Found:
     """Each line such as `12.34 tok/sec • 512 tokens • 0.61s to first token`."""
     found = Found()
     for number, line in enumerate(text.split("\n"), 1):
-        for told in _LM_STUDIO.finditer(line):
-            place, tokens = f"{where}: line {number}", int(told[2])
+        for match in _LM_STUDIO.finditer(line):
+            place, tokens = f"{where}: line {number}", int(match[2])
             if found.enough(tokens, place, prompt=False):
-                found.measured.append(Measured(where=place, engine="lmstudio", tokens=tokens, tok_s=float(told[1])))
+                found.measured.append(Measured(where=place, engine="lmstudio", tokens=tokens, tok_s=float(match[1])))
     return found
 
 
 def _processor(text: str) -> tuple[str, str]:
     """The system that the lines of `ollama ps` tell, if they agree, and else why there is none."""
-    told = {(found[2], found[3]) for found in (_PS.match(line[:MOST_LINE]) for line in text.split("\n")) if found}
-    if told == {("100%", "GPU")}:
+    placements = {(found[2], found[3]) for found in (_PS.match(line[:MOST_LINE]) for line in text.split("\n")) if found}
+    if placements == {("100%", "GPU")}:
         return "all-gpu", ""
-    if told == {("100%", "CPU")}:
+    if placements == {("100%", "CPU")}:
         return "cpu", ""
-    if told:
+    if placements:
         return "", "has whole layers on the CPU, which no system does"
     return "", "does not say where the model was (`ollama ps` says it)"

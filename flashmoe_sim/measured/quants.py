@@ -15,10 +15,10 @@ def quant_of(file: str, model_type: str = "") -> str:
     """The quantization that a file's name says, else llama.cpp's description of the model; empty if neither does."""
     if found := _IN_FILE.findall(re.split(r"[/\\]", file)[-1]):
         return str(found[-1]).upper()
-    told = _IN_TYPE.search(model_type)
-    if told is None:
+    match = _IN_TYPE.search(model_type)
+    if match is None:
         named = _IN_FILE.search(model_type)
         return named[0].upper() if named else ""
-    if not told[2] or (told[1], told[2]) == ("Q2_K", "Medium"):  # as llama.cpp calls Q2_K
-        return told[1]
-    return f"{told[1]}_{told[2][0]}"
+    if not match[2] or (match[1], match[2]) == ("Q2_K", "Medium"):  # as llama.cpp calls Q2_K
+        return match[1]
+    return f"{match[1]}_{match[2][0]}"

@@ -54,8 +54,8 @@ def _ollama(found: Found, response: Fields) -> None:
         _add(found, response.where, prompt=name != "eval_duration", tokens=timed, depth=depth, tok_s=tok_s, **common)
 
 
-def _add(found: Found, where: str, **told: Any) -> None:
-    if not found.enough(told["tokens"], where, prompt=told["prompt"]):
+def _add(found: Found, where: str, **values: Any) -> None:
+    if not found.enough(values["tokens"], where, prompt=values["prompt"]):
         return
-    told |= {name: min(told[name], MOST_TOKENS) for name in ("tokens", "depth")}
-    found.measured.append(Measured(where=where, quant=quant_of(told["model"]), **told))
+    values |= {name: min(values[name], MOST_TOKENS) for name in ("tokens", "depth")}
+    found.measured.append(Measured(where=where, quant=quant_of(values["model"]), **values))

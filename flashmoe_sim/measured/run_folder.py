@@ -35,20 +35,20 @@ def read(run: str, log: str, folder: Path) -> Found:
 def _system(fields: Fields, *, prompt: bool) -> dict[str, Any]:
     record, mode = fields.values, fields.text("mode")
     threads = fields.text("threads")
-    told = {"mode": mode} | ({"threads": threads} if threads else {})
+    settings = {"mode": mode} | ({"threads": threads} if threads else {})
     extra = record.get("extra")
     words = " ".join(word for word in extra if isinstance(word, str)) if isinstance(extra, list) else ""
     if (fields.count("topk") or 0) or record.get("environment") or record.get("flags") or "moe" in words:
-        return {"unplaced": "changes the model or the runtime, as run.json says", "system": "", "told": told}
+        return {"unplaced": "changes the model or the runtime, as run.json says", "system": "", "settings": settings}
     if mode == "slot-bank":
         ubatch = fields.count("ubatch") or 1
         system = f"slot-bank:slots={fields.count('bank') or 0}" + (f":ubatch={ubatch}" if ubatch > 1 else "")
-        return {"system": system, "unplaced": "", "told": told}
+        return {"system": system, "unplaced": "", "settings": settings}
     if mode != "stock":
-        return {"unplaced": f"ran in the mode {mode}, which no system has", "system": "", "told": told}
+        return {"unplaced": f"ran in the mode {mode}, which no system has", "system": "", "settings": settings}
     runtime = record.get("runtime")
     if isinstance(runtime, dict) and runtime.get("backends") == ["CPU"]:
-        told["backend"] = "CPU"
-    told |= settings_of_command(words)
-    system, unplaced = system_of(told, engine="llama.cpp", prompt=prompt)
-    return {"system": system, "unplaced": unplaced, "told": told}
+        settings["backend"] = "CPU"
+    settings |= settings_of_command(words)
+    system, unplaced = system_of(settings, engine="llama.cpp", prompt=prompt)
+    return {"system": system, "unplaced": unplaced, "settings": settings}

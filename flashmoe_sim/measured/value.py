@@ -20,7 +20,7 @@ class Measured:
     reads it; empty if the file does not say where the experts were. unplaced: why the system is empty.
     model: its name or file. quant: its quantization, such as Q4_K_M. depth: tokens in the context before the first
     timed one. prompt: whether a prompt was timed rather than decoding. tokens: timed in each repeat. sd: standard
-    deviation over repeats, relative to tok_s. told: other settings, such as threads and ubatch.
+    deviation over repeats, relative to tok_s. settings: others, such as threads and ubatch.
     """
 
     where: str
@@ -35,7 +35,7 @@ class Measured:
     tokens: int | None = None
     tok_s: float
     sd: float | None = None
-    told: Mapping[str, str] = field(default_factory=dict, hash=False)
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         most = MOST_PROMPT if self.prompt else MOST_DECODE

@@ -53,8 +53,8 @@ def memory(one: Compared) -> str:
     """`20.1 GiB of GPU memory and 3.2 GiB of RAM`, without files that stay mapped."""
     ram_bytes = one.held_bytes if one.loads_files else one.ram_bytes
     shares = [((one.gpu_bytes or 0), "GPU memory"), ((ram_bytes or 0), "RAM")]
-    said = [f"{size / GIB:.1f} GiB of {where}" for size, where in shares if size]
-    return " and ".join(said) or "no memory of its own"
+    parts = [f"{size / GIB:.1f} GiB of {where}" for size, where in shares if size]
+    return " and ".join(parts) or "no memory of its own"
 
 
 def _run(found: Recommendation) -> Section:
@@ -106,10 +106,10 @@ def _run(found: Recommendation) -> Section:
 def _depth(found: Recommendation) -> str:
     """How full the context is at which speeds are quoted, and the best's speed with all of it filled."""
     depth, full = found.case.depth, found.filled
-    said = f"All speeds are with {depth:,} tokens in the context" if depth else "All speeds are at an empty context"
+    sentence = f"All speeds are with {depth:,} tokens in the context" if depth else "All speeds are at an empty context"
     if full is None or full.tok_s is None:
-        return f"{said}; more tokens in it are slower."
-    return f"{said}; with all {found.case.context:,} tokens of it filled this one has {speed(full)}."
+        return f"{sentence}; more tokens in it are slower."
+    return f"{sentence}; with all {found.case.context:,} tokens of it filled this one has {speed(full)}."
 
 
 def _drafts(found: Recommendation) -> str:
@@ -118,13 +118,13 @@ def _drafts(found: Recommendation) -> str:
     if drafts is None or best.undrafted is None or best.pass_cost is None or best.pass_tokens is None:
         return ""
     gains, least = best.pass_tokens > best.pass_cost, best.break_even_accept
-    said = (
+    sentence = (
         f"Drafts {'pay' if gains else 'do not pay'} here: without them it has {speed(best.undrafted)}. A pass takes "
         f"{best.pass_cost:.2f} times as long as a token does alone, and yields {best.pass_tokens:.2f} tokens of text"
     )
     if least is None:
-        return f"{said}; with {drafts.count} drafted, no acceptance pays."
-    return f"{said}; they pay from an acceptance of {least:.2f} on."
+        return f"{sentence}; with {drafts.count} drafted, no acceptance pays."
+    return f"{sentence}; they pay from an acceptance of {least:.2f} on."
 
 
 def _free(one: Compared) -> str:
@@ -141,7 +141,7 @@ def _doubt(proof: Proof) -> str:
 
 def _faster(found: Recommendation) -> str:
     """Systems that are predicted to be faster, and why they do not stand first."""
-    said = []
+    clauses = []
     for one in found.faster[:FASTER]:
         system, proof = one.best.system, found.proof_of(one)
         rows = f"shown by {proof.words}" if proof.rows else "unproven"
@@ -156,8 +156,8 @@ def _faster(found: Recommendation) -> str:
             why = f"which may not fit: it leaves {(one.best.gpu_free_bytes or 0) / GIB:.1f} GiB of the GPU free"
         else:
             why = "unproven"
-        said.append(f"{system.spec} at {speed(one.best)}, {why}")
-    return f"Predicted to be faster: {'; '.join(said)}."
+        clauses.append(f"{system.spec} at {speed(one.best)}, {why}")
+    return f"Predicted to be faster: {'; '.join(clauses)}."
 
 
 def _get(found: Recommendation) -> Section:
@@ -167,7 +167,7 @@ def _get(found: Recommendation) -> Section:
     if lines is None:
         return Section("", ())
     commands = (Command("\n".join(lines.commands)),) if lines.commands else ()
-    return Section("Get it", (lines.said, *commands, *lines.more))
+    return Section("Get it", (lines.what, *commands, *lines.more))
 
 
 def _other_quant(model: ModelGeometry) -> str:
@@ -219,9 +219,9 @@ def _size(found: Recommendation) -> Section:
     heads = ((size, "right"), ("GiB", "right"), ("pages", "right"), ("hit %", "right"), *_prompt_head(found))
     heads = (*heads, ("tok/s", "right"))
     prompt = " prompt: its tokens a second." if found.objective.prompt_tokens else ""
-    said = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache.{prompt} {_why_chosen(sizes, size)}"
+    legend = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache.{prompt} {_why_chosen(sizes, size)}"
     return Section(
-        f"How large: {size.replace('_', ' ')}", (Table((*heads, ("90 %", "right"), ("", "left")), tuple(rows)), said)
+        f"How large: {size.replace('_', ' ')}", (Table((*heads, ("90 %", "right"), ("", "left")), tuple(rows)), legend)
     )
 
 
@@ -299,14 +299,14 @@ def _waits(found: Recommendation) -> Section:
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group][1]}" for group in order if spent[group] >= 0.01 * total]
     token = "decoded token" if found.objective.prompt_tokens else "token"
-    said = f"A {token} takes {three(total)} ms: {listed(shares)}."
+    sentence = f"A {token} takes {three(total)} ms: {listed(shares)}."
     machine = found.case.machine
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
-        return Section("What holds it back", (said, "The machine was fitted without rates for its parts."))
+        return Section("What holds it back", (sentence, "The machine was fitted without rates for its parts."))
     helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
     if not helps:
-        return Section("What holds it back", (said, "No single change of the machine gains 3 %."))
+        return Section("What holds it back", (sentence, "No single change of the machine gains 3 %."))
     rows = tuple(
         (
             one.change,
@@ -318,11 +318,11 @@ def _waits(found: Recommendation) -> Section:
     )
     heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
-        said += (
+        sentence += (
             f" Gains are relative to {three(before)} tok/s: the fastest size, on the first {MOST_REFS:,} experts that "
             "the trace uses."
         )
-    return Section("What holds it back", (said, Table(heads, rows)))
+    return Section("What holds it back", (sentence, Table(heads, rows)))
 
 
 def _cache_pays(found: Recommendation) -> Section:
@@ -332,10 +332,12 @@ def _cache_pays(found: Recommendation) -> Section:
         return Section("", ())
     cached, plain = one.cached.system.spec, one.plain.system.spec
     speeds = f"{three(one.cached.tok_s or 0.0)} against {three(one.plain.tok_s or 0.0)} tok/s predicted"
-    said = f"{cached} is faster than {plain} with a probability of {one.p:.0%} ({speeds})."
+    sentence = f"{cached} is faster than {plain} with a probability of {one.p:.0%} ({speeds})."
     if one.p < LIKELY:
-        said = f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {one.p:.0%} ({speeds})."
-    parts = [said, _why_pays(one), _breaks_even(one)]
+        sentence = (
+            f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {one.p:.0%} ({speeds})."
+        )
+    parts = [sentence, _why_pays(one), _breaks_even(one)]
     known = gains()
     parts.append(
         f"The probability is fitted on {known.pairs} published pairs of speeds with and without a cache, on "
@@ -470,8 +472,8 @@ def _cannot(found: Recommendation) -> str:
     """Systems that are too large, and those that are shown to run this model in another format."""
     cannot = [one for one in found.found.systems if not one.runs]
     small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
-    said = [f"Too large for this machine: {listed(small)}."] if small else []
+    sentences = [f"Too large for this machine: {listed(small)}."] if small else []
     for one in cannot:
         if OTHER_FORMAT in one.best.why_not and found.proof_of(one).shown:
-            said.append(f"{one.best.system.title} {one.best.why_not}.")
-    return " ".join(said)
+            sentences.append(f"{one.best.system.title} {one.best.why_not}.")
+    return " ".join(sentences)

@@ -105,8 +105,8 @@ def look_closely(
 
 
 def _setup(row: Row, bank: str) -> Setup:
-    said = {name: row[name] for name in ("policy", "contract", "scope", "prefetch", "io_split")}
-    return plan_setup(bank, **said)
+    options = {name: row[name] for name in ("policy", "contract", "scope", "prefetch", "io_split")}
+    return plan_setup(bank, **options)
 
 
 def _banks(rows: Sequence[Row], chosen: Row) -> list[str]:

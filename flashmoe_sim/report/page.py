@@ -49,13 +49,13 @@ def html(title: str, sections: Sequence[Section]) -> str:
     pictures are left out. Raises BadInput without the extra `report`.
     """
     drawn = {figure.name: _drawn(figure) for section in sections for figure in section.figures}
-    said = _render(title, sections, drawn)
+    page = _render(title, sections, drawn)
     for name in sorted(drawn, key=lambda name: -len(drawn[name].still)):
-        if len(said.encode()) <= MOST_BYTES:
+        if len(page.encode()) <= MOST_BYTES:
             break
         drawn[name] = replace(drawn[name], still="")
-        said = _render(title, sections, drawn)
-    return said
+        page = _render(title, sections, drawn)
+    return page
 
 
 def check_installed() -> None:

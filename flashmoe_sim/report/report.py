@@ -33,8 +33,8 @@ def sections(found: Material, *, command: str) -> list[Section]:
 
 def _answer(found: Material) -> Section:
     """The question and its answer: what is recommended, or without a recommendation what the rows say."""
-    said = _bank_in_short(found) if found.advice is None else advised(found.advice)[0].parts
-    return Section(_title(found), (_question(found), *said))
+    parts = _bank_in_short(found) if found.advice is None else advised(found.advice)[0].parts
+    return Section(_title(found), (_question(found), *parts))
 
 
 def _in_a_bank(found: Material, sections: Sequence[Section]) -> Section:
@@ -114,18 +114,18 @@ def _origin(found: Material, command: str) -> Section:
         ("tokens", "right", lambda row: count(row["tokens"])),
         ("model", "left", lambda row: row["model"] or "not known"),
     ]
-    said = [
+    facts = [
         ("rows", f"{len(rows):,}, {'replayed for this report' if found.swept else 'of the folder of results'}"),
         ("policies", ", ".join(dict.fromkeys(row["policy"] for row in rows))),
         ("contracts", ", ".join(dict.fromkeys(row["contract"] for row in rows))),
         ("predictors", ", ".join(dict.fromkeys(row["prefetch"] for row in rows))),
     ]
     if rows[0]["machine"] is not None:
-        said.append(("machines", ", ".join(dict.fromkeys(row["machine"] for row in rows))))
-        said.append(("execution", ", ".join(dict.fromkeys(row["execution"] for row in rows))))
+        facts.append(("machines", ", ".join(dict.fromkeys(row["machine"] for row in rows))))
+        facts.append(("execution", ", ".join(dict.fromkeys(row["execution"] for row in rows))))
     versions = ", ".join(dict.fromkeys(row["version"] for row in rows))
-    said.append(("version", f"flashmoe-sim {versions}, semantics {SEMANTICS}"))
-    parts: list[Part] = [page_table(columns, list(traces.values())), Table((("", "left"), ("", "left")), tuple(said))]
+    facts.append(("version", f"flashmoe-sim {versions}, semantics {SEMANTICS}"))
+    parts: list[Part] = [page_table(columns, list(traces.values())), Table((("", "left"), ("", "left")), tuple(facts))]
     if found.advice is not None:
         parts += evidence(found.advice)
     else:

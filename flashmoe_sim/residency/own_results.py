@@ -23,10 +23,10 @@ def check_pinned(policy: PinningPolicy, masks: Any, candidates: Candidates) -> N
     experts = [len(counts) for counts in candidates.counts]
     if not isinstance(masks, list | tuple) or len(masks) != len(experts):
         number = f" of {len(masks)}" if isinstance(masks, list | tuple) else ""
-        raise _wrong("policy", policy, "pinned", f"{_said(masks)}{number}", f"a list of {len(experts)} masks")
+        raise _wrong("policy", policy, "pinned", f"{_described(masks)}{number}", f"a list of {len(experts)} masks")
     for mask, n in zip(masks, experts, strict=True):
         if not _is_mask(mask, n):
-            raise _wrong("policy", policy, "pinned", _said(mask), f"masks bool [experts], here bool [{n}]")
+            raise _wrong("policy", policy, "pinned", _described(mask), f"masks bool [experts], here bool [{n}]")
     _check_room(policy, "pinned", [int(mask.sum()) for mask in masks], candidates)
 
 
@@ -50,7 +50,7 @@ class Stretches:
             raise _wrong("policy", self.policy, "schedule", f"a stretch from call {begin}", expected)
         if not _is_mask(resident, keys):
             raise _wrong(
-                "policy", self.policy, "schedule", _said(resident), f"residents bool [keys], here bool [{keys}]"
+                "policy", self.policy, "schedule", _described(resident), f"residents bool [keys], here bool [{keys}]"
             )
         held = np.add.reduceat(resident, self.keys[:-1], dtype=np.int64).tolist()
         _check_room(self.policy, "schedule", held, self.candidates)
@@ -66,12 +66,12 @@ def check_predictions(prefetcher: Prefetcher, found: Any, trace: RoutingTrace) -
         return _wrong("predictor", prefetcher, "predict", found, expected)
 
     if not isinstance(found, Predictions):
-        raise wrong(_said(found), "Predictions")
+        raise wrong(_described(found), "Predictions")
     for item in fields(found):
         column = getattr(found, item.name)
         whole = isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iu"
         if not whole and not (item.name == "target" and column is None):
-            raise wrong(f"{item.name}: {_said(column)}", "a numpy array of whole numbers")
+            raise wrong(f"{item.name}: {_described(column)}", "a numpy array of whole numbers")
     calls, layers, number = trace.calls, len(trace.layers), len(found.after)
     experts = np.array([trace.n_experts[layer] for layer in trace.layers])
     if len(found.row) != number or len(found.offset) != number + 1:
@@ -111,7 +111,7 @@ def _is_mask(value: Any, n: int) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.shape == (n,)
 
 
-def _said(value: Any) -> str:
+def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype} {list(value.shape)}"
     return "nothing" if value is None else f"a {type(value).__name__}"

@@ -115,7 +115,7 @@ class Ledger:
         with self._errors(), self._locked():
             self._check_in_place()
             self._read()
-            wrong = [said for row in wanted.values() if (said := self._wrong(row, "what was computed now"))]
+            wrong = [problem for row in wanted.values() if (problem := self._wrong(row, "what was computed now"))]
             new = [row for key, row in wanted.items() if key not in self._rows and not self._wrong(row, "")]
             written = self._write(b"".join(line_of([row[name] for name in COLUMNS]) for row in new))
             for number, row in enumerate(new, start=self._line + 1):

@@ -58,7 +58,7 @@ def predict_rates(
         except DoesNotFit as error:
             unfit = unfit or error
             asked = replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k)
-            rows.append(Unfit(asked, error.said))
+            rows.append(Unfit(asked, error.message))
     if unfit is not None and not any(isinstance(row, Predicted) for row in rows):
         raise unfit
     return rows

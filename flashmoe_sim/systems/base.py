@@ -470,8 +470,8 @@ class System(ABC):
         ):  # unknown for a fitted machine
             if taken > room + error:
                 advice = wired_limit_advice(case.machine, gpu) if where == "the GPU" else ""
-                said = f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it"
-                raise BadInput(f"{said}; {advice}" if advice else said)
+                shortage = f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it"
+                raise BadInput(f"{shortage}; {advice}" if advice else shortage)
 
 
 def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:

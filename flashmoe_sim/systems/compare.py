@@ -289,7 +289,7 @@ def at_setting(
         tight = kept["gpu"] > 0 and free["gpu"] is not None and free["gpu"] < case.spare_bytes
         if tight and wired_limit_advice(case.machine, kept["gpu"] + case.spare_bytes):
             tight = False  # the limit is the system's, and can be raised
-        said = Compared(
+        result = Compared(
             system,
             "",
             kept["gpu"],
@@ -313,7 +313,7 @@ def at_setting(
             misses = misses if plan.execution.has_bank else from_storage
             token_bytes = case.model.token_cycle_bytes(top_k=one.top_k)
             return replace(
-                said,
+                result,
                 hit_rate=1 - misses,
                 miss_bytes_per_token=misses * token_bytes,
                 storage_bytes_per_token=from_storage * token_bytes,
@@ -328,7 +328,7 @@ def at_setting(
         if (key := (system, plan.setup, case.drafts)) not in replays:
             replays[key] = _replayed(workload, case, system, prompt_tokens)
         routed, replayed = replays[key]
-        said = replace(said, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
+        result = replace(result, hindsight=getattr(replayed.setup.policy, "profile", None) == "")
         timed = time_replay(routed, replayed, plan.machine, conditions, interval=interval, whose=whose)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
@@ -364,7 +364,7 @@ def at_setting(
             log_prompt = log_prompt + text.draws(parts) + prompt_doubt(parts, made=made)
         of_prompt = prompt * np.exp(log_prompt)
     return replace(
-        said,
+        result,
         page_cache_bytes=None if case.budget.ram_bytes is None else pages,
         hit_rate=1.0 if resident else float(hits),
         aliased_share=counts["aliased_refs"] / counts["refs"] if plan.setup.contract == "runtime" else None,
@@ -426,9 +426,9 @@ def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int
     if system.learns_first_half:
         first, second = _halves(workload)
         with TemporaryDirectory() as folder:
-            if (told := system.with_profile_of(first, Path(folder))) is not None:
-                routed = told.prepared(_asked(second, case.drafts, prompt_tokens))
-                return routed, told.replay(routed, told.plan(case).setup)
+            if (profiled := system.with_profile_of(first, Path(folder))) is not None:
+                routed = profiled.prepared(_asked(second, case.drafts, prompt_tokens))
+                return routed, profiled.replay(routed, profiled.plan(case).setup)
     routed = system.prepared(_asked(workload, case.drafts, prompt_tokens))
     return routed, system.replay(routed, system.plan(case).setup)
 

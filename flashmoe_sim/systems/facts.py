@@ -246,12 +246,12 @@ class Get:
 class HowToGet:
     """How a user gets an engine: what it is, the lines for a shell, and what else is needed."""
 
-    said: str
+    what: str
     commands: tuple[str, ...]
     more: tuple[str, ...]
 
     def as_row(self) -> dict[str, Any]:
-        return {"what": self.said, "commands": list(self.commands), "more": list(self.more)}
+        return {"what": self.what, "commands": list(self.commands), "more": list(self.more)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,41 +286,41 @@ class Engine:
             return None
         systems = listed([OS_NAMES[one] for one in self.platform.os])
         licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
-        said = f"{self.program}: {self.state.words}; {licence}; for {systems}."
+        what = f"{self.program}: {self.state.words}; {licence}; for {systems}."
         more: tuple[str, ...] = (f"Its file of the model: {self.get.weights}.",)
         more += (f"The flags are from commit {self.get.commit}.",)
         if self.get.downloads:
-            said += f" Without building it: {self.get.downloads}."
+            what += f" Without building it: {self.get.downloads}."
         if self.reported is not None:
             more += tuple(f"Reported: {one}." for one in self.reported.says)
-        return HowToGet(said, tuple(self.get.lines(api)), more)
+        return HowToGet(what, tuple(self.get.lines(api)), more)
 
     @property
     def where(self) -> list[str]:
         """Where it runs, in words."""
         on = self.platform
-        said = [] if {"linux", "macos", "windows"} <= set(on.os) else [_or([OS_NAMES[one] for one in on.os])]
+        requirements = [] if {"linux", "macos", "windows"} <= set(on.os) else [_or([OS_NAMES[one] for one in on.os])]
         if on.apis:
-            said.append(_or(on.apis))
+            requirements.append(_or(on.apis))
         if on.compute:
-            said.append(f"compute capability {on.compute} or more")
+            requirements.append(f"compute capability {on.compute} or more")
         if on.gpu_memory_mib:
-            said.append(f"{on.gpu_memory_mib / 1000:g} GB on the GPU")
+            requirements.append(f"{on.gpu_memory_mib / 1000:g} GB on the GPU")
         if on.features:
-            said.append(f"a CPU with {', '.join(on.features).upper()}")
-        return said
+            requirements.append(f"a CPU with {', '.join(on.features).upper()}")
+        return requirements
 
     @property
     def needs(self) -> list[str]:
         """The hardware, formats and models that it needs, in words."""
-        said = [] if self.common else self.where
+        requirements = [] if self.common else self.where
         if self.formats.quants:
-            said.append(f"a model in {_or(self.formats.quants)}")
+            requirements.append(f"a model in {_or(self.formats.quants)}")
         if self.shape is not None:
-            said.append(f"a model of {self.shape.layers} layers with {self.shape.experts} experts")
+            requirements.append(f"a model of {self.shape.layers} layers with {self.shape.experts} experts")
         if not self.common and len(self.archs.served) <= FEW:
-            said.append(f"{_or(self.archs.served)} models")
-        return said
+            requirements.append(f"{_or(self.archs.served)} models")
+        return requirements
 
     def status(self, model: ModelGeometry) -> str:
         """What it does with a model, by its name and its architecture: one of STATUSES."""
@@ -386,8 +386,8 @@ class Engine:
         return ""
 
     def _refusal(self, status: str, what: str) -> str:
-        said = REFUSED[status].format(what)
-        return f"{said}; it serves {', '.join(self.archs.served)}" if status in (FAILS, UNKNOWN) else said
+        reason = REFUSED[status].format(what)
+        return f"{reason}; it serves {', '.join(self.archs.served)}" if status in (FAILS, UNKNOWN) else reason
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:

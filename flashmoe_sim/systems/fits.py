@@ -32,7 +32,7 @@ def check_any_fits(case: Case, systems: Sequence[System]) -> None:
 
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     """The error if no system runs: why each one does not, and what the least demanding one needs."""
-    said = "; ".join(f"{system.spec}: {reason}" for system, reason in reasons[:NAMED])
+    why_not = "; ".join(f"{system.spec}: {reason}" for system, reason in reasons[:NAMED])
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
     advice = ""
@@ -41,7 +41,7 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
             f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
             "machine with more memory"
         )
-    return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {said}{more}", advice=advice)
+    return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
 
 
 def _why_not(case: Case, system: System) -> str:

@@ -315,9 +315,9 @@ def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[i
         except (re.error, OverflowError, RecursionError) as error:
             raise BadInput(f"-ot {override!r}: is not a pattern ({error}); write for example exps=CPU") from None
     found = {}
-    unsaid = cards[0] if gpus == 1 else ""
+    otherwise = cards[0] if gpus == 1 else ""
     for number, names in routed_tensors(model).items():
-        buffers = {next((buffer for rule, buffer in rules if rule.search(name)), unsaid) for name in names}
+        buffers = {next((buffer for rule, buffer in rules if rule.search(name)), otherwise) for name in names}
         if len(buffers) > 1:
             where = "on the CPU" if "CPU" in buffers else "on one GPU"
             part = f"puts only a part of the experts of layer {number} {where}"

@@ -77,7 +77,7 @@ def resolve(
     drafts = asked_drafts(memory.draft, memory.accept, memory.drafter, of)
     case = replace(case, kv_type=asked.kv_type, depth=asked.depth, drafts=drafts)
     if drafts is not None:
-        notes.append(drafts.said)
+        notes.append(drafts.in_words)
         room = max(case.gpu_bytes, case.ram_bytes)
         if case.budget.ram_bytes is not None and drafts.kept_bytes > room:
             raise BadInput(

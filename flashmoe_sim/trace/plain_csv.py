@@ -184,11 +184,11 @@ def _tokens_of_calls(
     length = np.diff(offset)
     call = np.repeat(np.arange(len(starts)), length)
     if "n_tokens" in value:
-        said: NDArray[np.int64] = value["n_tokens"]
-        _refuse(path, rows, said != said[starts][call], "n_tokens changes within a call")
-        uneven = (length % np.maximum(said[starts], 1)) != 0
+        tokens: NDArray[np.int64] = value["n_tokens"]
+        _refuse(path, rows, tokens != tokens[starts][call], "n_tokens changes within a call")
+        uneven = (length % np.maximum(tokens[starts], 1)) != 0
         _refuse(path, rows, uneven[call], "n_tokens does not divide the rows of the call")
-        return said[starts].astype(np.int32)
+        return tokens[starts].astype(np.int32)
     if "rank" in value:
         rank: NDArray[np.int64] = value["rank"]
         lowest = rank.min()

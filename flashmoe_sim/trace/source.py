@@ -48,12 +48,12 @@ class Reading:
 
     def in_file(self, progress: Callable[[int], None]) -> Callable[[int], None]:
         """The progress for a reader, which counts decompressed bytes, of one that counts the bytes of the file."""
-        told = self.packed_bytes
+        reported = self.packed_bytes
 
         def advance(count_bytes: int) -> None:
-            nonlocal told
+            nonlocal reported
             if self.packed_bytes:
-                count_bytes, told = self.packed_bytes - told, self.packed_bytes
+                count_bytes, reported = self.packed_bytes - reported, self.packed_bytes
             progress(count_bytes)
 
         return advance

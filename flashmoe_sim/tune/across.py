@@ -54,12 +54,14 @@ class Transfer:
         of = f"{self.chosen.spec}, the choice of {self.tuned_on},"
         if self.seconds_more is None:
             return f"{of} does not run on {self.scored_on}: {self.why_not}"
-        said = f"{of} is the choice of {self.scored_on} too"
+        sentence = f"{of} is the choice of {self.scored_on} too"
         if self.chosen != self.own:
-            said = f"{of} takes {_longer(self.seconds_more)} on {self.scored_on} than {self.own.spec}, its own choice"
+            sentence = (
+                f"{of} takes {_longer(self.seconds_more)} on {self.scored_on} than {self.own.spec}, its own choice"
+            )
         if self.with_profile is not None:
-            said += f"; with the profile of {self.tuned_on} it takes {_longer(self.with_profile)} than with its own"
-        return said
+            sentence += f"; with the profile of {self.tuned_on} it takes {_longer(self.with_profile)} than with its own"
+        return sentence
 
 
 def across(

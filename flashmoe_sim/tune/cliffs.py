@@ -18,12 +18,12 @@ def cliffs(found: Recommendation) -> list[str]:
     """What the user should know before choosing another size, one or two sentences each."""
     best = found.best
     plan = best.best.system.plan(found.case)
-    said = [_profile(found), _too_large(found), _aliasing(best)]
+    sentences = [_profile(found), _too_large(found), _aliasing(best)]
     if plan.setup.scope == "global":
-        said.append(_token_cycle(found.case, best.best))
+        sentences.append(_token_cycle(found.case, best.best))
     elif plan.setup.contract == "runtime":
-        said.append(_micro_batch(found.workload, found.case, best.best))
-    return [one for one in said if one]
+        sentences.append(_micro_batch(found.workload, found.case, best.best))
+    return [one for one in sentences if one]
 
 
 def largest_union(workload: Workload) -> tuple[int, int]:

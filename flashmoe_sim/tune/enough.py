@@ -132,24 +132,24 @@ class Convergence:
         """Sentences for the user: on the choice, and on the speed if it still changes."""
         assert self.whole.chosen is not None
         spec, tokens = self.whole.chosen.spec, self.whole.tokens
-        said = []
+        sentences = []
         if self.largest:
             why = "takes all, or nearly all, of its memory" if self.settings > 1 else "is the only setting"
-            said.append(f"{spec} {why}; a longer trace is unlikely to change the choice")
+            sentences.append(f"{spec} {why}; a longer trace is unlikely to change the choice")
         elif self.settled:
-            said.append(
+            sentences.append(
                 f"{spec} is the choice from {self.since_tokens:,} of {tokens:,} tokens on, within 3 %; a longer trace "
                 "is unlikely to change it"
             )
         else:
-            said.append(f"{self._unsettled()}; record about {_round(self.wanted_tokens or 0):,} tokens")
-            said.append("in a short trace large banks do not fill: more may prefer a larger size")
+            sentences.append(f"{self._unsettled()}; record about {_round(self.wanted_tokens or 0):,} tokens")
+            sentences.append("in a short trace large banks do not fill: more may prefer a larger size")
         if self.speed_change is not None and self.speed_moves:
-            said.append(
+            sentences.append(
                 f"the predicted speed moved by {100 * self.speed_change:+.0f} % from half of the trace to all of it, "
                 "and may move again"
             )
-        return tuple(said)
+        return tuple(sentences)
 
     def _unsettled(self) -> str:
         moved = [part for part in self.parts[:-1][-2:] if not part.near]

@@ -54,11 +54,11 @@ def _prompt(found: Recommendation) -> list[str]:
     made = prompted(found.workload, asked)[1]
     decoded = made.distinct - made.recorded
     repeated = f", repeated up to {made.tokens:,} tokens" if made.tokens > made.distinct else ""
-    said = f"The prompt is the first {made.distinct:,} tokens of a recorded one{repeated}."
+    sentence = f"The prompt is the first {made.distinct:,} tokens of a recorded one{repeated}."
     if decoded:
         before = f"{made.recorded:,} tokens of a recorded prompt and " if made.recorded else ""
         few, many = MADE_MISSES
-        said = (
+        sentence = (
             f"The prompt consists of {before}{decoded:,} decoded tokens{repeated}. In five traces prompts used "
             f"{few:g} to {many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider "
             "for it."
@@ -68,7 +68,7 @@ def _prompt(found: Recommendation) -> list[str]:
     first = ", although the first ones fill the cache" if execution.reads and execution.has_bank else ""
     batches = "" if system.prompt_choices else f", in micro-batches of {MICRO_BATCH} tokens"
     longer = "" if made.tokens >= asked else f" All {asked:,} tokens are assumed to be as fast{batches}{first}."
-    return [said + longer]
+    return [sentence + longer]
 
 
 def _machine(found: Recommendation) -> list[str]:
@@ -91,7 +91,7 @@ def _machine(found: Recommendation) -> list[str]:
     if not guessed:
         return [f"Every number of {machine.name} was measured or published."]
     guessed.sort(reverse=True)
-    named = ", ".join(said for _, said in guessed[:MOST_NAMED])
+    named = ", ".join(text for _, text in guessed[:MOST_NAMED])
     more = f", and {len(guessed) - MOST_NAMED} more (`sim machine show`)" if len(guessed) > MOST_NAMED else ""
     return [f"Of {machine.name}, these are estimates, what the speed depends on most first: {named}{more}."]
 

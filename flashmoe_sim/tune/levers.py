@@ -149,8 +149,8 @@ def _faster(machine: Machine) -> dict[str, Machine]:
         if not factors or (what == "the GPU's memory" and shared):  # shared memory is RAM
             continue
         rate = quantities.get(RATES.get(what, ""))
-        said = "" if rate is None else f" ({three(TWICE * rate.value)} GB/s instead of {three(rate.value)})"
-        found[f"{what} twice as fast{said}"] = machine.scaled(factors)
+        rates = "" if rate is None else f" ({three(TWICE * rate.value)} GB/s instead of {three(rate.value)})"
+        found[f"{what} twice as fast{rates}"] = machine.scaled(factors)
     return found
 
 

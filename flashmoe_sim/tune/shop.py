@@ -63,7 +63,7 @@ class Change:
             return False
         return _generation(catalogue()[catalogue()[self.name].memory]) != _generation(own)
 
-    def said(self, parts: Parts) -> str:
+    def in_words(self, parts: Parts) -> str:
         """The new part in words, such as `64 GiB of RAM`."""
         if self.kind == RAM:
             return f"{self.ram_gib:g} GiB of RAM"

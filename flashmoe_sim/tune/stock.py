@@ -176,7 +176,7 @@ class Stock:
         """The machine with these changes, with the interval of its speed."""
         machine = self.machines[one]
         return Bought(
-            tuple(change.said(self.parts) for change in one),
+            tuple(change.in_words(self.parts) for change in one),
             tuple(change.kind for change in one),
             self.parts_with(one),
             self._sure(self._fastest(one), machine),

@@ -51,8 +51,8 @@ class LlamaCpp:
         geometry = read_gguf(path)
         self.architecture = geometry.arch
         self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
-        self._lib, self._said = _library()
-        self._said.clear()
+        self._lib, self._messages = _library()
+        self._messages.clear()
         self._path = _first(path)
         self._ubatch = ubatch
         self._threads = threads or physical_cores()
@@ -172,7 +172,7 @@ class LlamaCpp:
 
     def _reason(self) -> str:
         """llama.cpp's first error message."""
-        return f" ({self._said[0]})" if self._said else ""
+        return f" ({self._messages[0]})" if self._messages else ""
 
 
 def _first(path: Path) -> Path:
@@ -192,17 +192,17 @@ def _library() -> tuple[Any, list[str]]:
         ) from None
     except (ImportError, OSError, RuntimeError) as error:
         raise BadInput(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
-    said: list[str] = []
+    messages: list[str] = []
 
     def log(level: int, text: bytes, _: int) -> None:
         if level == ERROR_LEVEL and text.strip():
-            said.append(text.decode("utf-8", "replace").strip())
+            messages.append(text.decode("utf-8", "replace").strip())
 
     callback = llama_cpp.llama_log_callback(log)
     llama_cpp.llama_log_set(callback, None)
     _kept_for_c.append(callback)
     llama_cpp.llama_backend_init()
-    return llama_cpp, said
+    return llama_cpp, messages
 
 
 def _ggml_library() -> ctypes.CDLL:

@@ -206,8 +206,8 @@ def _reason(document: Any, content: bytes, key: str | None) -> str:
         error = document.get("error")
         inner = error.get("message") if isinstance(error, dict) else error
         content = str(inner or document.get("message") or document.get("detail") or document).encode()
-    said = _without(key, content).decode("utf-8", "replace")
-    return shortened(" ".join(said.split()) or "nothing more", 200)
+    text = _without(key, content).decode("utf-8", "replace")
+    return shortened(" ".join(text.split()) or "nothing more", 200)
 
 
 def _without(key: str | None, content: bytes) -> bytes:

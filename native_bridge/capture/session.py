@@ -82,7 +82,7 @@ class Captured:
     """What was run: the tokens of the prompt, and the model's answer."""
 
     prompt_tokens: int
-    said: tuple[int, ...]
+    generated: tuple[int, ...]
     text: str
 
 
@@ -119,14 +119,14 @@ def capture(
         part = prompt[begin : begin + request.ubatch]
         step(part, PHASE_PROMPT, output=begin + len(part) == len(prompt))
     random = np.random.default_rng(request.seed)
-    said: list[int] = []
-    while len(said) < request.tokens:
-        if said:
-            step(said[-1:], PHASE_DECODE, output=True)
-        said.append(choose(engine.logits(), request.temperature, random))
-        if engine.is_end(said[-1]):
+    generated: list[int] = []
+    while len(generated) < request.tokens:
+        if generated:
+            step(generated[-1:], PHASE_DECODE, output=True)
+        generated.append(choose(engine.logits(), request.temperature, random))
+        if engine.is_end(generated[-1]):
             break
-    return Captured(len(prompt), tuple(said), engine.text(said))
+    return Captured(len(prompt), tuple(generated), engine.text(generated))
 
 
 def choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:

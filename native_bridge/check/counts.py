@@ -95,8 +95,8 @@ def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
     if run.log.overflow is not None:
         if run.does.replays:
             return _check_refused(folder, trace, notes)
-        failing, said = failing_call(folder, trace, among)
-        notes.append(said)
+        failing, note = failing_call(folder, trace, among)
+        notes.append(note)
     predicted = run.engine.predict(run, trace, folder.model, failing=failing)
     came_to = run.log.routed.calls if run.log.routed else 0
     if run.does.replays and came_to < trace.calls:
@@ -208,19 +208,19 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
         return CountCheck(folder, notes=notes)
     other = min(same, key=lambda one: not one.run.does.slots)
     if other.text == folder.text:
-        said = f"{notes[0]}; its text is that of {other.name}"
-        return CountCheck(folder, notes=(said,), same_text_as=other.name)
+        note = f"{notes[0]}; its text is that of {other.name}"
+        return CountCheck(folder, notes=(note,), same_text_as=other.name)
     assert other.text is not None
     place = next(
         (i for i, (a, b) in enumerate(zip(folder.text, other.text, strict=False)) if a != b),
         min(len(folder.text), len(other.text)),
     )
     if gpu := next((one.name for one in (folder, other) if one.run.log.on_gpu), ""):
-        said = (
+        note = (
             f"its text differs from {other.name}'s from character {place + 1}: {gpu} had layers on a GPU, "
             "which may round differently, so this does not fail the check"
         )
-        return CountCheck(folder, notes=(*notes, said), rounded=said)
+        return CountCheck(folder, notes=(*notes, note), rounded=note)
     difference = Difference(
         f"{folder.place / 'text.txt'}, character {place + 1}",
         f"wrote {folder.text[place : place + 20]!r}",

@@ -35,8 +35,8 @@ def failing_call(folder: RunFolder, trace: RoutingTrace, among: RunFolders) -> t
         at = trace.calls
         union = len(np.unique(longer.expert[longer.offset[at] : longer.offset[at + 1]]))
         layer, refs = int(longer.layer[at]), int(longer.offset[at + 1] - longer.offset[at])
-        said = f"fails in call {at} (layer {layer}), as predicted: {union} experts by the trace of {other.name}"
-        return (layer, refs), said
+        note = f"fails in call {at} (layer {layer}), as predicted: {union} experts by the trace of {other.name}"
+        return (layer, refs), note
     refs = folder.run.log.routed.refs - trace.refs if folder.run.log.routed else 0
     return (overflow.layer, refs), f"fails in call {trace.calls}; no other run shows what it asks for"
 

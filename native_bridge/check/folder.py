@@ -54,9 +54,9 @@ class RunFolder:
     @property
     def cache(self) -> str:
         """`warm`, `cold`, `as-is`, or empty if the state of the page cache is unknown: from run.json, else its name."""
-        told = self.run.document.get("cache")
-        if isinstance(told, dict) and told.get("state") in STATES:
-            return str(told["state"])
+        cache = self.run.document.get("cache")
+        if isinstance(cache, dict) and cache.get("state") in STATES:
+            return str(cache["state"])
         return next((state for state in CACHE_STATES if self.name.startswith(f"{state}-")), "")
 
     @property
@@ -79,9 +79,9 @@ class RunFolder:
     @property
     def unfit(self) -> str:
         """Why its seconds cannot be used, or empty: it failed, was not cold, or left out the experts."""
-        told = self.run.document.get("failed")
+        failed = self.run.document.get("failed")
         bypassed = f"{self.run.log.bypass}: no routed expert was computed" if self.run.log.bypass else ""
-        return self.failure or (told if isinstance(told, str) else bypassed)
+        return self.failure or (failed if isinstance(failed, str) else bypassed)
 
 
 @dataclass

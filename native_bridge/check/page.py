@@ -14,7 +14,7 @@ from flashmoe_sim.report.page import check_installed, html
 from native_bridge.check.result import Check, RunCheck, shown
 
 MOST_DIFFERENCES = 20
-SAID = {"text": "same text", "unknown": "not compared"}
+IN_WORDS = {"text": "same text", "unknown": "not compared"}
 NUMBERS = (".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb_s", ".pinned_gb_s")
 
 
@@ -71,7 +71,7 @@ def _counts(check: Check) -> tuple[Part, ...]:
         ("slots", "right", lambda one: f"{one.counts.slots:,}" if one.counts.slots else "-"),
         ("counters", "right", lambda one: str(one.counts.counters) if one.counts.counters else "-"),
         ("aliased", "right", lambda one: f"{one.counts.aliased:,}" if one.counts.aliased is not None else "-"),
-        ("counts", "left", lambda one: SAID.get(one.verdict, one.verdict)),
+        ("counts", "left", lambda one: IN_WORDS.get(one.verdict, one.verdict)),
     )
     return (
         page_table(columns, check.runs),
@@ -84,7 +84,7 @@ def _seconds(check: Check) -> Section:
     """Predicted against measured, as a table and, if a speed was measured, as a figure."""
     if not check.predicted:
         return Section("", ())
-    said = (
+    explanation = (
         "Predicted from other runs of the same machine, never from the run itself or a repeat of it; repeats are one "
         "row, measured as their median. Each speed has its 90 % interval; held: whether that has what was measured. "
         "Installs: seconds of all of them. Read: bytes from the sidecar, as predicted."
@@ -109,7 +109,7 @@ def _seconds(check: Check) -> Section:
         if of[0].seconds.measured_tok_s
     ]
     if not rows:
-        return Section("Seconds", (said, numbers))
+        return Section("Seconds", (explanation, numbers))
     check_installed()
     import polars
 
@@ -117,7 +117,7 @@ def _seconds(check: Check) -> Section:
 
     caption = "Each point is a run, with its 90 % interval; on the diagonal, what was predicted is what was measured."
     chart = predicted_measured(polars.DataFrame(rows, infer_schema_length=None))
-    return Section("Seconds", (said, numbers, Figure("predicted-measured", chart, caption)))
+    return Section("Seconds", (explanation, numbers, Figure("predicted-measured", chart, caption)))
 
 
 def _machines(check: Check) -> Section:
@@ -151,8 +151,8 @@ def _facts(check: Check) -> Table:
 
 def _facts_of(one: RunCheck) -> tuple[str, ...]:
     folder = one.counts.folder
-    told, log = folder.run.document, folder.run.log
-    runtime = told.get("runtime")
+    document, log = folder.run.document, folder.run.log
+    runtime = document.get("runtime")
     build = (
         [f"{key} {runtime[key]}" for key in ("version", "commit") if key in runtime]
         if isinstance(runtime, dict)

@@ -14,7 +14,7 @@ from native_bridge.check.folder import open_folders, without_repeat
 from native_bridge.check.seconds import Machines, Seconds, is_repeat, predict_seconds
 
 MOST_SHORT = 3
-SAID = {
+IN_WORDS = {
     "differ": "with counts that differ",
     "unknown": "that could not be compared",
     "text": "without slots, with the text of another whose experts are all resident",
@@ -86,9 +86,9 @@ class Check:
             f"{sum(one.counts.calls for one in exact):,} routed calls and "
             f"{sum(one.counts.counters for one in exact):,} counters equal."
         ]
-        for verdict, said in SAID.items():
+        for verdict, words in IN_WORDS.items():
             if some := [one for one in self.runs if one.verdict == verdict]:
-                lines.append(f"{_number(some, 'run')} {said}.")
+                lines.append(f"{_number(some, 'run')} {words}.")
         if short := [one for one in self.runs if one.counts.short]:
             names = ", ".join(one.name for one in short[:MOST_SHORT]) + ", …" * (len(short) > MOST_SHORT)
             lines.append(f"{_number(short, 'run')} ended before their last token: {names}.")

@@ -48,14 +48,14 @@ class Program:
 
         Raises BadInput if it hangs, crashes, or answers unlike llama.cpp.
         """
-        told = self._answer(path, "--version")
-        if (version := _VERSION.search(told)) is None:
-            shown = " ".join(told.split())[:60]
+        output = self._answer(path, "--version")
+        if (version := _VERSION.search(output)) is None:
+            shown = " ".join(output.split())[:60]
             raise BadInput(
                 f"{path}: --version says {shown!r}; expected `version: NUMBER (COMMIT)`: is it a {self.name}? "
                 f"{self.advice}"
             )
-        compiler = _COMPILER.search(told)
+        compiler = _COMPILER.search(output)
         flags = {
             flag: found[2] or ""
             for found in _FLAG.finditer(self._answer(path, "--help"))
@@ -67,7 +67,7 @@ class Program:
         )
         backends = (
             "CPU",
-            *_LOADED.findall(told + "\n" + listed),
+            *_LOADED.findall(output + "\n" + listed),
             *(device.name.rstrip("0123456789") for device in devices),
         )
         return Description(

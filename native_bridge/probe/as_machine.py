@@ -129,7 +129,7 @@ def _memory(found: Probed, source: str) -> Memory | None:
     if memory.together is None or memory.from_cache is None:
         return None
     ram, taken = _gib(facts.ram_bytes), _gib(facts.ram_bytes - facts.available_bytes)
-    told = "the limit of the control group" if facts.ram_limited else "reported by the system"
+    known_by = "the limit of the control group" if facts.ram_limited else "reported by the system"
     unified = _is_unified(found)
     bandwidth = memory.together.quantity(
         f"{source}, numpy",
@@ -142,7 +142,7 @@ def _memory(found: Probed, source: str) -> Memory | None:
         preset, quantity = known
         bandwidth = replace(quantity, source=f"preset {preset}: {quantity.source}")
     return Memory(
-        ram_gib=Quantity(ram, ram, ram, told, facts.system if found.mac is None else _mac(found.mac, facts.system)),
+        ram_gib=Quantity(ram, ram, ram, known_by, facts.system if found.mac is None else _mac(found.mac, facts.system)),
         bandwidth_gb_s=bandwidth,
         copy_gb_s=memory.from_cache.quantity(
             source, f"{size(memory.cached_bytes)} of a cached file, {memory.threads} threads, reads of 1 MiB"

@@ -58,6 +58,6 @@ def fio_reads(path: Path, *, size_bytes: int, depth: int, seconds: float) -> Fio
     if answer.timed_out:
         raise SimError(f"fio did not end {PATIENCE_S:g} s after its time; try --no-fio")
     if answer.code:
-        said = (answer.stderr.strip() or answer.stdout.strip() or "nothing").splitlines()[0]
-        raise SimError(f"fio fails with code {answer.code}: {said[:200]}; try --no-fio")
+        message = (answer.stderr.strip() or answer.stdout.strip() or "nothing").splitlines()[0]
+        raise SimError(f"fio fails with code {answer.code}: {message[:200]}; try --no-fio")
     return parse_fio(answer.stdout)

@@ -34,10 +34,10 @@ class MacFacts:
 
 def mac_facts() -> MacFacts:
     """Ask this Mac."""
-    return parse_mac(_said(("sysctl", *SYSCTL)), _said(PROFILER))
+    return parse_mac(_answer(("sysctl", *SYSCTL)), _answer(PROFILER))
 
 
-def _said(question: tuple[str, ...]) -> str:
+def _answer(question: tuple[str, ...]) -> str:
     with suppress(BadInput):
         return ask(question, timeout_s=TIMEOUT_S).stdout
     return ""

@@ -187,7 +187,7 @@ class Capture(Verb[dict[str, Any]]):
             "layers": len(engine.n_experts),
             "n_experts": max(engine.n_experts.values()),
             "prompt_tokens": done.prompt_tokens,
-            "said_tokens": len(done.said),
+            "said_tokens": len(done.generated),
             "steps": writer.steps,
             "calls": writer.calls,
             "bytes": writer.written_bytes,

@@ -176,12 +176,12 @@ def _fitted_on(checked: Checked) -> list[str]:
     groups: dict[str, list[str]] = {}
     for of in checked.settings:
         one = of[0]
-        said = f"seconds from {', '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
+        basis = f"seconds from {', '.join(one.seconds.anchors)}" if one.seconds.anchors else ""
         why = one.seconds.why_not.replace(f" beside {one.counts.folder.name} itself", " beside it")
-        groups.setdefault(said or f"no seconds: {why}", []).append(shown(of))
+        groups.setdefault(basis or f"no seconds: {why}", []).append(shown(of))
     return [
-        f"{said}: {', '.join(names[:MOST_NAMES])}" + f" and {len(names) - MOST_NAMES} more" * (len(names) > MOST_NAMES)
-        for said, names in groups.items()
+        f"{basis}: {', '.join(names[:MOST_NAMES])}" + f" and {len(names) - MOST_NAMES} more" * (len(names) > MOST_NAMES)
+        for basis, names in groups.items()
     ]
 
 

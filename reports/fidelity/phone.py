@@ -38,19 +38,19 @@ def groups() -> tuple[Group, Group]:
 def serial_text() -> str:
     """Runs without routes: what was fitted, how far off it is, and why."""
     fitted = phone_serial.CASES[0].fitted_on
-    told = phone_serial.fitted_phone(fitted)
-    value = {path: quantity.value for path, quantity in told.machine.quantities()}
+    phone = phone_serial.fitted_phone(fitted)
+    value = {path: quantity.value for path, quantity in phone.machine.quantities()}
     run = recorded(f"{INTERRUPTED}.csv")
     line = best_line_share(run.read_bytes, run.wall_ms, SERIAL_P95)
     increasing = best_increasing_share(run.read_bytes, run.wall_ms, SERIAL_P95)
     calm = phone_serial.calm(INTERRUPTED)
-    among = result(INTERRUPTED, phone_serial.CASES[0].told_by).among(calm)
+    among = result(INTERRUPTED, phone_serial.CASES[0].fitted_text).among(calm)
     hot = np.median(recorded(f"{THROTTLED}.csv").compute_ms) / np.median(recorded("qwen_stream.csv").compute_ms)
-    carried = result("gemma_c2000_l2", phone_serial.CASES[-1].told_by)
+    carried = result("gemma_c2000_l2", phone_serial.CASES[-1].fitted_text)
     return f"""A serial token is what it computes and what it reads. Fitted on {" and ".join(fitted)}, by least absolute
 deviation of their own two clocks, the phone streams weights at {value["cpu.weights_gb_s"]:.1f} GB/s, keeps its books at
 {value["link.pinned_gb_s"]:.1f} GB/s of what it misses, and reads at {value["storage.read_gb_s"]:.1f} GB/s beside
-{value["storage.request_us"]:.0f} us per round of reads, {told.batch_ms * 1e3:.0f} us per routed call that misses and
+{value["storage.request_us"]:.0f} us per round of reads, {phone.batch_ms * 1e3:.0f} us per routed call that misses and
 {value["host.call_us"]:.0f} us per routed call. Misses are as many as a token's bytes are, drawn over its layers. That
 machine then predicts the other cache size, both numbers of lanes, runs without a cache, and runs that overlap.
 

@@ -73,10 +73,10 @@ def workload(model: str) -> Workload:
 
 def active_bytes(model: str, top_k: int) -> float:
     """Weights that one token streams through the CPU."""
-    told = workload(model)
-    assert told.trace.dense_bytes is not None
-    assert told.expert_bytes is not None
-    return float(sum(told.trace.dense_bytes.values()) + top_k * sum(told.expert_bytes))
+    work = workload(model)
+    assert work.trace.dense_bytes is not None
+    assert work.expert_bytes is not None
+    return float(sum(work.trace.dense_bytes.values()) + top_k * sum(work.expert_bytes))
 
 
 @cache

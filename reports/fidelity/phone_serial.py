@@ -44,7 +44,7 @@ class Case:
     table: bool = False
 
     @property
-    def told_by(self) -> str:
+    def fitted_text(self) -> str:
         return " + ".join(self.fitted_on) + (" (reads as measured)" if self.table else "")
 
 
@@ -124,13 +124,13 @@ def results() -> list[PerToken]:
         PerToken(
             "phone, runs without routes",
             name,
-            case.told_by,
+            case.fitted_text,
             name in case.predicts,
             recorded(f"{name}.csv").wall_ms,
-            predicted_ms(name, told),
+            predicted_ms(name, machine),
         )
         for case in CASES
-        for told in [fitted_phone(case.fitted_on, table=case.table)]
+        for machine in [fitted_phone(case.fitted_on, table=case.table)]
         for name in (*case.fitted_on, *case.predicts)
     ]
 

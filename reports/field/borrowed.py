@@ -35,7 +35,7 @@ RECORDED = {
 }
 LENDERS = (*RECORDED.values(), "gemma-4-26b-phone")
 MACHINES = ("rtx-3060", "rtx-4090", "m3-16", "m3-max-48", "m4-32", "laptop-ddr4", "strix-halo-128", "phone-ufs4")
-SAID = """Without a trace, popularity and overlap are borrowed from another model. Here models with a recorded trace
+INTRO = """Without a trace, popularity and overlap are borrowed from another model. Here models with a recorded trace
 borrow from others, and from their own recording, on {machines} presets. The choice from the borrowed trace is timed on
 the recorded one, beside the choice that the recorded one leads to: *first* is the one that `sim recommend` names,
 *fastest* the fastest engine, whatever shows its speed. Machines on which that is the whole model on the GPU are left
@@ -88,7 +88,7 @@ def loss(workload: Workload, case: Case, setting: System, own: System) -> float:
 
 def section(found: pl.DataFrame) -> str:
     """How often the choice changes, and what that loses."""
-    lines = [SAID.format(machines=len(MACHINES))]
+    lines = [INTRO.format(machines=len(MACHINES))]
     lines.append("| choice | the trace is from | cases | another system | loss: median | nine in ten at most | most |")
     lines.append("|---|---|---|---|---|---|---|")
     own = pl.col("lender").replace({trace: model for model, trace in RECORDED.items()}) == pl.col("model")

@@ -35,7 +35,7 @@ REASONS = {
 }
 
 
-def said(found: Sequence[Choice]) -> str:
+def goals(found: Sequence[Choice]) -> str:
     """The goals of choosing, reached or not."""
     losses = [one.loss for one in found]
     return (
@@ -54,7 +54,7 @@ def section(rows: Sequence[Judged]) -> str:
         "`sim recommend` takes, of the settings within 3 % of the fastest predicted, the one that keeps least in "
         "memory. Here it chooses among the rows of a series whose varied column is one setting, or one choice among "
         "systems, on one machine. Predictions are made without that machine; repeats of a setting are averaged, and of "
-        "settings predicted alike with as much memory the mean counts. " + said(choices(rows, plain_speed)) + "\n",
+        "settings predicted alike with as much memory the mean counts. " + goals(choices(rows, plain_speed)) + "\n",
         _ways(rows),
         "The first line has no costs of engines, as `sim recommend` has none. The others have them; the third does "
         "without published hit rates, and the last has rows of another program, too: "

@@ -18,7 +18,7 @@ _WHOLE = re.compile(r"\d+(?:\.0)?")
 _CACHE = re.compile(r"(?:-ctk|--cache-type-k|\bKV|--kv) (q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl|int8)\b", re.IGNORECASE)
 
 
-def told_context(row: FieldRow) -> int:
+def named_context(row: FieldRow) -> int:
     """Tokens that the row names as its context; 0 if it names no number."""
     return int(float(row.context)) if _WHOLE.fullmatch(row.context) else 0
 
@@ -28,11 +28,11 @@ def depth_of(row: FieldRow) -> int:
 
     A large context was only allocated, unless the flags say that it was filled, or the rows of the series differ in it.
     """
-    depth = told_context(row)
+    depth = named_context(row)
     if _FILLED.search(row.flags) or row.varies.startswith("context"):
         return depth
-    told_as_flag = re.search(rf"(?:-c|--ctx-size|ctx) {depth}\b", row.flags) is not None
-    if depth >= ALLOCATED_FROM or told_as_flag or _ALLOCATED.search(row.notes):
+    as_flag = re.search(rf"(?:-c|--ctx-size|ctx) {depth}\b", row.flags) is not None
+    if depth >= ALLOCATED_FROM or as_flag or _ALLOCATED.search(row.notes):
         return 0
     return depth
 
@@ -44,6 +44,6 @@ def attended(row: FieldRow) -> int:
 
 def kv_type_of(row: FieldRow) -> str:
     """The type of keys and values that the flags name; 16 bits if they name none."""
-    if (told := _CACHE.search(row.flags)) is None:
+    if (match := _CACHE.search(row.flags)) is None:
         return DEFAULT_TYPE
-    return "q8_0" if told[1] == "int8" else told[1].lower()
+    return "q8_0" if match[1] == "int8" else match[1].lower()

@@ -55,7 +55,7 @@ def passes() -> list[Judged]:
     Benchmarks of passes use random tokens, which are routed independently of each other; no token is drafted.
     """
     found = []
-    for row in _told(PASSES):
+    for row in _with_machine(PASSES):
         tokens, depth = int(row["tokens"]), int(row["depth"])
         memory = MemoryOptions(
             context=max(depth, DEFAULT_CONTEXT), depth=depth, draft=tokens - 1, accept=1.0, drafter="ngram"
@@ -70,7 +70,7 @@ def passes() -> list[Judged]:
 def pairs() -> list[Judged]:
     """Speed with drafts over speed without, for rows whose machine and acceptance are told."""
     found, traces = [], dict[object, tuple[RoutingTrace, bool]]()
-    for row in _told(PAIRS):
+    for row in _with_machine(PAIRS):
         if not row["accepted_share"]:
             continue
         drafted = int(row["drafted"])
@@ -82,7 +82,7 @@ def pairs() -> list[Judged]:
     return found
 
 
-def _told(path: Path) -> Iterator[Mapping[str, str]]:
+def _with_machine(path: Path) -> Iterator[Mapping[str, str]]:
     """The rows whose machine is known."""
     with path.open(newline="") as file:
         yield from (row for row in csv.DictReader(file) if row["machine"])

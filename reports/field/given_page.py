@@ -99,6 +99,6 @@ def _line(name: str, some: Sequence[Guess]) -> str:
     off, sd, weight = (np.array(column) for column in zip(*some, strict=True))
     shares = [float(np.average(np.abs(off) <= most, weights=weight)) for most in (math.log(1.5), math.log(2))]
     shares.append(float(np.average(np.abs(off) <= SD_90 * sd, weights=weight)))
-    told = " | ".join(f"{share:.0%}" for share in shares)
+    cells = " | ".join(f"{share:.0%}" for share in shares)
     error, width = (quantile(values, weight, 0.5) for values in (np.abs(np.expm1(-off)), 2 * SD_90 * sd))
-    return f"| {name} | {weight.sum():.0f} | {error:.1%} | {told} | a factor of {math.exp(width):.1f} |"
+    return f"| {name} | {weight.sum():.0f} | {error:.1%} | {cells} | a factor of {math.exp(width):.1f} |"

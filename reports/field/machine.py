@@ -18,7 +18,7 @@ from flashmoe_sim.machines.written import named_part, with_cards
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 
-TOLD = "the row"
+FROM_ROW = "the row"
 MEASURED = 0.1  # of a measured number, either way
 PRESET_RAM = 0.08  # how far a preset's RAM may be from the row's
 SIZES_GIB = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536)
@@ -58,28 +58,28 @@ def built_of(row: FieldRow) -> Built:
     """The machine of a row with notes on what was estimated. Raises BadInput as `machine_of` does."""
     notes: list[str] = []
     chip = _chip(row)
-    ram_gib, told_ram = _ram_gib(row, unified=chip is not None, notes=notes)
+    ram_gib, ram_known = _ram_gib(row, unified=chip is not None, notes=notes)
     storage = _storage(row)
     if chip is not None:
         machine = _unified(row, chip, storage, ram_gib)
     else:
         cards = _cards(row, notes)
         cpu = part_in(row.cpu, ("cpu",))
-        memory = _memory(row, cpu, notes, server=ram_gib >= SERVER_RAM_GIB and told_ram)
+        memory = _memory(row, cpu, notes, server=ram_gib >= SERVER_RAM_GIB and ram_known)
         cpu = _stand_in(row, cpu, notes, ram_gib, computes=not cards)
         chosen = [part for part in (cpu, memory, _link(row) if cards else None, storage) if part is not None]
         generation = "" if cpu is not None or memory is not None else _generation(row)
         parts = Parts({part.kind: part for part in chosen}, ram_gib, generation=generation)
         machine = compose_parts(with_cards(parts, cards))
-    machine = _with_told_numbers(row, machine)
-    if not told_ram:
+    machine = _with_measured_numbers(row, machine)
+    if not ram_known:
         machine = _with_guessed_ram(machine)
     return Built(_attending(row, machine), tuple(notes))
 
 
 def _attending(row: FieldRow, machine: Machine) -> Machine:
     """The machine with the rates of attention that follow from the rates and the interface that the row tells."""
-    if machine.gpu is not None and any("vulkan" in told.lower() for told in (row.engine_version_or_pr, row.flags)):
+    if machine.gpu is not None and any("vulkan" in text.lower() for text in (row.engine_version_or_pr, row.flags)):
         machine = replace(machine, api="vulkan")
     return with_attention(bare(machine))
 
@@ -98,7 +98,7 @@ def part_in(text: str, kinds: Sequence[str]) -> Part | None:
 def _chip(row: FieldRow) -> Part | None:
     """The chip with unified memory that computes: named as the GPU, or as the CPU beside no other GPU."""
     chip = part_in(row.gpu, ("chip",)) or (None if part_in(row.gpu, ("gpu",)) else part_in(row.cpu, ("chip",)))
-    if chip is not None and (told := _CARDS.match(row.gpu)) and int(told[1]) > 1:
+    if chip is not None and (match := _CARDS.match(row.gpu)) and int(match[1]) > 1:
         raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: several machines, which are not modelled")
     return chip
 
@@ -106,7 +106,7 @@ def _chip(row: FieldRow) -> Part | None:
 def _unified(row: FieldRow, chip: Part, storage: Part | None, ram_gib: float) -> Machine:
     """The machine of a chip: with the speeds of a preset that has it, if there is one, and the sizes of its RAM."""
     if row.ram_gb_s is not None and not _is_measured(row):
-        chip = _with(chip, bandwidth_gb_s=_told(row.ram_gb_s, row.ram_gb_s_basis or "as told"))
+        chip = _with(chip, bandwidth_gb_s=_as_given(row.ram_gb_s, row.ram_gb_s_basis or "as told"))
     parts = {"chip": chip} | ({} if storage is None else {"storage": storage})
     composed = compose_parts(Parts(parts, ram_gib))
     sizes = {int(name.rpartition("-")[2]): name for name in PRESETS if name.rpartition("-")[0] == chip.name}
@@ -147,25 +147,25 @@ def _cards(row: FieldRow, notes: list[str]) -> list[Part]:
         return [catalogue()[STAND_IN_GPU]]
     if len({part.name for part in found}) > 1:
         return found
-    told = dict[str, Quantity]()
+    numbers = dict[str, Quantity]()
     if row.gpu_vram_gib is not None:
-        told["memory_gib"] = _told(row.gpu_vram_gib / len(found), "an even share of all cards' memory")
+        numbers["memory_gib"] = _as_given(row.gpu_vram_gib / len(found), "an even share of all cards' memory")
     if row.gpu_mem_gb_s is not None:
-        told["bandwidth_gb_s"] = _told(row.gpu_mem_gb_s, "of one card")
-    return [_with(found[0], **told)] * len(found)
+        numbers["bandwidth_gb_s"] = _as_given(row.gpu_mem_gb_s, "of one card")
+    return [_with(found[0], **numbers)] * len(found)
 
 
 def _generation(row: FieldRow) -> str:
     """The generation of RAM that the text of a row says, or the socket of its CPU; empty if it says neither."""
-    told = _RAM.search(f"{row.cpu} {row.notes} {row.flags}")
-    return "" if told is None else SOCKET_RAM.get(told[0].lower(), told[0].lower())
+    match = _RAM.search(f"{row.cpu} {row.notes} {row.flags}")
+    return "" if match is None else SOCKET_RAM.get(match[0].lower(), match[0].lower())
 
 
 def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) -> Part | None:
     """Memory as fast as the row says, or as its sockets have it; None for what the CPU takes at best."""
     if row.ram_gb_s is not None:
         nominal = row.ram_gb_s / RAM_SHARE[1] if _is_measured(row) else row.ram_gb_s
-        return _memory_part(_told(nominal, row.ram_gb_s_basis or "as told"))
+        return _memory_part(_as_given(nominal, row.ram_gb_s_basis or "as told"))
     if cpu is not None:
         if _TWO_SOCKETS.match(row.cpu) is None or "single socket" in row.flags:
             return None
@@ -214,8 +214,8 @@ def _link(row: FieldRow) -> Part | None:
     for clause in re.split(r"[;,]", row.pcie):
         if "nvme" in clause.lower():
             continue
-        for told in _LINK.finditer(clause.strip()):
-            generation, lanes = generation or told[1] or "", lanes or told[2] or told[3] or ""
+        for match in _LINK.finditer(clause.strip()):
+            generation, lanes = generation or match[1] or "", lanes or match[2] or match[3] or ""
     if not (generation or lanes) and outside(row):
         return catalogue()[OUTSIDE]
     return catalogue().get(f"pcie{generation or 5}x{lanes or 16}") if generation or lanes else None
@@ -252,23 +252,23 @@ def _ram_gib(row: FieldRow, *, unified: bool, notes: list[str]) -> tuple[float, 
     return ram_gib, False
 
 
-def _with_told_numbers(row: FieldRow, machine: Machine) -> Machine:
+def _with_measured_numbers(row: FieldRow, machine: Machine) -> Machine:
     """The machine with what was measured of it in the place of shares of nominal numbers."""
     memory, storage, link = machine.memory, machine.storage, machine.link
     if memory is not None and row.ram_gb_s is not None and _is_measured(row):
         memory = replace(memory, bandwidth_gb_s=_measured(row.ram_gb_s, row.ram_gb_s_basis))
     if row.ssd_gb_s is not None:
         storage = replace(storage, read_gb_s=_measured(row.ssd_gb_s, "ssd_gb_s of the row"))
-    if link is not None and (told := _link_rate(row)) is not None:
-        link = _link_of(link, told)
+    if link is not None and (rate := _link_rate(row)) is not None:
+        link = _link_of(link, rate)
     return replace(machine, memory=memory, storage=storage, link=link)
 
 
 def _link_rate(row: FieldRow) -> float | None:
     """GB/s into the GPU, if the text says them."""
     for clause in row.pcie.split(";"):
-        if "nvme" not in clause.lower() and (told := _RATE.search(clause)):
-            return float(told[1])
+        if "nvme" not in clause.lower() and (match := _RATE.search(clause)):
+            return float(match[1])
     return None
 
 
@@ -299,9 +299,9 @@ def _with(part: Part, **numbers: Quantity) -> Part:
     return replace(part, numbers={**part.numbers, **numbers})
 
 
-def _told(value: float, condition: str) -> Quantity:
-    return Quantity(value, value, value, TOLD, condition)
+def _as_given(value: float, condition: str) -> Quantity:
+    return Quantity(value, value, value, FROM_ROW, condition)
 
 
 def _measured(value: float, condition: str) -> Quantity:
-    return Quantity(value, (1 - MEASURED) * value, (1 + MEASURED) * value, TOLD, condition)
+    return Quantity(value, (1 - MEASURED) * value, (1 + MEASURED) * value, FROM_ROW, condition)

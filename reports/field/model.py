@@ -41,7 +41,7 @@ def model_of(row: FieldRow) -> ModelGeometry:
     name = name_of(row)
     entry = named_models()[name]
     base = _with_pruned_experts(row, _top_k(row, _quantized(row, name, entry)))
-    expert_bytes = told_expert_bytes(row)
+    expert_bytes = named_expert_bytes(row)
     if expert_bytes is not None:
         mean = base.routed_bytes / sum(layer.n_experts for layer in base.layers.values())
         base = _scaled(base, expert_bytes / mean, f"{expert_bytes:,.0f} bytes an expert, as the row says")
@@ -62,11 +62,11 @@ def model_of(row: FieldRow) -> ModelGeometry:
     return _with_dense(scaled, dense_bytes * factor)
 
 
-def told_expert_bytes(row: FieldRow) -> float | None:
+def named_expert_bytes(row: FieldRow) -> float | None:
     """Bytes of an expert, if the text of the quantization says them."""
-    told = _PER_EXPERT.search(row.quant) or _OF_EXPERTS.search(row.quant)
+    match = _PER_EXPERT.search(row.quant) or _OF_EXPERTS.search(row.quant)
     units = {unit.lower(): size for unit, size in UNITS.items()}
-    return float(told[1].replace(",", "")) * units[told[2].lower()] if told else None
+    return float(match[1].replace(",", "")) * units[match[2].lower()] if match else None
 
 
 def _quantized(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
@@ -83,7 +83,7 @@ def _quantized(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
     if native is not None and (bits is None or bits >= native):
         return base
     if bits is None:
-        if row.model_file_gib is None and told_expert_bytes(row) is None:
+        if row.model_file_gib is None and named_expert_bytes(row) is None:
             raise BadInput(f"{row.where}: unknown quantization {shown(row.quant)} of {name}, and no size of its file")
         return base
     own = 8e-9 * base.routed_bytes / entry.routed_params_b
@@ -102,13 +102,13 @@ def _top_k(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
 
 def _with_pruned_experts(row: FieldRow, model: ModelGeometry) -> ModelGeometry:
     """The model with fewer experts a layer if the row says so, as pruned models have."""
-    told, known = row.total_experts, max(layer.n_experts for layer in model.layers.values())
-    if told is None or told == known:
+    experts, known = row.total_experts, max(layer.n_experts for layer in model.layers.values())
+    if experts is None or experts == known:
         return model
-    if told > known or told < model.top_k:
-        raise BadInput(f"{row.where}: {told} experts a layer, but {model.name} has {known}")
-    layers = {number: LayerGeometry(told, layer.family_bytes) for number, layer in model.layers.items()}
-    return replace(model, layers=layers, notes=(*model.notes, f"{told} of {known} experts a layer, as the row says"))
+    if experts > known or experts < model.top_k:
+        raise BadInput(f"{row.where}: {experts} experts a layer, but {model.name} has {known}")
+    layers = {number: LayerGeometry(experts, layer.family_bytes) for number, layer in model.layers.items()}
+    return replace(model, layers=layers, notes=(*model.notes, f"{experts} of {known} experts a layer, as the row says"))
 
 
 def _table_bytes(row: FieldRow, entry: NamedModel, model: ModelGeometry) -> float:

@@ -107,22 +107,22 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
         f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
         f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3 %) and "
-        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.said(choices(rows, plain_speed))}\n"
+        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.goals(choices(rows, plain_speed))}\n"
     )
 
 
 def overall(rows: Sequence[Judged]) -> str:
     """One line for each way to judge."""
     known = [one for one in rows if one.in_sample.tok_s is not None]
-    told = [one for one in known if one.in_sample.raw.told is not None]
+    informed = [one for one in known if one.in_sample.raw.informed is not None]
     lines = ["| tuned | rows | median error | within 2x | in the interval |", "|---|---|---|---|---|"]
     for what, of, choose in (
         ("with all rows", known, _in_sample),
         ("without its series", known, _without_series),
         ("without its machine", known, _without_machine),
         ("the same, ignoring published hit rates", known, _blind),
-        ("rows with a published hit rate, used", told, _without_machine),
-        ("rows with a published hit rate, ignored", told, _blind),
+        ("rows with a published hit rate, used", informed, _without_machine),
+        ("rows with a published hit rate, ignored", informed, _blind),
     ):
         lines.append(_line(what, _known(score([choose(one) for one in of]))))
     lines.append(_line("on paper", on_paper(known)))

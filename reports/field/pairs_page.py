@@ -49,17 +49,17 @@ def section(rows: Sequence[Judged]) -> str:
     likely = left_out(every)
     broken = sorted({one.name for one in (*tuned, *alone) if not one.holds})
     machines = len({one.cached.machine_id for one in tuned})
-    said = (
-        f"There are {len(tuned)} pairs on {machines} machines. {_said('Predicted', tuned)} "
-        f"{_said('From the parts', alone)} The intervals are wide, and most pairs claim no order.\n"
+    summary = (
+        f"There are {len(tuned)} pairs on {machines} machines. {_in_words('Predicted', tuned)} "
+        f"{_in_words('From the parts', alone)} The intervals are wide, and most pairs claim no order.\n"
     )
     listed = "".join(f"- broken: {name}\n" for name in broken)
-    parts = [HEAD, said, *([listed] if listed else []), _by_engine(tuned, alone)]
+    parts = [HEAD, summary, *([listed] if listed else []), _by_engine(tuned, alone)]
     parts += [HOW, _scores(tuned, alone, likely), _reliable(tuned, likely), _levels(fitted(every))]
     return "\n".join([*parts, _table(tuned, alone, likely)])
 
 
-def _said(how: str, found: Sequence[Pair]) -> str:
+def _in_words(how: str, found: Sequence[Pair]) -> str:
     apart = [one for one in found if not one.overlap]
     off = statistics.median(one.predicted / one.measured for one in found)
     return (

@@ -12,7 +12,7 @@ from reports.field.naive import naive_tok_s
 from reports.field.price import Context, Priced, priced
 from reports.field.prior import HitCurve
 from reports.field.rows import FieldRow
-from reports.field.serving import Told, Way, way_of
+from reports.field.serving import RowParts, Way, way_of
 from reports.field.settings import settings_of
 
 
@@ -20,15 +20,15 @@ from reports.field.settings import settings_of
 class Raw:
     """A row priced before any factor; why: there is no price, if so.
 
-    told: the price with the row's own hit rate; None if it says none that counts.
+    informed: the price with the row's own hit rate; None if it says none that counts.
     """
 
     row: FieldRow
     way: Way | None = None
-    told: Priced | None = None
+    informed: Priced | None = None
     blind: Priced | None = None
     naive: float | None = None
-    naive_told: float | None = None
+    naive_informed: float | None = None
     why: str = ""
     notes: tuple[str, ...] = ()
 
@@ -39,19 +39,19 @@ def raw_of(row: FieldRow, curves: dict[str, HitCurve]) -> Raw:
         model, built = model_of(row), built_of(row)
         model = replace(model, attention=model.attention or ASSUMED)
         settings = settings_of(row, moe_layers=len(model.layers))
-        way = way_of(Told(row, model, built.machine, settings))
+        way = way_of(RowParts(row, model, built.machine, settings))
         context = Context(attended(row), kv_type_of(row))
         blind = priced(way, curves, hit_rate=None, context=context)
-        told = None
+        informed = None
         if settings.hit_rate is not None and way.kind not in ("none", "uniform"):
-            told = priced(way, curves, hit_rate=settings.hit_rate, context=context)
+            informed = priced(way, curves, hit_rate=settings.hit_rate, context=context)
         return Raw(
             row,
             way,
-            told,
+            informed,
             blind,
             naive_tok_s(row, way, hit_rate=None),
-            None if told is None else naive_tok_s(row, way, hit_rate=settings.hit_rate),
+            None if informed is None else naive_tok_s(row, way, hit_rate=settings.hit_rate),
             notes=built.notes,
         )
     except BadInput as error:

@@ -95,8 +95,8 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     case = case_of(workload.geometry, machine, workload=workload)
     if case.model.attention is not None:
         case = replace(case, depth=attended(row), kv_type=kv_type_of(row))
-    if isinstance(system, Strata) and (told := _SPEC.search(row.flags)):
-        case = replace(case, drafts=asked_drafts(int(told[1]) - 1, STRATA_ACCEPT, MTP, workload.geometry))
+    if isinstance(system, Strata) and (match := _SPEC.search(row.flags)):
+        case = replace(case, drafts=asked_drafts(int(match[1]) - 1, STRATA_ACCEPT, MTP, workload.geometry))
     asked = system if system.size_given else system.sized(case)
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:
@@ -156,8 +156,8 @@ def _all_gpu(row: FieldRow, settings: Settings) -> System:
 
 
 def _hot_cache(row: FieldRow, settings: Settings) -> System:
-    told = _MIB.search(row.flags)
-    return HotCache(max_mib=int(told[1])) if told else HotCache()
+    match = _MIB.search(row.flags)
+    return HotCache(max_mib=int(match[1])) if match else HotCache()
 
 
 def _kt(row: FieldRow, settings: Settings) -> System:
@@ -178,17 +178,17 @@ def _slots(kind: Callable[..., System]) -> Callable[[FieldRow, Settings], System
 
 def _mib(kind: Callable[..., System]) -> Callable[[FieldRow, Settings], System]:
     def made(row: FieldRow, settings: Settings) -> System:
-        told = _MIB.search(row.flags)
-        if not told:
+        match = _MIB.search(row.flags)
+        if not match:
             raise BadInput(f"{row.where}: does not say how large the cache is")
-        return kind(cache_mib=int(told[1]))
+        return kind(cache_mib=int(match[1]))
 
     return made
 
 
 def _strata(row: FieldRow, settings: Settings) -> System:
-    told = _PCIE_SHARE.search(row.flags)
-    share = float(told[1]) if told else AUTO
+    match = _PCIE_SHARE.search(row.flags)
+    share = float(match[1]) if match else AUTO
     return Strata(experts=settings.residents or 0, pcie_share=share)
 
 

@@ -24,7 +24,7 @@ BINS = (0.5, 0.6, 0.75, 0.9, 1.0)
 SAID_OF_WINS = """Two programs on one machine with one model: in how many of the shared draws is the one faster that is
 predicted to be, and how often was it? `sim recommend` lets a fork lead from nine of ten on.
 """
-SAID = """These rows are asked as a user would: `sim compare` with the row's system and setting, on the machine of its
+INTRO = """These rows are asked as a user would: `sim compare` with the row's system and setting, on the machine of its
 parts, and again on a preset with its GPU if there is one; the trace is the one that the commands take when they are
 given the model alone. *inside* counts the measured speeds in the interval that is printed, *left out* those in the
 interval that is printed if nothing is known of the row's machine. [printed.csv](printed.csv) has every row.
@@ -79,7 +79,7 @@ def wins(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
 
 def section(rows: pl.DataFrame, pairs: pl.DataFrame) -> str:
     """How often the interval holds, by system, on parts and on presets, and how often what should be faster is."""
-    lines = [SAID, "| asked | rows | machines | median error | ends apart | inside | left out |"]
+    lines = [INTRO, "| asked | rows | machines | median error | ends apart | inside | left out |"]
     lines.append("|---|---|---|---|---|---|---|")
     lines.append(_line("all", rows))
     lines.append(_line("on parts", rows.filter(pl.col("machine") == "parts")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from reports.field.depth import told_context
+from reports.field.depth import named_context
 from reports.field.rows import FieldRow
 
 MICRO_BATCH = 512
@@ -31,39 +31,39 @@ _CHUNK = re.compile(r"\bchunk (\d+)")
 
 
 class Prompt(NamedTuple):
-    """A prompt of `tokens`, read in batches of `batch`, after `depth` tokens; told: whether the row says its length."""
+    """A prompt of `tokens`, read in batches of `batch`, after `depth` tokens; length_given: whether the row says it."""
 
     tokens: int
     batch: int
     depth: int
-    told: bool
+    length_given: bool
 
 
 def prompt_of(row: FieldRow) -> Prompt:
     """The prompt that a row's speed is of; a length that is not told is what such runs usually have."""
     text = f"{row.flags}; {row.notes}"
-    context = told_context(row)
+    context = named_context(row)
     bench = _BENCH.search(row.flags) is not None
     tokens = _length(row, text, context, bench=bench)
-    told = tokens is not None
+    length_given = tokens is not None
     batch = _batch(row)
     if tokens is None:
         streams = row.strategy in ("slot_bank_ssd", "ssd_stream") and not context and "long" not in text
         tokens = CHAT if streams else max(MICRO_BATCH, batch if _UB.search(row.flags) else 0)
-    return Prompt(tokens, min(batch, tokens), context if bench else 0, told)
+    return Prompt(tokens, min(batch, tokens), context if bench else 0, length_given)
 
 
 def _length(row: FieldRow, text: str, context: int, *, bench: bool) -> int | None:
-    if told := _TOKENS.search(text):
-        return int(float(told[1].replace(",", "")) * (1000 if told[2] else 1))
-    if told := _ABOUT.search(text):
-        return int(told[1]) // 2
-    if told := _RANGE.search(text):
-        return 2000 * int(told[1])
-    if told := _COUNTED.search(text):
-        return int(told[1])
-    if (told := _PP.search(text)) and int(told[1] or told[2]):
-        return int(told[1] or told[2])
+    if match := _TOKENS.search(text):
+        return int(float(match[1].replace(",", "")) * (1000 if match[2] else 1))
+    if match := _ABOUT.search(text):
+        return int(match[1]) // 2
+    if match := _RANGE.search(text):
+        return 2000 * int(match[1])
+    if match := _COUNTED.search(text):
+        return int(match[1])
+    if (match := _PP.search(text)) and int(match[1] or match[2]):
+        return int(match[1] or match[2])
     if bench:
         return MICRO_BATCH
     if "short" in text:
@@ -80,6 +80,6 @@ def _batch(row: FieldRow) -> int:
         (_UB, row.flags),
         (_CHUNK, row.slots_per_layer_or_cache_gib),
     ):
-        if told := pattern.search(text):
-            return int(told[1])
+        if match := pattern.search(text):
+            return int(match[1])
     return next((chunk for engine, chunk in CHUNKS.items() if row.engine.startswith(engine)), MICRO_BATCH)

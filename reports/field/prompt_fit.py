@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
     row_id: str
     machine: str
-    told: str
+    length: str
     seconds: tuple[float, ...]
     groups: tuple[str, ...]
     measured: float | None
@@ -82,7 +82,7 @@ class Prompts:
 
     def interval(self, line: Line) -> tuple[float, float]:
         """The 90 % interval of the speed."""
-        tok_s, width = self.tok_s(line), math.exp(SD_90 * self.spread[line.told])
+        tok_s, width = self.tok_s(line), math.exp(SD_90 * self.spread[line.length])
         return tok_s / width, tok_s * width
 
 
@@ -99,7 +99,7 @@ def line_of(raw: Raw) -> Line | None:
     return Line(
         row.id,
         row.machine_id or row.id,
-        TOLD if prompt_of(row).told else UNTOLD,
+        TOLD if prompt_of(row).length_given else UNTOLD,
         tuple(seconds[part] for part in PARTS),
         tuple(f"{kind} {name}" for kind, name in zip(KINDS, names, strict=True)),
         None if row.prompt_tok_s is None else -math.log(row.prompt_tok_s),
@@ -143,7 +143,7 @@ def fitted(lines: Sequence[Line], *, leaving: Set[str] = frozenset()) -> dict[st
     spread = np.array([SPREAD.get(name, OTHER_SPREAD) for name in PARTS] + [_spread_of(name) for name in groups])
     measured = np.array([line.measured for line in some])
     rows = Counter(line.machine for line in some)
-    row_sd = np.array([(ROW_SD if line.told == TOLD else UNTOLD_SD) * rows[line.machine] ** 0.25 for line in some])
+    row_sd = np.array([(ROW_SD if line.length == TOLD else UNTOLD_SD) * rows[line.machine] ** 0.25 for line in some])
 
     def residuals(values: NDArray[np.float64]) -> NDArray[np.float64]:
         off = MOST * np.tanh((columns.predicted(values) - measured) / MOST)
@@ -164,12 +164,12 @@ def left_out(lines: Sequence[Line]) -> dict[str, float]:
 def with_spread(factors: dict[str, float], lines: Sequence[Line], left: dict[str, float]) -> Prompts:
     """With the spread by the size that nine of ten left-out errors stay below; a machine counts as one of its rows."""
     spread = {}
-    for told in (TOLD, UNTOLD):
-        some = [line for line in lines if line.measured is not None and line.told == told]
+    for length in (TOLD, UNTOLD):
+        some = [line for line in lines if line.measured is not None and line.length == length]
         rows = Counter(line.machine for line in some)
         sizes = np.array([abs(-(line.measured or 0.0) - math.log(left[line.row_id])) for line in some])
         weights = np.array([rows[line.machine] ** -0.5 for line in some])
-        spread[told] = float(np.quantile(sizes, 0.9, weights=weights, method="inverted_cdf")) / SD_90
+        spread[length] = float(np.quantile(sizes, 0.9, weights=weights, method="inverted_cdf")) / SD_90
     return Prompts(factors, spread)
 
 

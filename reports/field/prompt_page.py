@@ -51,7 +51,7 @@ def tune(raws: Sequence[Raw]) -> None:
                 "strategy": row.strategy,
                 "engine": engine_of(row),
                 "machine_id": line.machine,
-                "length": line.told,
+                "length": line.length,
                 "measured_tok_s": row.prompt_tok_s,
                 "tok_s": found.tok_s(line),
                 "without_machine_tok_s": tok_s,

@@ -36,7 +36,7 @@ def table(rows: Sequence[FieldRow]) -> pl.DataFrame:
     traces = dict[object, tuple[RoutingTrace, bool]]()
     found = []
     for row in rows:
-        if not (prompt := prompt_of(row)).told:
+        if not (prompt := prompt_of(row)).length_given:
             continue
         try:
             system, model = system_of(row), model_of(row)

@@ -101,14 +101,14 @@ def quant_of(text: str, known: tuple[str, ...]) -> str | None:
 
 def bits_of(text: str) -> float | None:
     """Bits of a weight in a quantization with this name; None if the text says nothing that is known."""
-    if told := _BPW.search(text):
-        return float(told[1])
+    if match := _BPW.search(text):
+        return float(match[1])
     plain = re.sub(r"[ -]", "_", text.lower())
     for name in _NAMES:
         if re.search(rf"(?<![a-z0-9]){name}(?![a-z0-9])", plain.replace("ud_", "")) or re.search(
             rf"(?<![a-z0-9]){name}_r\d", plain
         ):
             return OF_A_FILE[name]
-    if told := _BITS.search(text):
-        return float(told[1]) + GROUP_BITS
+    if match := _BITS.search(text):
+        return float(match[1]) + GROUP_BITS
     return None

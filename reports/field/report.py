@@ -135,5 +135,5 @@ def api_of(raw: Raw) -> str:
     """
     if raw.way is None or raw.way.machine.gpu is None:
         return ""
-    said = _API.search(f"{raw.row.engine} {raw.row.engine_version_or_pr} {raw.row.flags}")
-    return said[0].lower() if said else raw.way.machine.api
+    match = _API.search(f"{raw.row.engine} {raw.row.engine_version_or_pr} {raw.row.flags}")
+    return match[0].lower() if match else raw.way.machine.api

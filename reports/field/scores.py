@@ -83,7 +83,7 @@ def judged(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> list[Judged]:
                 outcome(raw, series),
                 outcome(raw, machine),
                 outcome(raw, machine, blind=True),
-                raw.naive_told or raw.naive,
+                raw.naive_informed or raw.naive,
             )
         )
     return found

@@ -70,7 +70,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Told:
+class RowParts:
     """A row with its parts read."""
 
     row: FieldRow
@@ -91,50 +91,50 @@ class Told:
         return sum(layer.n_experts for layer in self.model.layers.values())
 
 
-def way_of(told: Told) -> Way:
+def way_of(parts: RowParts) -> Way:
     """How the tokens of a row are served. Raises BadInput if nothing is known that works so."""
-    row = told.row
+    row = parts.row
     if row.engine.startswith("transformers"):
         raise BadInput(f"{row.where}: {row.engine} copies whole layers, which is not modelled")
-    told = replace(told, machine=_in_parallel(row, told.machine), model=_with_fewer(row, told.model))
-    way = WAYS[row.strategy](told) if row.strategy in WAYS else _unknown(told)
+    parts = replace(parts, machine=_in_parallel(row, parts.machine), model=_with_fewer(row, parts.model))
+    way = WAYS[row.strategy](parts) if row.strategy in WAYS else _unknown(parts)
     drafts = _DRAFTS.search(row.flags) is not None and _NO_DRAFTS.search(row.flags) is None
     return replace(way, drafts=drafts)
 
 
-def _unknown(told: Told) -> Way:
-    raise BadInput(f"{told.row.where}: unknown strategy {told.row.strategy!r}; expected one of {', '.join(WAYS)}")
+def _unknown(parts: RowParts) -> Way:
+    raise BadInput(f"{parts.row.where}: unknown strategy {parts.row.strategy!r}; expected one of {', '.join(WAYS)}")
 
 
-def _all_gpu(told: Told) -> Way:
+def _all_gpu(parts: RowParts) -> Way:
     """Everything is on the GPU, or on the chip that shares its RAM."""
-    if told.machine.gpu is None:
-        return _cpu_only(told)
-    machine = AllGpu().adapted(told.machine)
-    return _way(told, Resident(), machine, far_layers=0, share=1.0, kind="uniform", ram_share=1.0)
+    if parts.machine.gpu is None:
+        return _cpu_only(parts)
+    machine = AllGpu().adapted(parts.machine)
+    return _way(parts, Resident(), machine, far_layers=0, share=1.0, kind="uniform", ram_share=1.0)
 
 
-def _placed(told: Told) -> Way:
+def _placed(parts: RowParts) -> Way:
     """Layers of experts on the CPU, as told or as few as must be."""
-    row, case = told.row, told.case
-    if told.machine.gpu is None:
-        return _cpu_only(told)
-    if (share := told.settings.resident_share) is not None and told.settings.cpu_layers is None:
-        return _profiled(told, share)
-    if not own_memory(told.machine):
-        return _all_gpu(told)
+    row, case = parts.row, parts.case
+    if parts.machine.gpu is None:
+        return _cpu_only(parts)
+    if (share := parts.settings.resident_share) is not None and parts.settings.cpu_layers is None:
+        return _profiled(parts, share)
+    if not own_memory(parts.machine):
+        return _all_gpu(parts)
     system: System = PlacedIk() if "ik_llama" in row.engine else Placed()
-    layers = told.settings.cpu_layers
+    layers = parts.settings.cpu_layers
     if layers is None:
-        layers = _layers_off(told, case)
-    layers = min(layers, told.layers)
-    off_share = layers / told.layers
-    mapped_bytes = told.model.routed_bytes + (told.model.dense_bytes or 0)
-    ram_share = _page_share(told, mapped_bytes if off_share else 0)
+        layers = _layers_off(parts, case)
+    layers = min(layers, parts.layers)
+    off_share = layers / parts.layers
+    mapped_bytes = parts.model.routed_bytes + (parts.model.dense_bytes or 0)
+    ram_share = _page_share(parts, mapped_bytes if off_share else 0)
     return _way(
-        told,
+        parts,
         PrefillCopy(),
-        system.adapted(told.machine),
+        system.adapted(parts.machine),
         far_layers=round(layers),
         share=0.0,
         kind="none",
@@ -142,115 +142,117 @@ def _placed(told: Told) -> Way:
     )
 
 
-def _layers_off(told: Told, case: Case) -> float:
+def _layers_off(parts: RowParts, case: Case) -> float:
     """Layers on the CPU if the flags say how many are on the GPU, or that the engine fits them."""
-    if (on := _NGL.search(told.row.flags)) and int(on[1]) < told.layers:
-        return told.layers - int(on[1])
-    machine = told.machine
-    if (target := _TARGET.search(told.row.flags)) and machine.gpu is not None and machine.gpu.memory_gib is not None:
+    if (on := _NGL.search(parts.row.flags)) and int(on[1]) < parts.layers:
+        return parts.layers - int(on[1])
+    machine = parts.machine
+    if (target := _TARGET.search(parts.row.flags)) and machine.gpu is not None and machine.gpu.memory_gib is not None:
         size = machine.gpu.memory_gib
         left = size.value - int(target[1]) * MIB / GIB
         machine = replace(machine, gpu=replace(machine.gpu, memory_gib=replace(size, value=left)))
     return len(Placed().on_cpu(Case(case.model, machine, case.kv_bytes)))
 
 
-def _cpu_only(told: Told) -> Way:
+def _cpu_only(parts: RowParts) -> Way:
     """The CPU computes everything, mapped."""
-    machine = Cpu().adapted(told.machine)
-    ram_share = _page_share(replace(told, machine=machine), told.model.routed_bytes, beside=told.model.dense_bytes or 0)
-    return _way(told, Mapped(), machine, far_layers=told.layers, share=0.0, kind="none", ram_share=ram_share)
+    machine = Cpu().adapted(parts.machine)
+    ram_share = _page_share(
+        replace(parts, machine=machine), parts.model.routed_bytes, beside=parts.model.dense_bytes or 0
+    )
+    return _way(parts, Mapped(), machine, far_layers=parts.layers, share=0.0, kind="none", ram_share=ram_share)
 
 
-def _mapped(told: Told) -> Way:
+def _mapped(parts: RowParts) -> Way:
     """The operating system decides what RAM holds."""
-    return _placed(told) if told.machine.gpu is not None and own_memory(told.machine) else _cpu_only(told)
+    return _placed(parts) if parts.machine.gpu is not None and own_memory(parts.machine) else _cpu_only(parts)
 
 
-def _dynamic(told: Told) -> Way:
+def _dynamic(parts: RowParts) -> Way:
     """A cache of experts on the GPU; misses are computed on the CPU, or uploaded."""
-    row = told.row
-    if told.machine.gpu is None:
-        return _cpu_only(told)
-    share = _share(told, _auto_gpu_share(told))
+    row = parts.row
+    if parts.machine.gpu is None:
+        return _cpu_only(parts)
+    share = _share(parts, _auto_gpu_share(parts))
     kind = "held-out" if re.search(r"warm heat|heat map", row.flags) or row.id.endswith("-warm") else "lru"
-    far = told.layers if told.settings.cpu_layers is None else min(round(told.settings.cpu_layers), told.layers)
+    far = parts.layers if parts.settings.cpu_layers is None else min(round(parts.settings.cpu_layers), parts.layers)
     if row.engine.startswith(("FreeToken", "kekzl", "tinyserve")):
-        machine = _pinned(told.machine)
-        return _way(told, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
-    machine = told.machine
+        machine = _pinned(parts.machine)
+        return _way(parts, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
+    machine = parts.machine
     if row.engine.startswith("colibri"):
         on_gpu = sum(float(size) * 1e9 for size in _DENSE_GB.findall(row.slots_per_layer_or_cache_gib))
-        on_cpu = max((told.model.streamed_bytes or 0) - on_gpu, 0)
-        machine = _dense_on_cpu(machine, on_cpu / told.layers)
-        told = replace(told, model=replace(told.model, dense_bytes=(told.model.dense_bytes or 0) - round(on_cpu)))
-    fixed = told.settings.static_share or 0.0
+        on_cpu = max((parts.model.streamed_bytes or 0) - on_gpu, 0)
+        machine = _dense_on_cpu(machine, on_cpu / parts.layers)
+        parts = replace(parts, model=replace(parts.model, dense_bytes=(parts.model.dense_bytes or 0) - round(on_cpu)))
+    fixed = parts.settings.static_share or 0.0
     if fixed:
-        slots = told.settings.slots_per_layer or 0.0
-        share = min(fixed + slots / max(layer.n_experts for layer in told.model.layers.values()), 1.0)
-    return _way(told, HotCold(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0, fixed_share=fixed)
+        slots = parts.settings.slots_per_layer or 0.0
+        share = min(fixed + slots / max(layer.n_experts for layer in parts.model.layers.values()), 1.0)
+    return _way(parts, HotCold(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0, fixed_share=fixed)
 
 
-def _static(told: Told) -> Way:
+def _static(parts: RowParts) -> Way:
     """A list of experts that stay on the GPU."""
-    if told.machine.gpu is None:
-        return _cpu_only(told)
-    if told.row.engine.startswith("adrianhoehne"):
-        return _hot_cache(told)
-    return _profiled(told, _share(told, _auto_gpu_share(told)))
+    if parts.machine.gpu is None:
+        return _cpu_only(parts)
+    if parts.row.engine.startswith("adrianhoehne"):
+        return _hot_cache(parts)
+    return _profiled(parts, _share(parts, _auto_gpu_share(parts)))
 
 
-def _hot_cache(told: Told) -> Way:
+def _hot_cache(parts: RowParts) -> Way:
     """The fork with a hot cache: its automatic size leaves a reserve; the GPU computes an empty expert for a miss.
 
     Raises BadInput for a hot set on two GPUs, which work on the same layer.
     """
-    if "--moe-hot-cache-second-device" in told.row.flags:
-        raise BadInput(f"{told.row.where}: hot experts on a second GPU are not modelled")
-    reserved = _RESERVE.search(told.row.flags)
+    if "--moe-hot-cache-second-device" in parts.row.flags:
+        raise BadInput(f"{parts.row.where}: hot experts on a second GPU are not modelled")
+    reserved = _RESERVE.search(parts.row.flags)
     reserve_bytes = int(reserved[1]) * MIB if reserved else RESERVE_BYTES
-    share = min(max(gpu_left(told.case) - reserve_bytes, 0) / told.model.routed_bytes, 1.0)
-    machine = HotCache().adapted(told.machine)
-    return _way(told, HotColdPadded(), machine, far_layers=told.layers, share=share, kind="held-out", ram_share=1.0)
+    share = min(max(gpu_left(parts.case) - reserve_bytes, 0) / parts.model.routed_bytes, 1.0)
+    machine = HotCache().adapted(parts.machine)
+    return _way(parts, HotColdPadded(), machine, far_layers=parts.layers, share=share, kind="held-out", ram_share=1.0)
 
 
-def _profiled(told: Told, share: float) -> Way:
-    row = told.row
+def _profiled(parts: RowParts, share: float) -> Way:
+    row = parts.row
     placement = _STRATEGY.search(row.flags)
     kind = {"random": "uniform", "front-loading": "uniform", "dynamic": "hindsight"}.get(
         placement[1] if placement else "", "held-out"
     )
     if row.engine.startswith("SES"):
-        return _from_storage(told, share=share, kind="lru")
-    return _way(told, HotCold(), told.machine, far_layers=told.layers, share=share, kind=kind, ram_share=1.0)
+        return _from_storage(parts, share=share, kind="lru")
+    return _way(parts, HotCold(), parts.machine, far_layers=parts.layers, share=share, kind=kind, ram_share=1.0)
 
 
-def _from_storage(told: Told, *, share: float | None = None, kind: str = "lru") -> Way:
+def _from_storage(parts: RowParts, *, share: float | None = None, kind: str = "lru") -> Way:
     """A bank where experts are computed; the others are read from storage, or from what RAM holds of it."""
-    row, machine = told.row, told.machine
+    row, machine = parts.row, parts.machine
     cpu_computes = row.strategy == "ssd_stream" and not _computes_on_gpu(row, machine)
     if cpu_computes:
         machine = replace(machine, gpu=None, link=None, api="")
-        told = replace(told, machine=machine)
+        parts = replace(parts, machine=machine)
     own = machine.gpu is not None and own_memory(machine)
-    auto = _auto_gpu_share(told) if own else _auto_ram_share(told)
+    auto = _auto_gpu_share(parts) if own else _auto_ram_share(parts)
     if share is None:
-        share = 0.0 if "no cache" in row.flags else _share(told, auto)
+        share = 0.0 if "no cache" in row.flags else _share(parts, auto)
     direct = _DIRECT.search(row.flags) is not None or row.engine.startswith("nvmoe")
-    settings, tier_bytes = told.settings, 0.0
+    settings, tier_bytes = parts.settings, 0.0
     if settings.ram_residents is not None and own:
-        tier_bytes = settings.ram_residents / told.experts * told.model.routed_bytes
+        tier_bytes = settings.ram_residents / parts.experts * parts.model.routed_bytes
     elif settings.ram_bytes is not None and own:
         tier_bytes = settings.ram_bytes
     page_cache_bytes = 0.0
     if not direct:
-        taken = tier_bytes if own else share * told.model.routed_bytes + (told.model.dense_bytes or 0)
-        page_cache_bytes = max(told.case.ram_bytes - taken, 0.0)
-    ram_share = (tier_bytes + page_cache_bytes) / told.model.routed_bytes
+        taken = tier_bytes if own else share * parts.model.routed_bytes + (parts.model.dense_bytes or 0)
+        page_cache_bytes = max(parts.case.ram_bytes - taken, 0.0)
+    ram_share = (tier_bytes + page_cache_bytes) / parts.model.routed_bytes
     return _way(
-        told,
+        parts,
         ParallelInstall(),
         machine,
-        far_layers=told.layers,
+        far_layers=parts.layers,
         share=min(share, 1.0),
         kind=kind,
         ram_share=min(ram_share, 1.0),
@@ -259,23 +261,23 @@ def _from_storage(told: Told, *, share: float | None = None, kind: str = "lru") 
     )
 
 
-def _stored(told: Told) -> Way:
-    return _from_storage(told)
+def _stored(parts: RowParts) -> Way:
+    return _from_storage(parts)
 
 
-def _other(told: Told) -> Way:
+def _other(parts: RowParts) -> Way:
     """By engine and flags."""
-    row = told.row
+    row = parts.row
     if row.engine.startswith("FreeToken"):
-        share = _share(told, _auto_gpu_share(told))
-        return _way(told, HotCold(), told.machine, far_layers=told.layers, share=share, kind="lru", ram_share=1.0)
+        share = _share(parts, _auto_gpu_share(parts))
+        return _way(parts, HotCold(), parts.machine, far_layers=parts.layers, share=share, kind="lru", ram_share=1.0)
     if row.engine.startswith("kekzl"):
-        machine = _pinned(told.machine)
-        return _way(told, ParallelInstall(), machine, far_layers=told.layers, share=0.0, kind="none", ram_share=1.0)
-    return _placed(told)
+        machine = _pinned(parts.machine)
+        return _way(parts, ParallelInstall(), machine, far_layers=parts.layers, share=0.0, kind="none", ram_share=1.0)
+    return _placed(parts)
 
 
-WAYS: dict[str, Callable[[Told], Way]] = {
+WAYS: dict[str, Callable[[RowParts], Way]] = {
     "all_gpu": _all_gpu,
     "n_cpu_moe": _placed,
     "ot_regex": _placed,
@@ -289,14 +291,14 @@ WAYS: dict[str, Callable[[Told], Way]] = {
 }
 
 
-def _way(told: Told, execution: ExecutionModel, machine: Machine, **placed: object) -> Way:
-    name = name_of(told.row)
-    return Way(execution=execution, machine=machine, model=told.model, name=name, **placed)  # type: ignore[arg-type]
+def _way(parts: RowParts, execution: ExecutionModel, machine: Machine, **placed: object) -> Way:
+    name = name_of(parts.row)
+    return Way(execution=execution, machine=machine, model=parts.model, name=name, **placed)  # type: ignore[arg-type]
 
 
-def _share(told: Told, auto: float) -> float:
+def _share(parts: RowParts, auto: float) -> float:
     """The share of experts in the bank, as told in whatever unit; else what fits."""
-    settings, model = told.settings, told.model
+    settings, model = parts.settings, parts.model
     if settings.slots_per_layer is not None:
         if settings.slots_per_layer < model.top_k:
             return 0.0
@@ -304,30 +306,30 @@ def _share(told: Told, auto: float) -> float:
     if settings.resident_share is not None:
         return settings.resident_share
     if settings.residents is not None:
-        return min(settings.residents / told.experts, 1.0)
+        return min(settings.residents / parts.experts, 1.0)
     if settings.cache_bytes is not None:
         return min(settings.cache_bytes / model.routed_bytes, 1.0)
-    if settings.ram_bytes is not None and not own_memory(told.machine):
+    if settings.ram_bytes is not None and not own_memory(parts.machine):
         return min(settings.ram_bytes / model.routed_bytes, 1.0)
-    if (budget := _BUDGET.search(told.row.flags)) and told.machine.gpu and told.machine.gpu.memory_gib:
-        return min(int(budget[1]) / 100 * told.machine.gpu.memory_gib.value * GIB / model.routed_bytes, 1.0)
+    if (budget := _BUDGET.search(parts.row.flags)) and parts.machine.gpu and parts.machine.gpu.memory_gib:
+        return min(int(budget[1]) / 100 * parts.machine.gpu.memory_gib.value * GIB / model.routed_bytes, 1.0)
     return auto
 
 
-def _auto_gpu_share(told: Told) -> float:
-    return min(max(gpu_left(told.case), 0) / told.model.routed_bytes, 1.0)
+def _auto_gpu_share(parts: RowParts) -> float:
+    return min(max(gpu_left(parts.case), 0) / parts.model.routed_bytes, 1.0)
 
 
-def _auto_ram_share(told: Told) -> float:
-    room = told.case.ram_bytes - (told.model.dense_bytes or 0)
-    return min(max(OF_RAM * room, 0) / told.model.routed_bytes, 1.0)
+def _auto_ram_share(parts: RowParts) -> float:
+    room = parts.case.ram_bytes - (parts.model.dense_bytes or 0)
+    return min(max(OF_RAM * room, 0) / parts.model.routed_bytes, 1.0)
 
 
-def _page_share(told: Told, wanted_bytes: float, *, beside: int = 0) -> float:
+def _page_share(parts: RowParts, wanted_bytes: float, *, beside: int = 0) -> float:
     """The share of mapped bytes that RAM holds."""
-    if told.row.ram_gib is None or wanted_bytes <= 0:
+    if parts.row.ram_gib is None or wanted_bytes <= 0:
         return 1.0
-    return min(max(told.case.ram_bytes - beside, 0) / wanted_bytes, 1.0)
+    return min(max(parts.case.ram_bytes - beside, 0) / wanted_bytes, 1.0)
 
 
 def _computes_on_gpu(row: FieldRow, machine: Machine) -> bool:

@@ -65,36 +65,36 @@ def settings_of(row: FieldRow, *, moe_layers: int | None = None) -> Settings:
 
 def _slots(text: str) -> float | None:
     """Slots of experts; an expert has three projections, so slots of projections hold a third as many."""
-    if told := _SLOTS.search(text):
-        return _value(told[1]) / (3 if told[2] == "projection " else 1)
-    if told := _OF_A_LAYER.search(text) or _CAP.search(text):
-        return _value(told[1])
+    if match := _SLOTS.search(text):
+        return _value(match[1]) / (3 if match[2] == "projection " else 1)
+    if match := _OF_A_LAYER.search(text) or _CAP.search(text):
+        return _value(match[1])
     return None
 
 
 def _residents(text: str) -> tuple[int | None, int | None]:
-    if told := _GPU_AND_RAM.search(text) or _VRAM_AND_RAM.search(text):
-        return int(_value(told[1])), int(_value(told[2]))
+    if match := _GPU_AND_RAM.search(text) or _VRAM_AND_RAM.search(text):
+        return int(_value(match[1])), int(_value(match[2]))
     ram = _RAM.search(text)
     in_ram = int(_value(ram[3])) if ram and ram[3] else None
-    if told := _EXPERTS.search(text) or _TOTAL_SLOTS.search(text):
-        return int(_value(told[1])), in_ram
+    if match := _EXPERTS.search(text) or _TOTAL_SLOTS.search(text):
+        return int(_value(match[1])), in_ram
     return None, in_ram
 
 
 def _share(text: str) -> float | None:
     if text == "all":
         return 1.0
-    if told := _SHARE_OF_A_LAYER.search(text):
-        return _value(told[1]) / 100
-    if told := _OF_A_LAYER.search(text):
-        return _value(told[1]) / _value(told[2])
-    if told := _EXPERTS.search(text):
-        total = next((number for number in told.groups()[1:] if number), None)
+    if match := _SHARE_OF_A_LAYER.search(text):
+        return _value(match[1]) / 100
+    if match := _OF_A_LAYER.search(text):
+        return _value(match[1]) / _value(match[2])
+    if match := _EXPERTS.search(text):
+        total = next((number for number in match.groups()[1:] if number), None)
         if total:
-            return _value(told[1]) / _value(total)
-    told = _SHARE.search(text)
-    return _value(told[1]) / 100 if told else None
+            return _value(match[1]) / _value(total)
+    match = _SHARE.search(text)
+    return _value(match[1]) / 100 if match else None
 
 
 def _cache(text: str) -> int | None:
@@ -104,12 +104,12 @@ def _cache(text: str) -> int | None:
 def _cpu_layers(row: FieldRow, *, moe_layers: int | None) -> float | None:
     if row.experts_on_cpu_layers.lower() == "all":
         return None if moe_layers is None else float(moe_layers)
-    told = re.match(rf"~?{_NUMBER}", row.experts_on_cpu_layers)
-    return _value(told[1]) if told else None
+    match = re.match(rf"~?{_NUMBER}", row.experts_on_cpu_layers)
+    return _value(match[1]) if match else None
 
 
-def _bytes(told: re.Match[str] | None) -> int | None:
-    return None if told is None else round(_value(told[1]) * UNITS[told[2]])
+def _bytes(match: re.Match[str] | None) -> int | None:
+    return None if match is None else round(_value(match[1]) * UNITS[match[2]])
 
 
 def _value(text: str) -> float:

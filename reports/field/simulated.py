@@ -34,7 +34,7 @@ TABLE = Path(__file__).with_name("simulated.csv")
 CASES = 1000
 MOST_MEASURED = 3
 WRONG = (0.25, 4.0)
-SAID = """Machines are drawn from their own uncertainty, with errors of engines from theirs; up to three settings are
+INTRO = """Machines are drawn from their own uncertainty, with errors of engines from theirs; up to three settings are
 measured on each, and another is predicted. A wrong measurement is four times too fast, or too slow.
 `python -m reports.field.simulated` makes [simulated.csv](simulated.csv).
 """
@@ -136,7 +136,7 @@ def _drawn(machine: Machine, seen: Sequence[Observation], random: np.random.Gene
 
 def section(found: pl.DataFrame) -> str:
     """How often intervals hold and how wide they are by number of measurements; how often measurements are doubted."""
-    lines = [SAID, "| measured | cases | inside | ends apart | the next one, right, is doubted | a wrong one |"]
+    lines = [INTRO, "| measured | cases | inside | ends apart | the next one, right, is doubted | a wrong one |"]
     lines.append("|---|---|---|---|---|---|")
     for measured in range(MOST_MEASURED + 1):
         rows = found.filter(measured=measured)
@@ -145,8 +145,8 @@ def section(found: pl.DataFrame) -> str:
         )
         apart = math.exp(float(np.median((rows["hi"] - rows["lo"]).to_numpy())))
         doubts = (rows[name].drop_nulls() for name in ("doubted", "wrong_doubted"))
-        told = " | ".join(f"{np.mean(each.to_numpy()):.1%}" if len(each) else "" for each in doubts)
-        lines.append(f"| {measured} | {len(rows)} | {inside:.1%} | {apart:.2f}x | {told} |")
+        cells = " | ".join(f"{np.mean(each.to_numpy()):.1%}" if len(each) else "" for each in doubts)
+        lines.append(f"| {measured} | {len(rows)} | {inside:.1%} | {apart:.2f}x | {cells} |")
     return "\n".join(lines) + "\n"
 
 

@@ -183,7 +183,7 @@ def residual(raw: Raw, cost: Cost) -> float:
 
 def price_of(raw: Raw) -> Priced:
     """The price with the row's own hit rate, if it says one."""
-    price = raw.told or raw.blind
+    price = raw.informed or raw.blind
     assert price is not None
     return price
 

@@ -13,7 +13,7 @@ from flashmoe_sim.machines.table import PRESETS
 from reports.tables import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
-SAID = """# Every model on every machine
+INTRO = """# Every model on every machine
 
 What `sim recommend MODEL --machine MACHINE` names first, with an empty context: {models} models on {machines} machines;
 of these pairs {answers} run. GPU and RAM: GiB in use, without the page cache. 90 %: nine of ten measured speeds should
@@ -43,7 +43,7 @@ def markdown(answers: pl.DataFrame) -> str:
     ]
     cannot = answers.filter(pl.col("tok_s").is_null())
     parts = [
-        SAID.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs)),
+        INTRO.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs)),
         table(("machine", "model", "tok/s", "90 %", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
         "",
         "## The machines, and which models no engine runs there",

@@ -191,10 +191,10 @@ def _one(
 
 
 def _gain(row: dict[str, Any]) -> str:
-    said = f"{row['gain']:.3f}"
+    text = f"{row['gain']:.3f}"
     if row["gain_lo"] == row["gain_hi"]:
-        return said
-    return f"{f'**{said}**' if row['gain_lo'] > 1 else said} ({row['gain_lo']:.2f} … {row['gain_hi']:.2f})"
+        return text
+    return f"{f'**{text}**' if row['gain_lo'] > 1 else text} ({row['gain_lo']:.2f} … {row['gain_hi']:.2f})"
 
 
 def _times(gain: float) -> str:

@@ -69,12 +69,12 @@ def test_top_k_is_what_the_trace_says_then_the_model_then_the_widest_token(workl
     assert geometry is not None
     model = type(geometry)(name="", layers=geometry.layers, top_k=4, source="")
     assert regime_of(prepare(workload.trace, model), setup(2)).top_k == 4
-    told = regime_of(prepare(workload.trace), setup(2))
-    assert (told.top_k, told.token_cycle_slots, told.token_cycle_bytes) == (2, 4, None)
-    untold = prepare(workload.trace.with_(n_tokens=np.zeros(5, np.int32)))
-    found = regime_of(untold, setup(2))
+    widest = regime_of(prepare(workload.trace), setup(2))
+    assert (widest.top_k, widest.token_cycle_slots, widest.token_cycle_bytes) == (2, 4, None)
+    without_tokens = prepare(workload.trace.with_(n_tokens=np.zeros(5, np.int32)))
+    found = regime_of(without_tokens, setup(2))
     assert (found.top_k, found.token_cycle_slots, found.token_cycle_bytes) == (0, None, None)
-    assert cliff_of(untold, setup(2, "global")) is None
+    assert cliff_of(without_tokens, setup(2, "global")) is None
 
 
 def test_the_cliff_in_slots_and_in_bytes(workload: Workload) -> None:

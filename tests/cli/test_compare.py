@@ -28,10 +28,10 @@ def test_the_table_has_the_systems_their_flags_and_what_cannot_run(capsys: pytes
 
 
 def test_json_has_the_documented_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    said = document(capsys, *ASKED)
-    assert (said["model"], said["machine"], said["kv_bytes"]) == ("tiny256", "rtx-3090", 2**30)
-    assert {row["system"] for row in said["rows"]} == set(SYSTEMS)
-    for row in said["rows"]:
+    answer = document(capsys, *ASKED)
+    assert (answer["model"], answer["machine"], answer["kv_bytes"]) == ("tiny256", "rtx-3090", 2**30)
+    assert {row["system"] for row in answer["rows"]} == set(SYSTEMS)
+    for row in answer["rows"]:
         memory = row.pop("memory")
         more = {"environment", "get", "published_speeds", "p_faster_than_plain"}
         assert set(row) == {column.name for column in COMPARED} | more
@@ -42,15 +42,15 @@ def test_json_has_the_documented_columns(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_context_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None:
     """12 of 24 layers keep 32,768 tokens of 2,048 bytes, 12 keep 768; rows and budget have the same bytes."""
     asked = ["compare", "--model", "gpt-oss-20b", "--machine", "rtx-3090", "--system", "all-gpu", "--hit-rate", "0.5"]
-    said = document(capsys, *asked, "--context", "32768")
+    answer = document(capsys, *asked, "--context", "32768")
     context = 12 * 2048 * (32768 + 768)
-    assert (said["context"], said["kv_bytes"], said["notes"]) == (
+    assert (answer["context"], answer["kv_bytes"], answer["notes"]) == (
         32768,
         context,
         ["room for a context of 32,768 tokens, 786 MiB; speeds are at an empty one"],
     )
-    assert {share["what"]: share["bytes"] for share in said["rows"][0]["memory"]}["context"] == context
-    assert {term["what"]: term["bytes"] for term in said["budget"]}["context"] == context
+    assert {share["what"]: share["bytes"] for share in answer["rows"][0]["memory"]}["context"] == context
+    assert {term["what"]: term["bytes"] for term in answer["budget"]}["context"] == context
     assert document(capsys, *asked)["context"] == 4096
     by_type = document(capsys, *asked, "--kv-type", "q8_0", "--buffers", "2GiB", "--reserve", "9GiB")
     budget = {term["what"]: term["bytes"] for term in by_type["budget"]}
@@ -67,8 +67,8 @@ def test_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["compare", "--model", "olmoe-1b-7b", "--machine", "rtx-3090", "--system", "all-gpu"]
-    said = document(capsys, *asked)
-    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in said["notes"][0]
+    answer = document(capsys, *asked)
+    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in answer["notes"][0]
     with pytest.warns(UserWarning, match="no trace of olmoe-1b-7b:q4_k_m is at hand"):
         api.compare(model="olmoe-1b-7b", machine="rtx-3090", systems="all-gpu")
     assert document(capsys, *asked, "--hit-rate", "80%")["rows"][0]["hit_rate"] == 1.0
@@ -76,8 +76,8 @@ def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_guessed_is_the_first_note(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("compare", "--model", "deepseek-v2-lite", "--system", "cpu", "--hit-rate", "80%", "--machine")
-    said = document(capsys, *asked, "RTX 3060 12GB + 64GB")
-    assert said["notes"][0].startswith("The CPU, the speed of the RAM and the SSD are guessed: name them, as in")
+    answer = document(capsys, *asked, "RTX 3060 12GB + 64GB")
+    assert answer["notes"][0].startswith("The CPU, the speed of the RAM and the SSD are guessed: name them, as in")
     named = document(capsys, *asked, "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4")
     assert not any("guessed" in note for note in named["notes"])
 
@@ -116,9 +116,9 @@ def test_systems_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) ->
     assert main(["system", "list"]) == 0
     for name in SYSTEMS:
         assert main(["system", "show", name]) == 0
-        said = document_after(capsys, name)
-        assert said["source"]
-        assert all(said["meanings"].values())
+        answer = document_after(capsys, name)
+        assert answer["source"]
+        assert all(answer["meanings"].values())
     assert main(["system", "show", "nothing"]) == 2
 
 
@@ -130,13 +130,13 @@ def document_after(capsys: pytest.CaptureFixture[str], name: str) -> Any:
 def test_caches_are_held_against_the_best_without_one(capsys: pytest.CaptureFixture[str]) -> None:
     """Not at one hit rate for all: whole layers then hit as often as a cache."""
     asked = ["gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed,hot-cache"]
-    said = document(capsys, "compare", *asked)
-    rows = {row["system"]: row["p_faster_than_plain"] for row in said["rows"]}
-    assert said["plain"].startswith("placed:")
+    answer = document(capsys, "compare", *asked)
+    rows = {row["system"]: row["p_faster_than_plain"] for row in answer["rows"]}
+    assert answer["plain"].startswith("placed:")
     assert rows["placed"] is None
     assert rows["hot-cache"] > 0.8
     assert main(["compare", *asked]) == 0
-    assert f"Probability that a cache is faster than {said['plain']}" in " ".join(capsys.readouterr().out.split())
+    assert f"Probability that a cache is faster than {answer['plain']}" in " ".join(capsys.readouterr().out.split())
     fixed = document(capsys, "compare", "--model", *asked, "--hit-rate", "80%")
     assert fixed["plain"] is None
     assert {row["p_faster_than_plain"] for row in fixed["rows"]} == {None}

@@ -168,8 +168,8 @@ def test_a_cut_header_says_how_much_to_get(capsys: pytest.CaptureFixture[str], t
     model = tmp_path / "tiny.gguf"
     model.write_bytes(bundled_model().read_bytes()[:60_000])
     assert main(["recommend", "--model", str(model), "--machine", "rtx-3060"]) == 2
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert (
         "the file ends at byte 60000; its header is cut: get the first 32 MiB (curl -L -r 0-33554431 -o tiny.gguf"
-        in said
+        in stderr
     )

@@ -42,9 +42,9 @@ def test_what_is_there_is_kept(
     mine.parent.mkdir()
     mine.write_text("mine")
     assert main(["notebook", "--no-open"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == f"kept notebooks/{mine.name}: it was there already; --force copies it again"
-    assert len(said) == len(NAMES)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"kept notebooks/{mine.name}: it was there already; --force copies it again"
+    assert len(lines) == len(NAMES)
     assert mine.read_text() == "mine"
     assert sorted(path.stem for path in mine.parent.iterdir()) == NAMES
     assert main(["notebook", NAMES[1], "--force", "--json"]) == 0

@@ -41,10 +41,10 @@ def test_a_table_with_what_was_measured(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_json_has_the_documented_columns_and_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    said = document(capsys, *MODEL, "--table", TABLE, "--topk", "4")
-    assert (said["model"], said["machine"]) == ("qwen3.5-35b-a3b:ud-iq2_m", "m5-max-128")
-    assert said["execution"] == "split-install"
-    for row in said["rows"]:
+    answer = document(capsys, *MODEL, "--table", TABLE, "--topk", "4")
+    assert (answer["model"], answer["machine"]) == ("qwen3.5-35b-a3b:ud-iq2_m", "m5-max-128")
+    assert answer["execution"] == "split-install"
+    for row in answer["rows"]:
         parts = row.pop("ms_per_token_by_part")
         assert list(row) == [column.name for column in PREDICTED]
         assert sum(parts.values()) == pytest.approx(row["ms_per_token"])
@@ -195,5 +195,5 @@ def test_lines_of_one_bank_and_top_k_are_numbered(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(("given", "meant"), [("120%", ""), ("58.8", "; did you mean 58.8%?"), ("120", "")])
 def test_what_a_hit_rate_could_mean(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", *MODEL, "--hit-rate", given]) == 2
-    said = f"sim: hit rate {given}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}\n"
-    assert capsys.readouterr().err == said
+    message = f"sim: hit rate {given}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}\n"
+    assert capsys.readouterr().err == message

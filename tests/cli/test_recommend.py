@@ -30,29 +30,29 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
 def test_what_is_guessed_is_asked_for_below_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
     assert main([*asked, "ryzen-5600 + 64GiB"]) == 0
-    said = " ".join(capsys.readouterr().out.split("How large")[0].split())
+    output = " ".join(capsys.readouterr().out.split("How large")[0].split())
     sentence = 'The SSD is guessed: name it, as in `--machine "ryzen-5600 + 64GiB + nvme-gen4"`.'
-    assert sentence in said
-    assert said.index("Run ") < said.index(sentence) < said.index("llama-")
+    assert sentence in output
+    assert output.index("Run ") < output.index(sentence) < output.index("llama-")
     assert main([*asked, "ryzen-5600 + 64GiB + nvme-gen4"]) == 0
     assert "is guessed" not in capsys.readouterr().out
 
 
 def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    said = document(capsys, *ASKED)
-    assert said["best"]["command"].startswith(("llama-server", "llama-cli"))
-    assert {row["system"] for row in said["systems"]} == {"static-profile", "placed", "slot-bank"}
-    assert said["sizes"]["chosen"]["setting"] == said["best"]["setting"]
-    assert said["enough"]["parts"][-1]["setting"] == said["best"]["setting"]
-    assert all(row["gain"] <= said["levers"][0]["gain"] for row in said["levers"])
-    assert said["bought"] is None
+    answer = document(capsys, *ASKED)
+    assert answer["best"]["command"].startswith(("llama-server", "llama-cli"))
+    assert {row["system"] for row in answer["systems"]} == {"static-profile", "placed", "slot-bank"}
+    assert answer["sizes"]["chosen"]["setting"] == answer["best"]["setting"]
+    assert answer["enough"]["parts"][-1]["setting"] == answer["best"]["setting"]
+    assert all(row["gain"] <= answer["levers"][0]["gain"] for row in answer["levers"])
+    assert answer["bought"] is None
     found = api.recommend("deepseek-v2-lite", machine="rtx-3060", systems="static-profile,placed,slot-bank")
-    assert found.best.best.system.spec == said["best"]["setting"]
-    assert found.best.best.tok_s == said["best"]["tok_s"]
-    assert found.found.evaluations == said["evaluations"]
-    assert said["best"]["setting"] in repr(found)
+    assert found.best.best.system.spec == answer["best"]["setting"]
+    assert found.best.best.tok_s == answer["best"]["tok_s"]
+    assert found.found.evaluations == answer["evaluations"]
+    assert answer["best"]["setting"] in repr(found)
     assert len(repr(found)) < 200
-    assert found.table()["setting"].to_list() == [row["setting"] for row in said["systems"]]
+    assert found.table()["setting"].to_list() == [row["setting"] for row in answer["systems"]]
 
 
 @pytest.mark.parametrize("suffix", [".md", ".html"])
@@ -90,18 +90,18 @@ def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str
     assert "-c 4500" in best["command"]
     assert best["prompt_tok_s_lo"] < best["prompt_tok_s"] < best["prompt_tok_s_hi"]
     assert main(asked) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "a prompt of 4,000 tokens and an answer of 500 take" in said
-    assert "The prompt consists of 1,024 decoded tokens, repeated up to 4,000 tokens." in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "a prompt of 4,000 tokens and an answer of 500 take" in output
+    assert "The prompt consists of 1,024 decoded tokens, repeated up to 4,000 tokens." in output
     assert main([*asked, "--context", "4096"]) == 2
     assert "prompt and answer have 4,500 tokens; give at least as many" in capsys.readouterr().err
-    assert "are assumed to be as fast" not in said
+    assert "are assumed to be as fast" not in output
 
 
 def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    said = document(capsys, "recommend", "--model", "olmoe-1b-7b", "--machine", "rtx-3060", "--system", "placed,cpu")
-    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in said["notes"][0]
-    assert said["enough"] is None
+    answer = document(capsys, "recommend", "--model", "olmoe-1b-7b", "--machine", "rtx-3060", "--system", "placed,cpu")
+    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in answer["notes"][0]
+    assert answer["enough"] is None
     with pytest.warns(UserWarning, match="no trace of olmoe-1b-7b:q4_k_m is at hand"):
         api.recommend(model="olmoe-1b-7b", machine="rtx-3060", systems="cpu")
 
@@ -120,9 +120,9 @@ def test_what_to_buy(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--machine", PARTS, "--system", "placed,cpu", "--buy"]
     now = document(capsys, *asked, "--target", "1")
     assert now["bought"]["rows"] == []
-    said = document(capsys, *asked, "--target", str(1.2 * now["best"]["tok_s"]))
-    assert {len(row["kinds"]) for row in said["bought"]["rows"]} == {1}
-    assert all(row["tok_s"] >= 1.2 * now["best"]["tok_s"] for row in said["bought"]["rows"])
+    answer = document(capsys, *asked, "--target", str(1.2 * now["best"]["tok_s"]))
+    assert {len(row["kinds"]) for row in answer["bought"]["rows"]} == {1}
+    assert all(row["tok_s"] >= 1.2 * now["best"]["tok_s"] for row in answer["bought"]["rows"])
     assert main([*asked, "--target", "1"]) == 0
     assert "there is nothing to buy" in capsys.readouterr().out
 
@@ -138,7 +138,7 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["recommend", "--machine", "rtx-3060"], "give --model"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--target", "10"], "add --buy"),
@@ -157,27 +157,27 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
         (["recommend", "--model", "a,b", "--machine", "rtx-3060", "--buy"], "make one table"),
     ],
 )
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert len(printed.err.splitlines()) == 1
-    assert said in printed.err
+    assert message in printed.err
 
 
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m2-16", "--system", "cpu,turbofieldfare"]
     assert main(asked) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit." in said
-    assert "Get it llama.cpp: released 2026-06-30; licence MIT; for Linux, macOS and Windows." in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit." in output
+    assert "Get it llama.cpp: released 2026-06-30; licence MIT; for Linux, macOS and Windows." in output
 
 
 def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "bounded-insert,static-profile,placed"]
-    said = document(capsys, *asked)
-    assert said["best"]["system"] == "placed"
-    assert said["get"]["commands"][0] == "git clone https://github.com/ggml-org/llama.cpp"
-    refused = {row["system"]: row["why_not"] for row in said["systems"] if row["tok_s"] is None}
+    answer = document(capsys, *asked)
+    assert answer["best"]["system"] == "placed"
+    assert answer["get"]["commands"][0] == "git clone https://github.com/ggml-org/llama.cpp"
+    refused = {row["system"]: row["why_not"] for row in answer["systems"] if row["tok_s"] is None}
     assert set(refused) == {"bounded-insert", "static-profile"}
     assert all("never uses" in reason for reason in refused.values())

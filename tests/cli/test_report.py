@@ -26,8 +26,8 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rates.csv").write_text(RATES)
     words = "report prose-256 --bank 64,128 --machine vm-2core --measured rates.csv --figures drawn --format svg"
     assert main([*words.split(), "--out", "a b.html", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    figures = [name for one in said["sections"] for name in one["figures"]]
+    written = json.loads(capsys.readouterr().out)
+    figures = [name for one in written["sections"] for name in one["figures"]]
     assert figures == [
         "systems",
         "predicted-measured",
@@ -39,13 +39,13 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
         "speeds",
         "waterfall",
     ]
-    titles = [one["title"] for one in said["sections"]]
+    titles = [one["title"] for one in written["sections"]]
     assert titles[titles.index("How often a bank hits") - 1] == "Predicted against measured"
     assert "A slot bank on this machine" in titles
-    assert said["figures"] == [f"drawn/{name}.svg" for name in figures]
-    assert all(Path(name).read_text().startswith("<svg") for name in said["figures"])
+    assert written["figures"] == [f"drawn/{name}.svg" for name in figures]
+    assert all(Path(name).read_text().startswith("<svg") for name in written["figures"])
     page = Path("a b.html").read_text()
-    assert len(page.encode()) == said["bytes"]
+    assert len(page.encode()) == written["bytes"]
     shown = re.sub("</?span>", "", page)
     assert "--measured rates.csv" in shown
     assert "--figures drawn --format svg" in shown
@@ -71,9 +71,9 @@ def test_a_model_without_a_trace(model: str, capsys: pytest.CaptureFixture[str])
 def test_figures_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
     words = "report prose-256 --bank 64,128 --out a.html --figures drawn --format svg,csv,tex,md --size 85mmx4cm"
     assert main(f"{words} --font Serif --font-size 7 --no-titles --json".split()) == 0
-    said = json.loads(capsys.readouterr().out)
-    names = [name for one in said["sections"] for name in one["figures"]]
-    assert said["figures"] == [f"drawn/{name}.{kind}" for name in names for kind in ("svg", "csv", "tex", "md")]
+    written = json.loads(capsys.readouterr().out)
+    names = [name for one in written["sections"] for name in one["figures"]]
+    assert written["figures"] == [f"drawn/{name}.{kind}" for name in names for kind in ("svg", "csv", "tex", "md")]
     drawn = Path("drawn/hit-curves.svg").read_text()
     assert "Serif" in drawn
     assert re.match(r'<svg [^>]*?width="24\d(\.\d+)?pt"', drawn)
@@ -84,7 +84,7 @@ def test_figures_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("prose-256 --out there.html", "there.html: exists; give --force to overwrite it"),
         ("prose-256 --out report.txt", "report.txt: the report is a web page; give --out a name that ends in .html"),
@@ -106,7 +106,7 @@ def test_figures_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
         ("none --out r.html", "none: no such file"),
     ],
 )
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
     Path("torn").mkdir()
     Path("torn", "results.parquet").write_bytes(b"PAR1")
     if "swept" in arguments:
@@ -114,7 +114,7 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
         capsys.readouterr()
     assert main(["report", *arguments.split()]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert message in printed.err
     assert printed.err.count("\n") == 1
     assert Path("there.html").read_text() == "mine"
     assert not Path("r.html").exists()
@@ -127,12 +127,12 @@ def test_no_folder_is_left_if_a_figure_cannot_be_written() -> None:
             raise BadInput("no space")
 
     Path("here").mkdir()
-    for folder, said in (
+    for folder, message in (
         ("new/deep", "no space"),
         ("here", "no space"),
         ("there.html/new", "Not a directory; give an"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             write(folder)
     assert sorted(path.name for path in Path().iterdir()) == ["here", "there.html"]
 

@@ -585,10 +585,10 @@ def test_without_the_extra_there_is_no_picture(
     assert (out / "results.png").exists()
     monkeypatch.setitem(sys.modules, "altair", None)
     assert main([*asked, "--bank", "8"]) == 0
-    said = (
+    message = (
         f"wrote results.parquet and results.csv to {out}; no results.png: figures need the package altair: pip install"
     )
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert sorted(path.name for path in out.iterdir()) == ["ledger.ndjson", "results.csv", "results.parquet"]
 
 
@@ -612,8 +612,8 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
         print_table(Table(columns, cells, caption="below", dispensable=("memory", "hits")))
         head, *lines = capsys.readouterr().out.splitlines()
         assert head.split() == [heading for heading, _ in columns if heading not in left_out]
-        said = " ".join(lines)
-        assert said.endswith(f"below; too wide to show here: {left_out} " if left_out else "below ")
+        output = " ".join(lines)
+        assert output.endswith(f"below; too wide to show here: {left_out} " if left_out else "below ")
     print_table(Table(columns, cells, dispensable=("memory", "hits")))
     assert " ".join(capsys.readouterr().out.split()).endswith("16 too wide to show here: hits, memory")
 
@@ -622,11 +622,11 @@ def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFi
     """An empty variable of the shell, with and without quotes."""
     asked = ["--bank", "16", "--contract", "atomic"]
     assert main(["sweep", "", *asked]) == 2
-    said = "sim: an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?\n"
-    assert capsys.readouterr().err == said
+    message = "sim: an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?\n"
+    assert capsys.readouterr().err == message
     assert main(["sweep", *asked]) == 0
-    said = "sim: banks 16; 1 setup x 1 trace: the bundled python-256, since none was given\n"
-    assert capsys.readouterr().err == said
+    message = "sim: banks 16; 1 setup x 1 trace: the bundled python-256, since none was given\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(
@@ -638,8 +638,8 @@ def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFi
 )
 def test_an_option_given_twice_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    said = "sim: --model is given twice; give it once, several values with commas between them\n"
-    assert capsys.readouterr().err == said
+    message = "sim: --model is given twice; give it once, several values with commas between them\n"
+    assert capsys.readouterr().err == message
 
 
 def test_what_may_be_given_twice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,8 +101,8 @@ def test_a_stopped_sweep_keeps_its_rows_and_says_how_to_go_on(
         assert (child.returncode, out) == (code, "")
         assert "Traceback" not in err
         rows = kept(folder)
-        said = f"{rows} row{'s' * (rows > 1)} of {folder} are kept; the same command goes on from there"
-        assert err.splitlines()[-1] == f"sim: interrupted; {said if rows else 'nothing was left half-written'}"
+        message = f"{rows} row{'s' * (rows > 1)} of {folder} are kept; the same command goes on from there"
+        assert err.splitlines()[-1] == f"sim: interrupted; {message if rows else 'nothing was left half-written'}"
         assert not rows or polars.read_parquet(folder / "results.parquet").height == rows
     assert main(["sweep", trace, *ASKED, "--out", str(folder)]) == 0
     assert tables(folder) == plain
@@ -128,8 +128,8 @@ def test_force_while_another_sweep_runs_is_refused(
         code = main(["sweep", trace, *ASKED, "--out", str(folder), "--force"])
         assert kept(folder) == rows
         child.send_signal(signal.SIGCONT)
-    said = f"sim: {folder}: another sweep is writing to it; wait for its end, or give another folder\n"
-    assert (code, capsys.readouterr().err) == (2, said)
+    message = f"sim: {folder}: another sweep is writing to it; wait for its end, or give another folder\n"
+    assert (code, capsys.readouterr().err) == (2, message)
 
 
 def test_going_on_and_starting_again(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,8 +180,8 @@ def test_results_without_a_ledger_are_not_overwritten(
     (tmp_path / "results.csv").write_text("of an older version")
     asked = ["sweep", trace, "--bank", "4", "--contract", "atomic", "--out", str(tmp_path)]
     assert main(asked) == 2
-    said = "has results.csv already; give another folder, or --force to overwrite\n"
-    assert capsys.readouterr().err == f"sim: {tmp_path}: {said}"
+    message = "has results.csv already; give another folder, or --force to overwrite\n"
+    assert capsys.readouterr().err == f"sim: {tmp_path}: {message}"
     assert not (tmp_path / FILE).exists()
     assert main([*asked, "--force"]) == 0
     assert main(asked) == 0
@@ -196,8 +196,8 @@ def test_a_torn_ledger_is_repaired_and_said(trace: str, tmp_path: Path, capsys: 
         os.truncate(out / FILE, left)
         capsys.readouterr()
         assert main(asked) == 0
-        said = f"sim: {out / FILE}: its last line was torn and is dropped; its row is computed again\n"
-        assert said in capsys.readouterr().err
+        message = f"sim: {out / FILE}: its last line was torn and is dropped; its row is computed again\n"
+        assert message in capsys.readouterr().err
         assert tables(out) == before
 
 
@@ -249,7 +249,7 @@ def test_dry_run_says_what_is_left(trace: str, tmp_path: Path, capsys: pytest.Ca
     assert main([*asked, "--bank", "4,16", "--dry-run"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("4 tasks: 2 in the ledger, 2 to compute\n")
-    said = " ".join(printed.out.split())
-    assert "Rough estimate for an idle machine, within a factor of about 3: less than a second on " in said
-    assert "Start (seconds) and compiling (up to minutes, once) come on top" in said
+    output = " ".join(printed.out.split())
+    assert "Rough estimate for an idle machine, within a factor of about 3: less than a second on " in output
+    assert "Start (seconds) and compiling (up to minutes, once) come on top" in output
     assert files == {name: (out / name).stat().st_mtime_ns for name in (*FILES, FILE)}

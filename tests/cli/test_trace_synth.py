@@ -55,10 +55,10 @@ def test_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "exists; give --force" in capsys.readouterr().err
     stored = tmp_path / "made.parquet"
     assert main([*arguments, "--curve-tokens", "400", "--out", str(stored)]) == 0
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     described = document(capsys, "trace", "inspect", stored)
     assert described["prompt_share"] == pytest.approx(20 / 220)
-    assert all(note in said for note in described["notes"])
+    assert all(note in stderr for note in described["notes"])
     assert np.array_equal(load_trace(stored).expert, load_trace(out).expert)
 
 

@@ -88,8 +88,8 @@ def test_traces_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.Captur
     )
     assert not out.exists()
     assert main(["trace", "merge", str(paths[0]), str(paths[0]), "--how", "concat", "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert said == f"sim: {paths[0]}: odd\nsim: {out}: concatenation of 2 x trace\n"
+    stderr = capsys.readouterr().err
+    assert stderr == f"sim: {paths[0]}: odd\nsim: {out}: concatenation of 2 x trace\n"
     assert load_trace(out).notes == ("trace: odd", "concatenation of 2 x trace")
 
 
@@ -116,8 +116,8 @@ def test_a_server_with_two_seats(tmp_path: Path, capsys: pytest.CaptureFixture[s
     out = tmp_path / "served.parquet"
     merge = ["trace", "merge", "python-256", "prose-256", "cpp-256", "--concurrency", "2"]
     assert main([*merge, "--prefill-chunk", "64", "--out", str(out)]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == (
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
         f"sim: {out}: continuous batching by 2 of python-256, prose-256, cpp-256: 3 requests, "
         "first come, first served; all wait at the start; at most 64 prompt tokens a step"
     )
@@ -135,10 +135,10 @@ def test_a_server_with_two_seats(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_copies_that_run_in_step_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for traces, told in ((["python-256", "python-256"], True), (["python-256", "prose-256"], False)):
-        out = tmp_path / f"{told}.parquet"
+    for traces, in_step in ((["python-256", "python-256"], True), (["python-256", "prose-256"], False)):
+        out = tmp_path / f"{in_step}.parquet"
         assert main(["trace", "merge", *traces, "--concurrency", "2", "--out", str(out)]) == 0
-        assert ("its copies run in step" in capsys.readouterr().err) == told
+        assert ("its copies run in step" in capsys.readouterr().err) == in_step
 
 
 def test_arrivals_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -177,12 +177,12 @@ def test_the_last_table_is_of_the_whole_file(
         write(path, 30, first=10)
         raise KeyboardInterrupt
 
-    for option, said in (("--bank=6", "t.jsonl: 40 tokens"), ("--json", '"tokens":40,')):
+    for option, text in (("--bank=6", "t.jsonl: 40 tokens"), ("--json", '"tokens":40,')):
         write(path, 10, mode="wb")
         between(written_as_it_is_stopped)
         assert main(["watch", str(path), option]) == 0
         out = capsys.readouterr().out
-        assert said in out
+        assert text in out
     assert len(out.splitlines()) == 2
 
 

@@ -36,8 +36,8 @@ def rows() -> list[Judged]:
 
 def made(folder: Path, *cells: dict[str, str], varies: str = "n-cpu-moe") -> list[Judged]:
     """Rows of one series, each predicted with a cost tuned on the others."""
-    told = [DEFAULTS | {"series": "s", "varies": varies, "id": str(n)} | cell for n, cell in enumerate(cells)]
-    return judged([raw_of(row, CURVES) for row in read_rows(write(folder / "rows.csv", *told))], CURVES)
+    filled = [DEFAULTS | {"series": "s", "varies": varies, "id": str(n)} | cell for n, cell in enumerate(cells)]
+    return judged([raw_of(row, CURVES) for row in read_rows(write(folder / "rows.csv", *filled))], CURVES)
 
 
 def test_every_series_varies_a_setting_or_something_else() -> None:
@@ -48,8 +48,10 @@ def test_every_series_varies_a_setting_or_something_else() -> None:
 
 def test_the_fastest_predicted_is_chosen_and_what_it_loses_is_measured(tmp_path: Path) -> None:
     """Fewer layers on the CPU are predicted faster; the row measured 20 is chosen where 25 was the best."""
-    told = [{"experts_on_cpu_layers": layers, "decode_tok_s": speed} for layers, speed in (("36", "25"), ("12", "20"))]
-    (one,) = choices(made(tmp_path, *told))
+    settings = [
+        {"experts_on_cpu_layers": layers, "decode_tok_s": speed} for layers, speed in (("36", "25"), ("12", "20"))
+    ]
+    (one,) = choices(made(tmp_path, *settings))
     assert (one.settings, one.best.id, one.chosen.id) == (2, "0", "1")
     assert one.loss == pytest.approx(0.2)
 
@@ -73,8 +75,8 @@ def test_of_settings_within_3_percent_the_one_that_keeps_less_is_chosen(tmp_path
 
 def test_repeats_are_averaged_and_settings_predicted_alike_count_alike(tmp_path: Path) -> None:
     """Two runs of one setting make 20, and the threads, which no price knows, 30: 25 is what either choice gives."""
-    told = [("-t 8", "15"), ("-t 8", "25"), ("-t 16", "30")]
-    found = made(tmp_path, *({"flags": flags, "decode_tok_s": speed} for flags, speed in told))
+    runs = [("-t 8", "15"), ("-t 8", "25"), ("-t 16", "30")]
+    found = made(tmp_path, *({"flags": flags, "decode_tok_s": speed} for flags, speed in runs))
     (one,) = choices(found)
     assert one.settings == 2
     assert one.loss == pytest.approx(1 - 25 / 30)

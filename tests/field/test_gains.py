@@ -131,8 +131,8 @@ def test_probabilities_are_what_happens() -> None:
 
 def test_scores_by_hand(tmp_path: Path) -> None:
     """Two pairs of one machine and one of another: 0.04, 0.36 and 0.09; 1, 0 and 1 right; 2 of 3, and 3 of 4."""
-    told = [("a", "m", "30"), ("b", "m", "10"), ("c", "n", "30")]
-    cells = [CACHE | {"id": name, "machine_id": machine, "decode_tok_s": speed} for name, machine, speed in told]
+    speeds = [("a", "m", "30"), ("b", "m", "10"), ("c", "n", "30")]
+    cells = [CACHE | {"id": name, "machine_id": machine, "decode_tok_s": speed} for name, machine, speed in speeds]
     plain = PLAIN | {"id": "plain", "decode_tok_s": "20"}
     *cached, without = read_rows(write(tmp_path / "rows.csv", *cells, plain))
     found = [Pair(row, without, Speed(20, 10, 40), Speed(20, 10, 40)) for row in cached]

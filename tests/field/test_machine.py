@@ -78,8 +78,8 @@ def test_a_socket_tells_the_generation_of_ram(tmp_path: Path, cpu: str, generati
 
 
 def test_numbers_that_the_row_says(tmp_path: Path) -> None:
-    told = numbers(tmp_path, gpu_mem_gb_s="500", ssd_gb_s="3.3", pcie="Gen3 x8 6.5 GB/s measured")
-    assert (told["gpu.weights_gb_s"], told["storage.read_gb_s"], told["link.pinned_gb_s"]) == (405, 3.3, 6.5)
+    given = numbers(tmp_path, gpu_mem_gb_s="500", ssd_gb_s="3.3", pcie="Gen3 x8 6.5 GB/s measured")
+    assert (given["gpu.weights_gb_s"], given["storage.read_gb_s"], given["link.pinned_gb_s"]) == (405, 3.3, 6.5)
     nominal = numbers(tmp_path, ram_gb_s="51.2", ram_gb_s_basis="inferred (DDR4-3200 2 ch)")
     assert nominal["memory.bandwidth_gb_s"] == pytest.approx(38.91)
     assert numbers(tmp_path, ram_gb_s="30", ram_gb_s_basis="told (measured)")["memory.bandwidth_gb_s"] == 30

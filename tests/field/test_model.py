@@ -91,9 +91,9 @@ def test_a_named_quantization(tmp_path: Path, model: str, quant: str, spec: str)
 
 
 def test_bits_of_names() -> None:
-    told = {"UD-IQ3_XXS": 3.25, "IQ2_XXS imatrix (2.44 BPW)": 2.44, "THIREUS 6.2478 bpw": 6.2478, "tq3 (3-bit)": 3.5}
-    told |= {"IQ2_K_R4": 2.38, "Q4_K_XL": 4.6, "UD-Q2_K_XL": 2.7, "Q3_K_S": 3.64}
-    assert {name: bits_of(name) for name in told} == told
+    bits = {"UD-IQ3_XXS": 3.25, "IQ2_XXS imatrix (2.44 BPW)": 2.44, "THIREUS 6.2478 bpw": 6.2478, "tq3 (3-bit)": 3.5}
+    bits |= {"IQ2_K_R4": 2.38, "Q4_K_XL": 4.6, "UD-Q2_K_XL": 2.7, "Q3_K_S": 3.64}
+    assert {name: bits_of(name) for name in bits} == bits
     assert bits_of("best") is None
 
 

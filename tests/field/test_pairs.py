@@ -12,7 +12,7 @@ from reports.field.report import RESULTS, ROWS
 from reports.field.rows import FieldRow, read_rows
 from tests.field.builders import DEFAULTS, write
 
-TOLD = DEFAULTS | {"machine_id": "m"}
+ROW = DEFAULTS | {"machine_id": "m"}
 CACHE = {"engine": "some cache", "strategy": "vram_lru"}
 SPEED = Speed(20, 10, 40)
 # Pairs whose order is wrong although their intervals do not overlap, with the reason.
@@ -20,7 +20,7 @@ BROKEN: dict[str, str] = {}
 
 
 def rows(folder: Path, *cells: dict[str, str]) -> list[FieldRow]:
-    return read_rows(write(folder / "rows.csv", *(TOLD | {"id": str(n)} | cell for n, cell in enumerate(cells))))
+    return read_rows(write(folder / "rows.csv", *(ROW | {"id": str(n)} | cell for n, cell in enumerate(cells))))
 
 
 def found(folder: Path, *cells: dict[str, str]) -> list[str]:

@@ -66,10 +66,10 @@ def test_misses_of_a_cache_are_uploaded_or_computed(tmp_path: Path, engine: str,
     found = raw(tmp_path, **cells)
     assert price_of(found).missed.rate == pytest.approx(1 - 0.711, abs=0.001)
     assert parts_ms(found)[waits] > 0
-    told = raw(tmp_path, **cells, hit_rate_pct="90")
-    assert price_of(told).missed.rate == pytest.approx(0.1)
-    assert told.blind is not None
-    assert told.blind.missed.rate == pytest.approx(1 - 0.711, abs=0.001)
+    with_rate = raw(tmp_path, **cells, hit_rate_pct="90")
+    assert price_of(with_rate).missed.rate == pytest.approx(0.1)
+    assert with_rate.blind is not None
+    assert with_rate.blind.missed.rate == pytest.approx(1 - 0.711, abs=0.001)
 
 
 def test_fewer_slots_than_a_token_routes_hold_nothing(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_streaming_from_a_drive_computes_on_the_cpu(tmp_path: Path) -> None:
 
 def test_the_engine_fits_layers_if_no_one_says_how_many(tmp_path: Path) -> None:
     fitted = way(raw(tmp_path, strategy="other", flags="--fit on", gpu="RTX 3060 12GB"))
-    told = way(raw(tmp_path, strategy="other", flags="-ngl 38"))
+    by_flag = way(raw(tmp_path, strategy="other", flags="-ngl 38"))
     assert 0 < fitted.far_layers < LAYERS
-    assert told.far_layers == 10
+    assert by_flag.far_layers == 10
 
 
 def test_a_filled_context_costs_and_an_allocated_one_does_not(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ def test_costs_are_medians_shrunk_by_rows(tmp_path: Path) -> None:
 def test_a_strategy_counts_each_engine_once(tmp_path: Path) -> None:
     """Three rows of one engine are as fast as priced; one row of each of two others takes twice as long."""
     speed = price_of(raw(tmp_path, strategy="all_gpu")).tok_s
-    told = [("one", speed), ("one", speed), ("one", speed), ("two", speed / 2), ("three", speed / 2)]
+    measured = [("one", speed), ("one", speed), ("one", speed), ("two", speed / 2), ("three", speed / 2)]
     rows = [
         raw(tmp_path, strategy="all_gpu", id=str(n), engine=engine, machine_id=str(n), decode_tok_s=f"{tok_s}")
-        for n, (engine, tok_s) in enumerate(told)
+        for n, (engine, tok_s) in enumerate(measured)
     ]
     cost = costs_of(rows, CURVES).strategies["all_gpu"]
     assert cost.seconds(price_of(rows[0]), LAYERS) * speed == pytest.approx(2 ** (5 / 7), rel=0.06)

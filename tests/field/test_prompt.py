@@ -101,14 +101,14 @@ def test_known_factors_are_found_and_machines_left_out_are_predicted() -> None:
     left = left_out(lines)
     assert set(left) == {line.row_id for line in lines}
     assert all(abs(math.log(left[line.row_id]) + (line.measured or 0)) < 0.3 for line in lines)
-    spread = with_spread(found.factors, [*lines, replace_told(lines[0])], left | {"u": 500.0})
+    spread = with_spread(found.factors, [*lines, of_unknown_length(lines[0])], left | {"u": 500.0})
     assert spread.spread[TOLD] < 0.15
     lo, hi = spread.interval(gpu)
     assert lo < spread.tok_s(gpu) < hi
 
 
-def replace_told(line: Line) -> Line:
-    return line._replace(row_id="u", told="not told")
+def of_unknown_length(line: Line) -> Line:
+    return line._replace(row_id="u", length="not told")
 
 
 def test_an_engine_that_nobody_measured_leans_on_the_others(tmp_path: Path) -> None:

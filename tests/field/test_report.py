@@ -53,7 +53,7 @@ def test_scores_stay_where_they_are() -> None:
 
 def test_kind_of_gpu_is_what_the_row_says_or_what_the_part_has(tmp_path: Path) -> None:
     halo = {"gpu": "Radeon 8060S", "cpu": "Ryzen AI Max+ 395", "ram_gib": "128", "strategy": "all_gpu"}
-    told = (
+    cases = (
         ({}, "cuda"),
         (halo, "rocm"),
         (halo | {"engine_version_or_pr": "b9187 RADV Vulkan"}, "vulkan"),
@@ -61,8 +61,8 @@ def test_kind_of_gpu_is_what_the_row_says_or_what_the_part_has(tmp_path: Path) -
         ({"strategy": "cpu_only"}, ""),
         ({"model": "Nobody-7B"}, ""),
     )
-    raws = [raw_of(row(tmp_path, **cells), load().curves) for cells, _ in told]
-    assert [api_of(raw) for raw in raws] == [api for _, api in told]
+    raws = [raw_of(row(tmp_path, **cells), load().curves) for cells, _ in cases]
+    assert [api_of(raw) for raw in raws] == [api for _, api in cases]
     assert [arch_of(raw) for raw in raws] == ["qwen3moe"] * 5 + [""]
 
 
@@ -91,11 +91,11 @@ def test_a_file_gets_predictions_as_json(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [(None, "No such file"), ("id,engine\n1,2\n", "no column"), ("\xff", "UTF-8")],
 )
 def test_a_bad_file_gives_one_line(
-    text: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.csv"
     if text is not None:
@@ -103,7 +103,7 @@ def test_a_bad_file_gives_one_line(
     assert main([str(path), "--json"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize("arguments", [["--nothing"], ["a.csv", "b.csv"], ["--json"], ["a.csv", "--tune"]])

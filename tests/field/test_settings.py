@@ -11,7 +11,7 @@ from reports.field.settings import Settings, settings_of
 from tests.field.builders import row
 
 GB, MIB, GIB = 10**9, 2**20, 2**30
-TOLD: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "": {},
     "64 slots/layer": {"slots_per_layer": 64},
     "~21 slots/layer": {"slots_per_layer": 21},
@@ -48,9 +48,9 @@ TOLD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), TOLD.items(), ids=TOLD.keys())
-def test_slots_and_caches_as_people_write_them(tmp_path: Path, text: str, told: dict[str, Any]) -> None:
-    assert settings_of(row(tmp_path, slots_per_layer_or_cache_gib=text)) == Settings(**told)
+@pytest.mark.parametrize(("text", "expected"), SETTINGS.items(), ids=SETTINGS.keys())
+def test_slots_and_caches_as_people_write_them(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
+    assert settings_of(row(tmp_path, slots_per_layer_or_cache_gib=text)) == Settings(**expected)
 
 
 @pytest.mark.parametrize(

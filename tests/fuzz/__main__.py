@@ -51,16 +51,16 @@ def fed(name: str, seconds: float) -> dict[str, Any]:
         with (out / "log").open("wb") as log:
             command = [sys.executable, "-m", "tests.fuzz.guided", name, str(left), str(out)]
             ended = subprocess.run(command, cwd=PROJECT, stdout=log, stderr=log, check=False)
-        said = json.loads((out / STATS).read_text()) if (out / STATS).exists() else {}
+        stats = json.loads((out / STATS).read_text()) if (out / STATS).exists() else {}
         for key in SUMS:
-            total[key] += said.get(key, 0)
+            total[key] += stats.get(key, 0)
         for key in MOST:
-            total[key] = max(total[key], said.get(key, 0.0))
+            total[key] = max(total[key], stats.get(key, 0.0))
         known = {found["what"] for found in total["findings"]}
-        total["findings"] += [found for found in said.get("findings", []) if found["what"] not in known]
+        total["findings"] += [found for found in stats.get("findings", []) if found["what"] not in known]
         if ended.returncode:
             total["findings"].append(died(out, ended.returncode))
-            if not said:
+            if not stats:
                 break
     return total
 

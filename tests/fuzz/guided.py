@@ -130,7 +130,7 @@ class Feed:
 
     def save(self) -> None:
         self.saved = time.monotonic()
-        said = {
+        stats = {
             "tried": self.tried,
             "accepted": self.accepted,
             "refused": self.refused,
@@ -138,7 +138,7 @@ class Feed:
             "most_mib": round(self.most_mib, 1),
             "findings": list(self.findings.values()),
         }
-        (self.out / STATS).write_text(json.dumps(said, indent=1))
+        (self.out / STATS).write_text(json.dumps(stats, indent=1))
         if self.saved > self.until:
             shutil.rmtree(self.folder, ignore_errors=True)
             os._exit(0)  # libFuzzer never comes back

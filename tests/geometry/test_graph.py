@@ -115,10 +115,10 @@ def test_a_clamp_of_some_layers(
     tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes], limits: tuple[float, ...], clamped: bool
 ) -> None:
     values = struct.pack(f"<{len(limits)}f", *limits)
-    said = key("qwen3moe.swiglu_clamp_exp", F32, values)
+    clamp = key("qwen3moe.swiglu_clamp_exp", F32, values)
     if len(limits) > 1:
-        said = key("qwen3moe.swiglu_clamp_exp", ARRAY, struct.pack("<IQ", F32, len(limits)) + values)
-    assert read(tmp_path / "a.gguf", [*moe_keys, said], moe_tensors).clamped is clamped
+        clamp = key("qwen3moe.swiglu_clamp_exp", ARRAY, struct.pack("<IQ", F32, len(limits)) + values)
+    assert read(tmp_path / "a.gguf", [*moe_keys, clamp], moe_tensors).clamped is clamped
 
 
 def test_a_file_of_an_architecture_that_no_table_has(tmp_path: Path, moe_tensors: list[bytes]) -> None:

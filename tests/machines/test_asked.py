@@ -61,11 +61,11 @@ def test_the_sentence() -> None:
     ],
 )
 def test_following_the_example_leaves_nothing_open(machine: str) -> None:
-    said = re.search(r'--machine "(.*)"`\.$', ask(load_machine(machine)))
-    assert said is not None
-    named = load_machine(said[1])
+    match = re.search(r'--machine "(.*)"`\.$', ask(load_machine(machine)))
+    assert match is not None
+    named = load_machine(match[1])
     assert ask(named) == ""
-    assert set(load_machine(machine).name.split(" + ")) < set(said[1].split(" + "))
+    assert set(load_machine(machine).name.split(" + ")) < set(match[1].split(" + "))
 
 
 def test_a_measured_number_is_not_guessed() -> None:

@@ -63,10 +63,10 @@ def test_vllm_one_request_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_once", "said"), [(None, "up to any number of requests at once"), (8, "8 requests at once")]
+    ("at_once", "requests"), [(None, "up to any number of requests at once"), (8, "8 requests at once")]
 )
-def test_vllm_with_several_requests_at_once(at_once: int | None, said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=f"{said}; measure one at a time: --max-concurrency 1"):
+def test_vllm_with_several_requests_at_once(at_once: int | None, requests: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{requests}; measure one at a time: --max-concurrency 1"):
         read_measured(changed("vllm.json", tmp_path, max_concurrency=at_once))
 
 

@@ -72,7 +72,7 @@ def learnt(*measured: str | Path, parts: str = PARTS) -> Machine:
     return learn_from(measured, machine(parts), workload=workload())
 
 
-def told(on: Machine) -> tuple[str, ...]:
+def notes_of(on: Machine) -> tuple[str, ...]:
     assert on.learnt is not None
     return on.learnt.notes
 
@@ -106,15 +106,15 @@ def test_a_wrong_measurement_is_not_used(times: float) -> None:
     before = machine(OWNER)
     now = learnt(f"{PLACED}={times * tok_s(before)}", parts=OWNER)
     assert replace(now, learnt=None) == before
-    assert told(now)[0].startswith(f"not used: {PLACED}")
+    assert notes_of(now)[0].startswith(f"not used: {PLACED}")
     assert predicted(now).tok_s_lo == predicted(before).tok_s_lo
 
 
 def test_two_that_contradict_each_other() -> None:
     near, far = 0.95 * tok_s(machine()), 0.5 * tok_s(machine())
     now = learnt(f"{PLACED}={near}", f"{PLACED}={far}")
-    assert [text.partition(" ")[0] for text in told(now)] == ["learnt", "not"]
-    assert "after the other measurements" in told(now)[1]
+    assert [text.partition(" ")[0] for text in notes_of(now)] == ["learnt", "not"]
+    assert "after the other measurements" in notes_of(now)[1]
     assert tok_s(now) == pytest.approx(near, rel=0.05)
 
 
@@ -130,9 +130,9 @@ def test_copies_count_once(tmp_path: Path) -> None:
 def test_the_real_cause_is_named_first() -> None:
     """Its owner found after five months that the RAM ran at 2,000 instead of 5,867 MT/s."""
     now = learnt(FILES / "gpt-oss-120b-rtx-4070-slow-ram.log", parts=OWNER)
-    assert any("slow for these parts: perhaps the RAM runs in one channel" in text for text in told(now))
+    assert any("slow for these parts: perhaps the RAM runs in one channel" in text for text in notes_of(now))
     with_both = learnt(*sorted(FILES.glob("gpt-oss-120b-rtx-4070*")), parts=OWNER)
-    refused = next(text for text in told(with_both) if "10.9 tok/s" in text)
+    refused = next(text for text in notes_of(with_both) if "10.9 tok/s" in text)
     assert refused.startswith("not used: ")
     assert "Most likely the RAM runs in one channel" in refused
 
@@ -142,7 +142,7 @@ def test_a_file_keeps_what_was_learnt(tmp_path: Path) -> None:
     write_machine(now, tmp_path / "mine.toml")
     again = load_machine(tmp_path / "mine.toml")
     assert dict(again.quantities()) == dict(now.quantities())
-    assert told(again) == told(now)
+    assert notes_of(again) == notes_of(now)
     for setting in (PLACED, "cpu"):
         assert predicted(again, setting).tok_s == predicted(now, setting).tok_s
         assert predicted(again, setting).tok_s_lo == pytest.approx(predicted(now, setting).tok_s_lo)
@@ -153,7 +153,7 @@ def test_learning_again_goes_on_from_what_is_known() -> None:
     together = learnt(first, second)
     one_by_one = learn_from(second, learn_from(first, machine(), workload=workload()), workload=workload())
     assert tok_s(one_by_one, "placed:cpu_layers=35") == pytest.approx(tok_s(together, "placed:cpu_layers=35"), rel=0.02)
-    assert len(told(one_by_one)) == len(told(together)) == 2
+    assert len(notes_of(one_by_one)) == len(notes_of(together)) == 2
 
 
 def test_the_posterior_is_that_of_weighted_draws() -> None:

@@ -28,7 +28,7 @@ def test_every_format_says_the_same(kind: str, tmp_path: Path) -> None:
     assert (found.tok_s, found.sd) == (16.0, pytest.approx(0.01))
     assert found.quant == "MXFP4"
     assert found.model_bytes == pytest.approx(63375933440, rel=1e-4)
-    assert found.told["threads"] == "6"
+    assert found.settings["threads"] == "6"
 
 
 @given(st.lists(any_rows(), min_size=1, max_size=4), st.sampled_from(sorted(WRITTEN)))
@@ -41,9 +41,9 @@ def test_any_tests_in_any_format(rows: list[dict[str, object]], kind: str) -> No
     assert [(one.system, one.prompt, one.tokens, one.depth, one.tok_s) for one in found] == [
         (one.system, one.prompt, one.tokens, one.depth, one.tok_s) for one in expected
     ]
-    for one, told in zip(found, rows, strict=True):
-        assert one.tok_s == told["avg_ts"]
-        assert one.tokens == (told["n_prompt"] or told["n_gen"])
+    for one, written in zip(found, rows, strict=True):
+        assert one.tok_s == written["avg_ts"]
+        assert one.tokens == (written["n_prompt"] or written["n_gen"])
         assert bool(one.system) != bool(one.unplaced)
 
 
@@ -86,7 +86,7 @@ def test_tables_of_ik_llama_cpp() -> None:
     """The table has its own columns, and a test after a prompt is at that depth."""
     prompt, decode, deep = read_measured(FILES / "bench-ik.md")
     assert {one.engine for one in (prompt, decode, deep)} == {"ik_llama.cpp"}
-    assert (decode.quant, decode.told["type_k"]) == ("UD-Q2_K_XL", "q8_0")
+    assert (decode.quant, decode.settings["type_k"]) == ("UD-Q2_K_XL", "q8_0")
     assert with_layers(decode, 61).system == "all-gpu"
     assert (deep.system, deep.depth, deep.tokens, deep.prompt) == ("cpu", 8192, 64, False)
 
@@ -155,12 +155,12 @@ def test_a_file_that_is_cut_off(kind: str, tmp_path: Path) -> None:
     whole = WRITTEN[kind]([row(), row(n_gen=64, avg_ts=17.25)])
     both = read(tmp_path, whole)
     for at in range(whole.rindex("0eca4d490" if kind != "md" else "gpt-oss"), len(whole.rstrip())):
-        found, said = both, "cut off or damaged"
+        found, message = both, "cut off or damaged"
         try:
             found = read(tmp_path, whole[:at])
         except BadInput as error:
-            said = str(error)
-        assert "cut off or damaged" in said or kind == "md"
+            message = str(error)
+        assert "cut off or damaged" in message or kind == "md"
         assert found in (both[:1], both), whole[:at][-40:]
 
 

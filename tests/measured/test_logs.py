@@ -22,10 +22,10 @@ def test_a_server_with_its_command_line() -> None:
     assert (decode.prompt, decode.tokens, decode.depth, decode.tok_s) == (False, 100, 970, 16.0)
     assert (later.depth, later.tokens) == (4000, 200)
     assert (prompt.quant, prompt.model[-5:]) == ("MXFP4", ".gguf")
-    assert prompt.told["gpu"] == "NVIDIA GeForce RTX 3080 Ti"
-    assert prompt.told["type_k"] == "q8_0"
-    told = [line.partition("server.log: ")[2] for line in found.left_out]
-    assert told == [
+    assert prompt.settings["gpu"] == "NVIDIA GeForce RTX 3080 Ti"
+    assert prompt.settings["type_k"] == "q8_0"
+    reasons = [line.partition("server.log: ")[2] for line in found.left_out]
+    assert reasons == [
         "line 25: the prompt has 12 tokens; at least 64 say how fast it was",
         "line 32: this request shared the engine with others; measure one at a time",
         "line 35: this request shared the engine with others; measure one at a time",
@@ -56,7 +56,7 @@ def test_an_old_log_of_a_mac() -> None:
 def test_the_short_line_of_llama_cli() -> None:
     prompt, decode = read_measured(FILES / "cli-short.log")
     assert (prompt.tok_s, decode.tok_s, decode.tokens) == (45.1, 22.7, None)
-    assert (decode.system, decode.quant, decode.told["threads"]) == ("placed:ot=exps=CPU", "UD-Q4_K_XL", "6")
+    assert (decode.system, decode.quant, decode.settings["threads"]) == ("placed:ot=exps=CPU", "UD-Q4_K_XL", "6")
 
 
 LOADED = "llama_model_loader: loaded meta data with 35 key-value pairs and 579 tensors from m.gguf (version GGUF V3)\n"
@@ -123,7 +123,7 @@ def test_ik_llama_cpp_by_its_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "settings"),
     [
         ("llama-server -m a.gguf --n-cpu-moe=7 -ngl 99", {"model": "a.gguf", "n_cpu_moe": "7", "n_gpu_layers": "99"}),
         ("llama-cli -ot 'a=CPU' -ot b=CUDA0 -ts 3,1", {"overrides": "a=CPU,b=CUDA0", "tensor_split": "3/1"}),
@@ -135,8 +135,8 @@ def test_ik_llama_cpp_by_its_log(tmp_path: Path) -> None:
         ("", {}),
     ],
 )
-def test_a_command_line(line: str, told: dict[str, str]) -> None:
-    assert settings_of_command(line) == told
+def test_a_command_line(line: str, settings: dict[str, str]) -> None:
+    assert settings_of_command(line) == settings
 
 
 def test_ollama() -> None:

@@ -120,13 +120,13 @@ def test_damage_all_over(path: Path, tmp_path: Path) -> None:
             data[:at] + b"9" + data[at + 1 :],
         ):
             target.write_bytes(damaged)
-            found, said = [], str(target)
+            found, message = [], str(target)
             try:
                 found = read_measured(target)
             except BadInput as error:
-                said = str(error)
-            assert str(target) in said
-            assert "\n" not in said
+                message = str(error)
+            assert str(target) in message
+            assert "\n" not in message
             for one in found:
                 assert 0 < one.tok_s <= 1e7
                 assert one.system == "" or parse_system(one.system)
@@ -167,4 +167,4 @@ def test_samples_are_published_speeds(path: Path) -> None:
 
 def test_the_sample_s_overrides_place_layers_of_the_model() -> None:
     (_, decode) = read_measured(next(path for path in SAMPLES if path.suffix == ".json"))
-    assert on_cpu(load_model("gpt-oss-120b"), decode.told["overrides"]) == set(range(5, 36))
+    assert on_cpu(load_model("gpt-oss-120b"), decode.settings["overrides"]) == set(range(5, 36))

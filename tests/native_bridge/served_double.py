@@ -56,8 +56,8 @@ class Double:
         chat, tokens = "messages" in request, request["max_tokens"]
         prompt = templated(request["messages"]) if chat else request["prompt"]
         chosen = routing(prompt, tokens)
-        said = {"message": {"role": "assistant", "content": "x" * tokens}} if chat else {"text": "x" * tokens}
-        choice: dict[str, Any] = {"index": 0, **said, "finish_reason": "length"}
+        completion = {"message": {"role": "assistant", "content": "x" * tokens}} if chat else {"text": "x" * tokens}
+        choice: dict[str, Any] = {"index": 0, **completion, "finish_reason": "length"}
         usage = {"prompt_tokens": len(prompt.encode()), "completion_tokens": tokens}
         response: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "created": int(time.time())}
         response |= {"model": request["model"], "choices": [choice], "usage": usage}

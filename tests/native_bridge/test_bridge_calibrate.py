@@ -98,7 +98,7 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("--runtime none", "none: no such file"),
         ("{timed}", "a folder without --from; give --from"),
@@ -114,11 +114,11 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
         ("--from {timed} --runs here", "--runs with --from: nothing is run; leave one of them out"),
     ],
 )
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
     given = arguments.format(timed=TIMED, tiny=RUNS / "runs").split()
     assert main(["bridge", "calibrate", *given, "--out", "mine.toml"]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert message in printed.err
     assert printed.err.count("\n") == 1
     assert not list(Path().iterdir())
 

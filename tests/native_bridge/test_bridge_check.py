@@ -66,10 +66,12 @@ def test_a_difference_is_named_and_exits_1(tmp_path: Path, capsys: pytest.Captur
     assert printed.err == (
         "sim: 3 of 3 runs differ or could not be compared: prose-allhit, prose-bank24, prose-bank32\n"
     )
-    said = " ".join(printed.out.split())
-    assert "prose-bank24: runs/prose-bank24/trace.jsonl.gz, line 100 (layer " in said
-    assert "line `oracle-all-hit prime`, installs: the runtime printed 492, the simulator counts 491" in said
-    assert re.search(r"prose-bank32: runs/prose-bank32/trace.jsonl.gz, line \d+ .*; \d+ more \(--json has all\)", said)
+    output = " ".join(printed.out.split())
+    assert "prose-bank24: runs/prose-bank24/trace.jsonl.gz, line 100 (layer " in output
+    assert "line `oracle-all-hit prime`, installs: the runtime printed 492, the simulator counts 491" in output
+    assert re.search(
+        r"prose-bank32: runs/prose-bank32/trace.jsonl.gz, line \d+ .*; \d+ more \(--json has all\)", output
+    )
     assert main(["bridge", "check", "runs", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["passed"] is False
 
@@ -121,7 +123,7 @@ def test_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bridge", "check", TIMED, "--out", "check.html"]) == 0
     assert capsys.readouterr().err == "sim: wrote check.html\n"
     page = Page(Path("check.html").read_text())
-    for said in (
+    for text in (
         "all counts equal",
         "warm-bank24 slot-bank 24 1 16,544 79 602 exact",
         "warm-bank24 14.91 9.105 to 18.21 15 -0.6% yes 4.61 4.71 -2.3% 16.1 GiB",
@@ -130,7 +132,7 @@ def test_page(capsys: pytest.CaptureFixture[str]) -> None:
         "not told 2 none that the log names not told mid 12 of 64 experts cold",
         f"sim bridge check {TIMED} --out check.html",
     ):
-        assert said in page.text
+        assert text in page.text
     first = Path("check.html").read_bytes()
     assert main(["bridge", "check", TIMED, "--out", "check.html", "--force"]) == 0
     assert Path("check.html").read_bytes() == first
@@ -149,7 +151,7 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("", "no RUN_FOLDER; give the folders of runs, or --runtime to make some"),
         ("none", "none: no such folder; give the folder of a run, with run.json and log.txt"),
@@ -168,7 +170,7 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
         ("--runtime none/llama-cli", "none/llama-cli: no such file"),
     ],
 )
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
     Path("file").touch()
     Path("there.html").write_text("mine")
     for name, text in (("no-log", (RUNS / "runs" / "prose-bank24" / "run.json").read_text()), ("torn", "{")):
@@ -178,7 +180,7 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, said: str
     given = arguments.format(timed=TIMED, tiny=RUNS / "runs" / "prose-bank24").split()
     assert main(["bridge", "check", *given]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert message in printed.err
     assert printed.err.count("\n") == 1
     assert Path("there.html").read_text() == "mine"
     assert not list(Path().glob("*.part"))

@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3moe": ("Qwen3Moe", {"moe_intermediate_size": INNER, "norm_topk_prob": True, "head_dim": HEAD}),
 }
 PROMPT = [17, 300, 5, 41, 41, 260, 99, 3, 500, 8, 77]
-SAID = [12, 400, 6]
+GENERATED = [12, 400, 6]
 
 
 def save(folder: Path, arch: str) -> tuple[Path, Path]:
@@ -111,7 +111,7 @@ def evaluated(engine: Any, ubatch: int) -> list[list[RoutedCall]]:
         engine.begin(64)
         parts = [PROMPT[at : at + ubatch] for at in range(0, len(PROMPT), ubatch)]
         steps = [engine.evaluate(part, output=part is parts[-1]) for part in parts]
-        return steps + [engine.evaluate([token], output=True) for token in SAID]
+        return steps + [engine.evaluate([token], output=True) for token in GENERATED]
 
 
 @pytest.mark.parametrize("ubatch", [1, 4, 64])
@@ -120,9 +120,9 @@ def test_both_engines_see_the_same(tmp_path: Path, arch: str, ubatch: int) -> No
     folder, file = save(tmp_path / "model", arch)
     in_torch = evaluated(Transformers(folder, threads=1), ubatch)
     in_llama = evaluated(LlamaCpp(file, ubatch=ubatch, threads=1), ubatch)
-    assert len(in_torch) == len(in_llama) == -(-len(PROMPT) // ubatch) + len(SAID)
+    assert len(in_torch) == len(in_llama) == -(-len(PROMPT) // ubatch) + len(GENERATED)
     for number, (theirs, ours) in enumerate(zip(in_torch, in_llama, strict=True)):
-        has_output = number >= len(in_torch) - len(SAID) - 1
+        has_output = number >= len(in_torch) - len(GENERATED) - 1
         assert [call.layer for call in theirs] == [0, 1, 2]
         # llama.cpp computes the last layer only for tokens with an output
         assert [call.layer for call in ours] == ([0, 1, 2] if has_output else [0, 1])

@@ -62,7 +62,7 @@ def captured(out: Path, *, ubatch: int, decode: int, prompt: str = PROMPT, weigh
         TraceWriter(out, origin={}) as writer,
     ):
         done = capture(engine, Request(prompt, decode, ubatch), writer)
-    assert len(done.said) == decode
+    assert len(done.generated) == decode
     return steps(out.read_text("utf-8").splitlines())
 
 
@@ -129,9 +129,9 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--prompt-file", str(prompt), "--json"]) == 0
     printed = capfd.readouterr()
     assert printed.err == ""  # the library writes there itself
-    said = json.loads(printed.out)
-    assert (said["architecture"], said["layers"], said["n_experts"]) == ("qwen35moe", 8, 64)
-    assert (said["prompt_tokens"], said["said_tokens"], said["steps"], said["calls"]) == (10, 20, 20, 160)
+    answer = json.loads(printed.out)
+    assert (answer["architecture"], answer["layers"], answer["n_experts"]) == ("qwen35moe", 8, 64)
+    assert (answer["prompt_tokens"], answer["said_tokens"], answer["steps"], answer["calls"]) == (10, 20, 20, 160)
     trace = load_trace(out)
     assert (trace.calls, trace.tokens, trace.top_k) == (160, 29, 8)
     assert trace.weight is not None
@@ -181,10 +181,10 @@ def test_what_was_captured_stays(tmp_path: Path, sent: signal.Signals, name: str
         while not out.exists() or out.stat().st_size < 20_000:
             assert child.poll() is None, child.stderr
         os.kill(child.pid, sent)
-        printed, said = child.communicate(timeout=60)
+        printed, stderr = child.communicate(timeout=60)
     assert child.returncode == code
     trace = load_trace(out)
     assert 0 < trace.tokens < 4000
     assert printed == ""
     if sent is not signal.SIGKILL:
-        assert said == f"sim: interrupted; {out} has the {len(set(trace.steps.tolist()))} steps up to there\n"
+        assert stderr == f"sim: interrupted; {out} has the {len(set(trace.steps.tolist()))} steps up to there\n"

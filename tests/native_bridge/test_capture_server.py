@@ -125,13 +125,13 @@ def test_a_key_is_sent_and_kept_nowhere(
         assert run(double, tmp_path, *options, "--force") == 2
         double.key = "another"
         assert run(double, tmp_path, *options, "--force") == 2
-    said = capsys.readouterr()
-    assert "answers 400 to /v1/completions: no quota for *** (prompt 1 of 3)" in said.err
-    assert "answers b'*** is what you sent'" in said.err
-    assert "refuses the key (401); check the environment variable that holds it" in said.err
+    printed = capsys.readouterr()
+    assert "answers 400 to /v1/completions: no quota for *** (prompt 1 of 3)" in printed.err
+    assert "answers b'*** is what you sent'" in printed.err
+    assert "refuses the key (401); check the environment variable that holds it" in printed.err
     trace = load_trace(tmp_path / "answers.jsonl")
     kept = [path.read_text("utf-8") for path in tmp_path.iterdir()]
-    assert not any(KEY in text for text in (said.out, said.err, *trace.notes, *kept))
+    assert not any(KEY in text for text in (printed.out, printed.err, *trace.notes, *kept))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_keys_that_cannot_be(
     if value is not None:
         monkeypatch.setenv("MINE", value)
     assert run(Double("vllm", url="http://127.0.0.1:9"), tmp_path, "--api-key-env", name) == 2
-    said = capsys.readouterr().err
-    assert found in said
-    assert KEY not in said
-    assert len(said.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert found in stderr
+    assert KEY not in stderr
+    assert len(stderr.splitlines()) == 1
 
 
 def test_vllm_0_21_numbers_its_routed_layers_only(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "answers.jsonl"
     with serving(Double("sglang", instead=lambda number: (503, b"busy") if number == 2 else None)) as double:
         assert run(double, tmp_path, "--top-k", "4") == 1
-        said = capsys.readouterr().err
-        assert said == (
+        stderr = capsys.readouterr().err
+        assert stderr == (
             f"sim: {double.url}: answers 503 to /v1/completions: busy (prompt 3 of 3); "
             "2 answers are kept, the same command goes on\n"
         )
@@ -283,10 +283,10 @@ def test_a_killed_capture_keeps_its_answers(tmp_path: Path) -> None:
             while not (out.exists() and out.read_bytes().count(b"\n") == 2) and time.monotonic() < give_up:
                 time.sleep(0.05)
             os.kill(process.pid, ending)
-            _, said = process.communicate(timeout=30)
+            _, stderr = process.communicate(timeout=30)
             if ending == signal.SIGTERM:
                 assert process.returncode == 130
-                assert said == f"sim: interrupted; {number}.jsonl has 2 answers, the same command goes on\n"
+                assert stderr == f"sim: interrupted; {number}.jsonl has 2 answers, the same command goes on\n"
             assert calls_of(load_trace(out)) == expected(PROMPTS[:2])
             double.asked.clear()
 
@@ -338,9 +338,9 @@ def test_a_fault_is_one_line_and_nothing_is_left(
     status, content, code, found = FAULTS[fault]
     with serving(Double("vllm", instead=lambda _: (status, content))) as double:
         assert run(double, tmp_path) == code
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert found in said
+    stderr = capsys.readouterr().err
+    assert len(stderr.splitlines()) == 1
+    assert found in stderr
     assert not (tmp_path / "answers.jsonl").exists()
 
 
@@ -352,9 +352,9 @@ def test_a_server_without_the_flag(
 ) -> None:
     with serving(Double(dialect, with_flag=False)) as double:
         assert run(double, tmp_path, "--top-k", "4") == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"sim: {double.url}: the answer to prompt 1: {found}")
-    assert len(said.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(f"sim: {double.url}: the answer to prompt 1: {found}")
+    assert len(stderr.splitlines()) == 1
     assert len(double.asked) == 1
 
 
@@ -401,8 +401,8 @@ def test_a_list_of_models_has_a_limit(
     with serving(Double("vllm")) as double:
         double.models = lambda: {"data": [{"id": "x" * (2 << 20)}]}  # type: ignore[method-assign]
         assert run(double, tmp_path) == 2
-    said = f"sim: {double.url}: answers more than 1 MiB to /v1/models; expected a server of vLLM or SGLang"
-    assert capsys.readouterr().err.startswith(said)
+    message = f"sim: {double.url}: answers more than 1 MiB to /v1/models; expected a server of vLLM or SGLang"
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_who_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -464,9 +464,9 @@ def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     Path("bad.jsonl").write_text('"one"\n{"text": "two"}\n')
     arguments, found = USAGE[case]
     assert main(["trace", "capture", *arguments.split()]) == 2
-    said = capsys.readouterr().err
-    assert found in said
-    assert len(said.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert found in stderr
+    assert len(stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_any_micro_batch_sees_the_same_tokens(tmp_path: Path, ubatch: int) -> No
 
 def test_the_prompt_alone(tmp_path: Path) -> None:
     model, path = Model(), tmp_path / "t.jsonl"
-    assert captured(path, model, replace(REQUEST, tokens=0)).said == ()
+    assert captured(path, model, replace(REQUEST, tokens=0)).generated == ()
     assert load_trace(path).tokens == 10
 
 
@@ -106,10 +106,10 @@ def test_it_ends_where_the_model_ends(tmp_path: Path) -> None:
 
 
 def test_progress(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     with TraceWriter(tmp_path / "t.jsonl", origin={}) as writer:
-        capture(Model(), REQUEST, writer, progress=lambda done, total: told.append((done, total)))
-    assert told == [(4, 13), (8, 13), (10, 13), (11, 13), (12, 13), (13, 13)]
+        capture(Model(), REQUEST, writer, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(4, 13), (8, 13), (10, 13), (11, 13), (12, 13), (13, 13)]
 
 
 @pytest.mark.parametrize(

@@ -201,9 +201,9 @@ def expected(folder: Path, tokens: list[int]) -> dict[int, Routed]:
 
 def test_what_is_captured_is_what_the_routers_choose(saved: Path, tmp_path: Path) -> None:
     trace, done = captured(saved, tmp_path / "trace.jsonl", ubatch=5)
-    assert (done.prompt_tokens, len(done.said)) == (16, TOKENS)
+    assert (done.prompt_tokens, len(done.generated)) == (16, TOKENS)
     with Transformers(saved) as engine:
-        tokens = [*engine.tokenize(PROMPT), *done.said[:-1]]
+        tokens = [*engine.tokenize(PROMPT), *done.generated[:-1]]
     wanted = expected(saved, tokens)
     experts = by_layer(trace, trace.expert)
     assert trace.weight is not None
@@ -225,7 +225,7 @@ def test_the_gates_of_later_layers_on_the_state_of_this_one(saved: Path, tmp_pat
     out = tmp_path / "trace.jsonl"
     with Transformers(saved, threads=1, lookahead=2) as engine, TraceWriter(out, origin={}) as writer:
         done = capture(engine, Request(PROMPT, TOKENS, 5), writer)
-        tokens = [*engine.tokenize(PROMPT), *done.said[:-1]]
+        tokens = [*engine.tokenize(PROMPT), *done.generated[:-1]]
     gates, states = gates_and_states(saved, tokens)
     layers = sorted(gates)
     found: dict[tuple[int, int], list[NDArray[Any]]] = defaultdict(list)

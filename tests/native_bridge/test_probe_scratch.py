@@ -72,13 +72,13 @@ def test_signals(tmp_path: Path, number: int, code: int, stage: str) -> None:
             time.sleep(0.02)
         time.sleep(0.3 if stage == "reading" else 0)
         child.send_signal(number)
-        _, said = child.communicate(timeout=30)
+        _, stderr = child.communicate(timeout=30)
     finally:
         child.kill()
         child.wait()
     assert child.returncode == code
-    assert len(said.splitlines()) == 1
-    assert "left" in said
+    assert len(stderr.splitlines()) == 1
+    assert "left" in stderr
     assert list(folder.iterdir()) == []
     assert not out.exists()
 

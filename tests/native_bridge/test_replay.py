@@ -26,5 +26,5 @@ def test_a_run_whose_log_shows_the_link_unused(
     assert "host's memory" not in capsys.readouterr().err
     (folder / "log.txt").write_text(log.replace("Flash-MoE settings:", f"{loaded}Flash-MoE settings:"))
     assert main(arguments) == 0
-    said = "prose-bank24: its log shows slots in the host's memory and experts computed by the CPU"
-    assert (said in " ".join(capsys.readouterr().err.replace("sim: ", "").split())) == warned
+    message = "prose-bank24: its log shows slots in the host's memory and experts computed by the CPU"
+    assert (message in " ".join(capsys.readouterr().err.replace("sim: ", "").split())) == warned

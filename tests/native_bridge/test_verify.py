@@ -153,7 +153,7 @@ def test_variables_of_a_setting_reach_the_runtime(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize(
-    ("claims", "options", "said"),
+    ("claims", "options", "message"),
     [
         ([], {}, "0 settings to verify; expected one or more, each once"),
         (CLAIMS[:1] * 2, {}, "2 settings to verify; expected one or more, each once"),
@@ -163,8 +163,8 @@ def test_variables_of_a_setting_reach_the_runtime(tmp_path: Path, monkeypatch: p
         ([(SlotBank(slots=4), 1.0, 1.0, 1.0)], {}, "--bank 4: .* uses 8 experts a token"),
     ],
 )
-def test_what_cannot_be_run(tmp_path: Path, claims: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_what_cannot_be_run(tmp_path: Path, claims: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         verified(tmp_path, claims, **options)
     assert not list(tmp_path.iterdir())
 

@@ -111,8 +111,8 @@ def test_exchanges_after_each_request() -> None:
                 real["hot_slots_total"],
                 real["hot_slots_total"] + real["cold_slots_total"],
             )
-    said = re.findall(r"exchanged = (\d+)/\1 candidates", (DATA / "2-mib-rate" / "cache-lines.txt").read_text())
-    assert said == ["2", "1", "0"]
+    exchanged = re.findall(r"exchanged = (\d+)/\1 candidates", (DATA / "2-mib-rate" / "cache-lines.txt").read_text())
+    assert exchanged == ["2", "1", "0"]
 
 
 def three_times(trace: RoutingTrace) -> RoutingTrace:

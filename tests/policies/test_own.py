@@ -21,7 +21,7 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.plan import plan_setups
-from tests.policies.naive import Expert, Told
+from tests.policies.naive import Expert, Twin
 from tests.residency import naive
 from tests.residency.builders import random_calls
 from tests.residency.compare import calls_of, workload_of
@@ -85,7 +85,7 @@ def workload() -> Workload:
     return workload_of(random_calls(np.random.default_rng(0), n_experts=9, steps=40, width=3), {0: 9})
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one line of an error, with exit code 2 and nothing on stdout."""
     assert main(list(arguments)) == 2
     printed = capsys.readouterr()
@@ -163,7 +163,7 @@ def test_what_is_not_found(
     for arguments in (("replay", "trace.jsonl", "--bank", "3", "--policy", asked), ("policy", "show", asked)):
         if arguments[0] == "policy" and ("wide=" in asked or content == REQUIRED):
             continue
-        assert says.format(here=folder) in said(capsys, *arguments)
+        assert says.format(here=folder) in error_line(capsys, *arguments)
 
 
 # --- together with all ------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_a_wrong_victim_of_a_prediction(constant: Any, workload: Workload) -> No
             sim.replay(workload, bank=4, policy=constant(width=-2), contract=contract, prefetch="oracle-1")
 
 
-class Constant(Told):
+class Constant(Twin):
     """Gives up the same slot every time."""
 
     def __init__(self, slot: int) -> None:
@@ -370,7 +370,7 @@ def twins_fault(
 def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
     assert GAP.count(old) == 1
     (folder / "mine.py").write_text(GAP.replace(old, new))
-    line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", "mine:Gap")
+    line = error_line(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", "mine:Gap")
     assert says in line
     assert "policy gap" in line
     assert len(line) < 400
@@ -391,8 +391,8 @@ def test_replays_run_beside_the_thread_that_hears_ctrl_c(
     folder: Path, capsys: pytest.CaptureFixture[str], words: str
 ) -> None:
     """Else it would wait for the end of a compiled function, which one of the user's may never come to."""
-    told = "import threading; raise ValueError(threading.current_thread() is threading.main_thread())"
-    (folder / "mine.py").write_text(GAP.replace("return (np.zeros(shape.slots, np.int64),)", told))
+    code = "import threading; raise ValueError(threading.current_thread() is threading.main_thread())"
+    (folder / "mine.py").write_text(GAP.replace("return (np.zeros(shape.slots, np.int64),)", code))
     assert main([*words.split(), "--contract", "atomic", "--policy", "mine:Gap"]) == 2
     assert capsys.readouterr().err.endswith("ValueError: False\n")
 
@@ -431,7 +431,9 @@ def test_our_functions_test_bounds_on_the_user_s_arrays(
 ) -> None:
     """They wrote anywhere in memory, and the process ended without a line."""
     (folder / "mine.py").write_text(GAP + ARCS)
-    line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}")
+    line = error_line(
+        capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}"
+    )
     assert "mine.py: a compiled function goes beyond an array of its state" in line
 
 
@@ -474,7 +476,7 @@ def test_mistakes_in_python_are_one_line(folder: Path, capsys: pytest.CaptureFix
     kind, _, name = option.removeprefix("--").replace("prefetch", "predictor").partition(" mine:")
     begins = next(number for number, text in enumerate(source) if text.startswith(f"class {name}("))
     at = next(number for number, text in enumerate(source, 1) if number > begins and "missing" in text)
-    line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
+    line = error_line(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
     assert line == f"sim: {kind} {name.lower()}: mine.py:{at}: NameError: name 'missing' is not defined"
 
 
@@ -493,5 +495,5 @@ def test_code_that_ends_the_program_is_one_line(
     (folder / "mine.py").write_text(
         (GAP + OTHERS).replace(old, f"raise SystemExit(0); {old}".replace("; class", "\nclass"))
     )
-    line = said(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
+    line = error_line(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
     assert re.search(r"mine\.py:\d+: SystemExit: 0$", line)

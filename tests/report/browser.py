@@ -37,7 +37,7 @@ class Browser:
         self.command("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         self.prefer(scheme)
-        self.said()  # forget what pages before it said
+        self.messages()  # forget what pages before it said
         self.driver.get(page.as_uri())
         if scripts:
             self.wait(f"return document.documentElement.dataset.drawn === '{scheme}'")
@@ -56,7 +56,7 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         """What the console has."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 

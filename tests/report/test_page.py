@@ -69,7 +69,7 @@ def test_figures_are_drawn_without_network_and_complaints(browser: Browser, page
     browser.open(page)
     assert browser.run("return document.querySelectorAll('figure').length") == 5
     assert browser.run("return document.querySelectorAll('figure .chart svg').length") == 5
-    assert browser.said() == []
+    assert browser.messages() == []
     assert browser.requested() == {page.as_uri()}
     assert page.stat().st_size < MOST_BYTES < 3_000_000
 
@@ -99,18 +99,18 @@ def test_names_do_not_become_markup(browser: Browser, tmp_path: Path) -> None:
         for other in HOSTILE
         for bank in ("8", "16")
     ]
-    said = " ".join(HOSTILE)
-    numbers = Table(((said, "left"),), ((said,),))
-    figure = Figure("hits", hit_curves(frame(rows)), said, numbers)
-    section = Section(said, (said, f"`{said}` and `", Verdict(said), Command(said), numbers, figure))
+    text = " ".join(HOSTILE)
+    numbers = Table(((text, "left"),), ((text,),))
+    figure = Figure("hits", hit_curves(frame(rows)), text, numbers)
+    section = Section(text, (text, f"`{text}` and `", Verdict(text), Command(text), numbers, figure))
     path = tmp_path / "page.html"
-    path.write_text(html(said, [section, section.__class__("more", (said,))]))
+    path.write_text(html(text, [section, section.__class__("more", (text,))]))
     browser.open(path)
-    assert browser.said() == []
+    assert browser.messages() == []
     assert browser.run("return document.querySelectorAll('img:not(.still), iframe, [onerror]').length") == 0
     assert browser.run("return [...document.scripts].map(one => one.type)") == ["application/json"] * 2 + ["", ""]
-    assert browser.run("return document.querySelector('h1').textContent") == said
-    assert browser.run("return document.querySelector('p').textContent") == said
+    assert browser.run("return document.querySelector('h1').textContent") == text
+    assert browser.run("return document.querySelector('p').textContent") == text
     assert HOSTILE[0] in browser.run("return document.querySelector('.chart').textContent")
     point = "document.querySelector('.chart .mark-symbol path')"
     browser.run(f"{point}.dispatchEvent(new MouseEvent('mousemove', {{bubbles: true, clientX: 9, clientY: 9}}))")
@@ -118,7 +118,7 @@ def test_names_do_not_become_markup(browser: Browser, tmp_path: Path) -> None:
         browser.run("return document.querySelectorAll('#vg-tooltip-element script, #vg-tooltip-element img').length")
         == 0
     )
-    assert browser.said() == []
+    assert browser.messages() == []
 
 
 @needs_browser
@@ -198,7 +198,7 @@ def test_names_in_a_legend_choose_lines(browser: Browser, tmp_path: Path) -> Non
     names["p2"].click()
     assert shown() == policies
     assert browser.run("return document.querySelector('.hint').offsetHeight") > 0
-    assert browser.said() == []
+    assert browser.messages() == []
 
 
 @needs_browser
@@ -228,10 +228,10 @@ def test_results_without_a_ledger_or_a_trace(results: Path, tmp_path: Path, caps
     shutil.copy(results / "out" / "results.parquet", tmp_path / "sent")
     out = tmp_path / "report.html"
     assert main(["report", str(tmp_path / "sent"), "--out", str(out), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["path"] == str(out)
-    assert said["bytes"] == out.stat().st_size
-    assert [one["title"] for one in said["sections"]][1:] == [
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["path"] == str(out)
+    assert answer["bytes"] == out.stat().st_size
+    assert [one["title"] for one in answer["sections"]][1:] == [
         "How often a bank hits",
         "What would add more",
         "What this rests on",

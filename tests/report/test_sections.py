@@ -35,9 +35,9 @@ def test_a_table_as_latex() -> None:
 
 
 def test_markdown_of_hostile_names_has_no_markup() -> None:
-    said = markdown(HOSTILE)
-    assert "\\<script\\>alert(1)\\</script\\> & \\*x\\*" in said
-    assert "````sh\n```\n````" in said
+    text = markdown(HOSTILE)
+    assert "\\<script\\>alert(1)\\</script\\> & \\*x\\*" in text
+    assert "````sh\n```\n````" in text
 
 
 class Tags(HTMLParser):
@@ -58,14 +58,14 @@ class Tags(HTMLParser):
 
 
 def test_html_is_well_formed_and_needs_nothing_else() -> None:
-    said = html("A page", PAGE)
+    page = html("A page", PAGE)
     tags = Tags()
-    tags.feed(said)
+    tags.feed(page)
     assert tags.open == []
     assert not {"script", "link", "img", "iframe"} & set(tags.seen)
-    assert '<td class="right">64</td><td class="left">knee</td>' in said
-    assert "<h1>What to run</h1>" in said
-    assert '<h2 id="part-2">Sizes</h2>' in said
+    assert '<td class="right">64</td><td class="left">knee</td>' in page
+    assert "<h1>What to run</h1>" in page
+    assert '<h2 id="part-2">Sizes</h2>' in page
 
 
 def test_html_of_hostile_names_has_no_markup() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
 
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 from tests.policies.naive.hot import BoundedSwaps, Hot, HotProfile, HotWindow, ScoredSwaps, StepKinds
 from tests.policies.naive.table import EVICTING
 from tests.residency.builders import Call
@@ -70,7 +70,7 @@ class Bank:
     """
 
     capacity: int
-    policy: Told
+    policy: Twin
     first: int = 0
     loaded: Sequence[Expert] = ()
     held: dict[int, Expert] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.seen import SEEN
 from flashmoe_sim.trace.statistics import inspect
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 from tests.residency import naive
 from tests.residency.builders import random_calls, trace_of
 from tests.residency.compare import _assert_equal, calls_of
@@ -108,7 +108,7 @@ class All(EvictingPolicy):
         return np.zeros(shape.slots), np.zeros(shape.keys)
 
 
-class Seeing(Told):
+class Seeing(Twin):
     """A twin that looks at a trace: the largest weight and lowest rank of the call, unless a reference is a use."""
 
     def __init__(self, trace: RoutingTrace) -> None:

@@ -17,13 +17,13 @@ from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.victims import total, victims
 from flashmoe_sim.residency.workload import prepare
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 from tests.policies.naive.table import EVICTING
 from tests.residency import naive
 from tests.residency.builders import one_layer, random_calls, trace_of
 
 
-def watched(twin: Told, choices: list[tuple[int, int]]) -> Told:
+def watched(twin: Twin, choices: list[tuple[int, int]]) -> Twin:
     """The twin, recording for each victim how many other candidates are used later, and how many there are."""
     coming_of = dict[int, Next]()
     used, installed, victim = twin.used, twin.installed, twin.victim
@@ -109,12 +109,12 @@ def test_policies_without_victims(policy: str, says: str) -> None:
 
 
 def test_policies_without_victims_are_left_out_each_with_its_reason() -> None:
-    with pytest.warns(UserWarning, match="left out") as told:
+    with pytest.warns(UserWarning, match="left out") as warned:
         table = sim.victims(
             "qwen3-30b-phone", bank="1/8", policy="lru,demand,tests.guide.mine:LeastWeight", contract="atomic"
         )
     assert table["policy"].to_list() == ["lru", "least-weight"]
-    assert ["chooses no victims" in str(one.message) for one in told] == [True]
+    assert ["chooses no victims" in str(one.message) for one in warned] == [True]
 
 
 def test_an_error_of_your_own_policy_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

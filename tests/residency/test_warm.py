@@ -70,7 +70,7 @@ def test_passes_over_all_sizes_leave_it_to_replays() -> None:
 
 
 def test_a_profile_of_the_judged_trace_is_told() -> None:
-    said = "lru:warm=python-256: its profile is of python-256 itself, in hindsight"
+    message = "lru:warm=python-256: its profile is of python-256 itself, in hindsight"
     asked: dict[str, Any] = {"policy": "lru:warm=python-256", "bank": 64}
     traces = ["python-256", "prose-256"]
     for run_it in (
@@ -78,9 +78,9 @@ def test_a_profile_of_the_judged_trace_is_told() -> None:
         lambda: api.judge_policies(traces, **asked),
         lambda: api.fit_policy(traces, values="stamp=first", **asked),
     ):
-        with pytest.warns(UserWarning, match=said) as told:
+        with pytest.warns(UserWarning, match=message) as warned:
             run_it()
-        assert len(told) == 1
+        assert len(warned) == 1
     first = by_hindsight([api.load_trace("python-256")], [Lru(), Lru(warm="trace"), Lru(warm="first-9")])
     assert first == [], "their names say it"
 

@@ -232,12 +232,12 @@ def test_a_lost_scheduler_keeps_the_rows(
             patched.setattr(Ledger, "append", killing)
             assert main([*asked, "--cluster", here.address]) == 1
         rows = (out / FILE).read_bytes().count(b"\n") - 1
-        said = capsys.readouterr().err.splitlines()
-    assert said[-1] == (
+        lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == (
         f"sim: cluster {here.address}: lost in the middle of the sweep: the scheduler is gone; "
         f"{rows} row{'s' * (rows > 1)} of {out} are kept; the same command goes on from there"
     )
-    assert said[1:-1] == [f"sim: wrote results.parquet, results.csv and results.png to {out}"]
+    assert lines[1:-1] == [f"sim: wrote results.parquet, results.csv and results.png to {out}"]
     assert main([*asked, "--threads", "2"]) == 0
     assert f"going on with the {rows} row" in capsys.readouterr().err
 
@@ -285,11 +285,11 @@ def test_ctrl_c_ends_the_processes(tmp_path: Path) -> None:
             while child.poll() is None and not ((out / FILE).exists() and (out / FILE).read_bytes().count(b"\n") > 1):
                 time.sleep(0.02)
             os.killpg(child.pid, signal.SIGINT)
-            printed, said = child.communicate(timeout=60)
+            printed, stderr = child.communicate(timeout=60)
         finally:
             child.kill()
     assert (child.returncode, printed) == (130, "")
-    assert re.fullmatch(r"sim: banks .*\nsim: wrote .*\nsim: interrupted; \d+ rows? of .* from there\n", said), said
+    assert re.fullmatch(r"sim: banks .*\nsim: wrote .*\nsim: interrupted; \d+ rows? of .* from there\n", stderr), stderr
     deadline = time.monotonic() + 20
     while left := alive_in_group(child.pid):
         assert time.monotonic() < deadline, left
@@ -315,9 +315,9 @@ def refused(address: str) -> str:
 def test_other_versions_are_refused(shared: Started, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     here = cluster.about()
     monkeypatch.setattr(cluster, "about", lambda: here | {name: "other"})
-    said = refused(shared.address)
-    assert said.startswith(f"cluster {shared.address}: the worker tcp://127.0.0.1:")
-    assert said.endswith(f" has {name} {here[name]}, but the sweep other; install the same on both")
+    message = refused(shared.address)
+    assert message.startswith(f"cluster {shared.address}: the worker tcp://127.0.0.1:")
+    assert message.endswith(f" has {name} {here[name]}, but the sweep other; install the same on both")
 
 
 def test_a_worker_of_another_version_that_comes_late_is_refused() -> None:
@@ -329,8 +329,10 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setattr(cluster, "CONNECT_S", 1)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        said = refused(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
-    assert re.fullmatch(r"cluster tcp://\S+: no scheduler answers \(.*\); start one with `dask scheduler`, or .*", said)
+        message = refused(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+    assert re.fullmatch(
+        r"cluster tcp://\S+: no scheduler answers \(.*\); start one with `dask scheduler`, or .*", message
+    )
     with started(tmp_path, workers=0) as here:
         monkeypatch.setattr(cluster, "CONNECT_S", 5)
         assert refused(here.address).endswith(
@@ -349,8 +351,8 @@ def test_odd_addresses(address: str) -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     assert main(["sweep", *ASKED, "--cluster", "local:2"]) == 2
-    said = "sim: cluster local:2: needs the package distributed: pip install '.[cluster]'\n"
-    assert capsys.readouterr().err == said
+    message = "sim: cluster local:2: needs the package distributed: pip install '.[cluster]'\n"
+    assert capsys.readouterr().err == message
 
 
 def test_a_cluster_and_threads(capsys: pytest.CaptureFixture[str]) -> None:

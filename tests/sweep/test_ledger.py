@@ -340,10 +340,10 @@ def test_two_writers_that_are_killed_lose_no_row(tmp_path: Path) -> None:
         for child in children:
             child.send_signal(signal.SIGKILL)
         printed = "".join(child.communicate()[0].rpartition("\n")[0] + "\n" for child in children)
-        said = [int(line) for line in printed.split()]
+        kept = [int(line) for line in printed.split()]
         found = [one["hits"] for one in read(folder)[0]]
-        assert set(said) <= set(found)
-        assert len(found) <= len(said) + len(children)
+        assert set(kept) <= set(found)
+        assert len(found) <= len(kept) + len(children)
         assert len(set(found)) == len(found)
 
 

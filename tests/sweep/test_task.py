@@ -275,8 +275,8 @@ OTHER_WORDS += ("reference", "random")
 
 @pytest.mark.parametrize("kind", [*POLICIES.values(), *PREFETCHERS.values()], ids=lambda kind: kind.name)
 def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any, tmp_path: Path) -> None:
-    said = [tmp_path / name for name in ("one", "other")]
-    for expert, path in enumerate(said):
+    files = [tmp_path / name for name in ("one", "other")]
+    for expert, path in enumerate(files):
         path.write_text(json.dumps({"ahead": {"1": [expert]}}))
 
     def id_of(chosen: Any) -> str | None:
@@ -284,7 +284,7 @@ def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any, t
         contract = "atomic" if "atomic" in kind.contracts else kind.contracts[0]
         return replace(inputs, setup=replace(inputs.setup, contract=contract, **{part: chosen})).id
 
-    plain = kind(file=str(said[0])) if kind is Recorded else kind()
+    plain = kind(file=str(files[0])) if kind is Recorded else kind()
     for item in fields(kind):
         assert item.default is not MISSING
         value = item.default
@@ -292,7 +292,7 @@ def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any, t
         if item.name == "profile":  # what its files hold is tested below
             others = () if kind is HotProfile else ("first-3", "first-4")
         if item.name == "file":
-            others = (str(said[1]),)
+            others = (str(files[1]),)
         if item.name == "warm":
             others = ("first-3", "first-4", "trace")
         changed = []

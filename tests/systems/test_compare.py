@@ -128,8 +128,8 @@ def test_dense_weights_of_the_trace() -> None:
     small = case()
     bare = replace(small.model, dense_bytes=None)
     of = workload(small.model)
-    told = replace(of, trace=of.trace.with_(dense_bytes=dict.fromkeys(of.trace.layers, 7)))
-    assert case_of(bare, small.machine, workload=told).dense_bytes == 28
+    with_dense = replace(of, trace=of.trace.with_(dense_bytes=dict.fromkeys(of.trace.layers, 7)))
+    assert case_of(bare, small.machine, workload=with_dense).dense_bytes == 28
     with pytest.raises(BadInput, match="does not record its dense weights"):
         case_of(bare, small.machine, workload=None)
 

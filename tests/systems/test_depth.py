@@ -112,8 +112,10 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "full: tok/s with all 32,768 tokens in the context" in " ".join(table.split())
     row = json.loads(shown(*asked, "--json"))["rows"][0]
     assert row["tok_s"] > row["filled_tok_s"] > row["filled_tok_s_lo"]
-    said = " ".join(shown("recommend", TRACE, "--machine", "rtx-4090", "--system", "placed", "--depth", "8192").split())
-    assert "All speeds are with 8,192 tokens in the context; more tokens in it are slower." in said
+    output = " ".join(
+        shown("recommend", TRACE, "--machine", "rtx-4090", "--system", "placed", "--depth", "8192").split()
+    )
+    assert "All speeds are with 8,192 tokens in the context; more tokens in it are slower." in output
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def table(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"licence": {"name": "MIT"}}, "engines/toy.toml: [licence]: no source; say where it was read"),
         ({"archs": {"yes": ["a"], "others": "unknown"}}, "engines/toy.toml: [archs]: no source; say where it was read"),
@@ -87,10 +87,10 @@ def table(**changes: Any) -> dict[str, Any]:
         ({"extra": {"source": "x"}}, "engines/toy.toml: unknown extra"),
     ],
 )
-def test_a_bad_table_is_one_line(changes: dict[str, Any], said: str) -> None:
+def test_a_bad_table_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as error:
         read_engine("toy", table(**changes))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -165,14 +165,14 @@ def test_what_an_engine_cannot_do_is_its_reason(system: str, model: str, machine
 
 def test_a_file_can_differ_from_its_architecture() -> None:
     on = case()
-    for graph, said in (
+    for graph, what in (
         (Graph(fused=True), "a file with gate and up in one tensor"),
         (Graph(scales=True), "a file with a scale for each expert"),
         (Graph(biases=True), "experts with biases"),
         (Graph(activation="gelu"), "experts with gelu"),
     ):
         of = Case(replace(on.model, graph=graph), on.machine)
-        assert parse_system("static-profile").why_not(of) == IGNORED.format(said)
+        assert parse_system("static-profile").why_not(of) == IGNORED.format(what)
     assert parse_system("static-profile").why_not(on) == ""
 
 

@@ -75,8 +75,8 @@ def test_several_machines_are_not_refused_for_the_first() -> None:
 
 def test_three_reasons_are_named() -> None:
     of = case("m1-8")
-    said = str(nothing_runs(of, [(system, "no") for system in parse_systems("cpu,placed,slot-bank,crow,imp")]))
-    assert said.startswith("m1-8: no system can run small there: cpu: no; placed: no; slot-bank: no; and 2 more")
+    message = str(nothing_runs(of, [(system, "no") for system in parse_systems("cpu,placed,slot-bank,crow,imp")]))
+    assert message.startswith("m1-8: no system can run small there: cpu: no; placed: no; slot-bank: no; and 2 more")
     check_any_fits(of, [Cpu()])
     with pytest.raises(BadInput, match="placed: needs a GPU with a memory of its own"):
         check_any_fits(of, [Placed()])

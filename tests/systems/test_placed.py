@@ -47,9 +47,9 @@ def test_which_layers_are_on_the_cpu(system: Placed, expected: list[int]) -> Non
 def test_fit_fills_the_gpu_from_the_low_layers_on(layers: float, expected: list[int]) -> None:
     small = case(gpu_gib=gib_for(layers))
     assert Placed().on_cpu(small) == expected
-    told = Placed().sized(small)  # --n-cpu-moe counts from the first layer on
-    assert told.on_cpu(small) == list(range(2, 2 + len(expected)))
-    assert f"--n-cpu-moe {told.cpu_layers} " in told.launch(small).line
+    sized = Placed().sized(small)  # --n-cpu-moe counts from the first layer on
+    assert sized.on_cpu(small) == list(range(2, 2 + len(expected)))
+    assert f"--n-cpu-moe {sized.cpu_layers} " in sized.launch(small).line
     assert Placed().launch(small).line.startswith("llama-server -m MODEL.gguf -fa on -ub 512 -np 1")
     ik = PlacedIk().sized(small)
     assert (ik.cpu_layers, ik.on_cpu(small)) == (len(expected), expected)

@@ -42,7 +42,7 @@ BESIDE = 1 + 1e-3
 class Check:
     """One part of a machine made faster, and the seconds of a run before and after; `most` that it may take of them."""
 
-    said: str
+    label: str
     before_s: float
     after_s: float
     most: float
@@ -72,9 +72,9 @@ def check(number: int) -> Check | None:
     except BadInput:
         return None
     was, is_now = (dict(on.quantities())[path].value for on in (machine, faster))
-    said = f"{number}: {trace}, {policy}, {prefetch}, 1/{share}, {contract}, {execution.name}, {machine.name}, "
-    said += f"{path} {was:g} to {is_now:g}"
-    return Check(said, before, after, BESIDE if machine.unified and execution.beside_compute else EXACT)
+    label = f"{number}: {trace}, {policy}, {prefetch}, 1/{share}, {contract}, {execution.name}, {machine.name}, "
+    label += f"{path} {was:g} to {is_now:g}"
+    return Check(label, before, after, BESIDE if machine.unified and execution.beside_compute else EXACT)
 
 
 def _machine(rng: np.random.Generator) -> Machine:
@@ -124,7 +124,9 @@ def main(checks: int) -> int:
         made += 1
         if not found.holds:
             broken += 1
-            print(f"{found.said}: {found.before_s:g} to {found.after_s:g} s, {found.after_s / found.before_s - 1:+.3g}")
+            print(
+                f"{found.label}: {found.before_s:g} to {found.after_s:g} s, {found.after_s / found.before_s - 1:+.3g}"
+            )
     print(f"{made} checks of {number} drawn, {broken} broken")
     return int(broken > 0)
 

@@ -16,7 +16,7 @@ DRAWN = 400
 def test_a_faster_part_and_more_ram_are_never_slower(capsys: pytest.CaptureFixture[str]) -> None:
     found = [made for number in range(DRAWN) if (made := check(number)) is not None]
     assert len(found) > DRAWN // 3
-    assert [made.said for made in found if not made.holds] == []
+    assert [made.label for made in found if not made.holds] == []
     assert main(3) == 0
     assert "3 checks of " in capsys.readouterr().out
 

@@ -69,7 +69,7 @@ def test_another_file_a_shorter_one_and_none(tmp_path: Path) -> None:
     path.write_bytes(WHOLE)
     assert (sum(chunk.calls for chunk in follower.look()), follower.beginnings, follower.event) == (5, 1, "")
 
-    for said, change in (
+    for event, change in (
         ("another file took its place", lambda: os.replace(other(tmp_path, WHOLE), path)),
         (f"it was cut from {len(WHOLE)} to {len(LINES[0])} bytes", lambda: os.truncate(path, len(LINES[0]))),
         ("it was written over", lambda: path.write_bytes(LINES[5] * 3)),
@@ -77,7 +77,7 @@ def test_another_file_a_shorter_one_and_none(tmp_path: Path) -> None:
         change()
         calls = [call for chunk in follower.look() for call in calls_of(chunk)]
         assert calls == calls_of(read(path))
-        assert follower.event == f"{said}; read from its first byte"
+        assert follower.event == f"{event}; read from its first byte"
     assert follower.beginnings == 4
 
     path.unlink()

@@ -51,7 +51,7 @@ def rewrite(path: Path, table: pa.Table, metadata: bytes) -> None:
     pq.write_table(table.replace_schema_metadata({store.METADATA_KEY: metadata}), path)
 
 
-def said(path: Path, about: dict[str, Any], *, checksum: bool = False) -> None:
+def write_about(path: Path, about: dict[str, Any], *, checksum: bool = False) -> None:
     """Write other metadata, by default without the checksum, as stores of the first version are."""
     table = pq.ParquetFile(path).read()
     known = {store.CHECKSUM: about_of(table)[store.CHECKSUM]} if checksum else {}
@@ -174,7 +174,7 @@ COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
 @pytest.mark.parametrize("name", METADATA)
 def test_metadata_that_no_store_has(path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     about, found = METADATA[name]
-    said(path, about)
+    write_about(path, about)
     with pytest.raises(BadInput) as error:
         load_trace(path)
     assert str(error.value).startswith(f"{path}: ")
@@ -232,7 +232,7 @@ def test_a_store_without_a_checksum_reads(path: Path) -> None:
 
 def test_a_checksum_of_other_content(path: Path) -> None:
     for about in ({"name": "u"}, {"notes": []}, {"top_k": 0}, {"n_experts": [[0, 9], [3, 8]]}):
-        said(path, about, checksum=True)
+        write_about(path, about, checksum=True)
         with pytest.raises(BadInput, match="its checksum does not match"):
             load_trace(path)
         store.write_store(TRACE, path, force=True)

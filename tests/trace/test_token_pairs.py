@@ -94,9 +94,9 @@ def test_nothing_complete(path: Path) -> None:
 
 def test_compressed_and_progress(path: Path) -> None:
     path.write_bytes(gzip.compress(TWO_TOKENS))
-    told: list[int] = []
-    assert token_pairs.read(path, progress=told.append).calls == 4
-    assert told[-1] == len(TWO_TOKENS)
+    reported: list[int] = []
+    assert token_pairs.read(path, progress=reported.append).calls == 4
+    assert reported[-1] == len(TWO_TOKENS)
 
 
 def test_sniff() -> None:

@@ -55,14 +55,14 @@ def answer(model: str, machine: str) -> str:
     try:
         found = Recommend(trace=by_chance(model).trace, model=model, machine=machine).run()
     except BadInput as error:
-        said = str(error)
+        line = str(error)
     else:
         can_be_followed(found.best.best, found.case)
         check(found)
-        said = found.best.best.system.spec
-    assert said
-    assert "\n" not in said
-    return said
+        line = found.best.best.system.spec
+    assert line
+    assert "\n" not in line
+    return line
 
 
 def models() -> list[str]:
@@ -73,5 +73,5 @@ def models() -> list[str]:
 if __name__ == "__main__":
     for machine, model in product(sys.argv[1:] or PRESETS, models()):
         start = time.perf_counter()
-        said = answer(model, machine)
-        print(f"{time.perf_counter() - start:5.1f} s  {model} on {machine}: {said}", flush=True)
+        line = answer(model, machine)
+        print(f"{time.perf_counter() - start:5.1f} s  {model} on {machine}: {line}", flush=True)

@@ -172,12 +172,12 @@ def test_what_can_be_changed() -> None:
     second = Change("gpu", "rtx-3090", n_gpus=2)
     parts = parts_of("rtx-3090 + ryzen-5600 + 32GiB")
     assert second in changes(parts)["gpu"]
-    assert second.said(parts) == "2x NVIDIA GeForce RTX 3090"
+    assert second.in_words(parts) == "2x NVIDIA GeForce RTX 3090"
     newer = Change("cpu", "ryzen-7600")
-    assert newer.said(parts) == "AMD Ryzen 5 7600, its board and DDR5-5200, 2 channels"
+    assert newer.in_words(parts) == "AMD Ryzen 5 7600, its board and DDR5-5200, 2 channels"
     same = parts_of("rtx-3090 + ryzen-5600 + ddr4-3200x2 + 32GiB")
     server = Change("cpu", "epyc-7302")
-    assert server.said(same) == "AMD EPYC 7302 and its board"
+    assert server.in_words(same) == "AMD EPYC 7302 and its board"
     assert not [part.name for part in catalogue().values() if part.kind == "chip" and not part.sold_gib]
 
 

@@ -29,7 +29,7 @@ def compared(system: System, tok_s: float, **loads: float) -> Compared:
     return Compared(system, gpu_bytes=1, ram_bytes=1, tok_s=tok_s, draws=tok_s * np.exp(logs), launch=launch, sure=True)
 
 
-def told(*each: Compared) -> Next:
+def runs_of(*each: Compared) -> Next:
     found = next_runs(each, case())
     assert found is not None
     return found
@@ -38,7 +38,7 @@ def told(*each: Compared) -> Next:
 def test_what_is_shared_is_told_and_what_is_not_is_not() -> None:
     first = compared(Placed(cpu_layers=2), 20.0, ram=0.3)
     alike, other = compared(Placed(cpu_layers=3), 9.0, ram=0.3), compared(Cpu(), 5.0, disk=0.3)
-    narrows = {run.setting.system.spec: run.narrows for run in told(first, alike, other).runs}
+    narrows = {run.setting.system.spec: run.narrows for run in runs_of(first, alike, other).runs}
     noise = 0.05**2 / (0.3**2 + 0.05**2)
     assert narrows["placed:cpu_layers=3"] == pytest.approx(1 - math.sqrt(noise), abs=0.03)
     assert narrows["cpu"] == pytest.approx(0, abs=0.03)
@@ -47,7 +47,7 @@ def test_what_is_shared_is_told_and_what_is_not_is_not() -> None:
 def test_a_run_that_decides_stands_first() -> None:
     first = compared(Placed(cpu_layers=2), 20.0, ram=0.5)
     rival = compared(HotCache(max_mib=99), 20.5, ram=0.5, cache=0.1)
-    found = told(first, rival, compared(Cpu(), 5.0, cache=0.3))
+    found = runs_of(first, rival, compared(Cpu(), 5.0, cache=0.3))
     assert found.rival is rival
     assert 0.1 < found.wins < 0.9
     assert next(run.setting.system.name for run in found.runs) == "cpu"
@@ -55,7 +55,7 @@ def test_a_run_that_decides_stands_first() -> None:
 
 
 def test_a_line_measures_what_it_says() -> None:
-    run = next(run for run in told(compared(Placed(cpu_layers=2), 20.0, ram=0.5)).runs)
+    run = next(run for run in runs_of(compared(Placed(cpu_layers=2), 20.0, ram=0.5)).runs)
     assert run.line.startswith("llama-bench -m MODEL.gguf -ngl 99 --n-cpu-moe 2 -fa 1")
     assert run.line.endswith("-o json > bench.json")
 

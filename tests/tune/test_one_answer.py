@@ -47,18 +47,18 @@ def rows_of(value: Any) -> Iterator[dict[str, Any]]:
 
 def check(found: Recommendation) -> None:
     """Every speed of a setting on this machine is the same number, and so is its interval where it has one."""
-    said = document(found)
+    answer = document(found)
     speeds, ends = defaultdict(set), defaultdict(set)
-    for row in rows_of({name: value for name, value in said.items() if name not in BESIDE}):
+    for row in rows_of({name: value for name, value in answer.items() if name not in BESIDE}):
         speeds[row["setting"]].add(row["tok_s"])
         if row["tok_s_lo"] is not None:
             ends[row["setting"]].add((row["tok_s_lo"], row["tok_s_hi"]))
     assert speeds
     assert all(len(each) == 1 for each in (*speeds.values(), *ends.values()))
     best = found.best.best
-    assert {row["before_tok_s"] for row in said["levers"]} <= {best.tok_s}
+    assert {row["before_tok_s"] for row in answer["levers"]} <= {best.tok_s}
     if found.bought is not None:
-        assert said["bought"]["present"]["tok_s"] == best.tok_s
+        assert answer["bought"]["present"]["tok_s"] == best.tok_s
     page = sections(found)
     assert f"{three(best.tok_s or 0.0)} tok/s" in markdown(page)
     for section in page:

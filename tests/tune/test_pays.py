@@ -142,9 +142,9 @@ def test_text_and_json_say_the_same() -> None:
     one = on.cache_pays
     assert one is not None
     (section,) = [each for each in sections(on) if each.title == TITLE]
-    said = " ".join(str(part) for part in section.parts)
-    assert one.cached.system.spec in said
-    assert f"{one.p:.0%}" in said
+    text = " ".join(str(part) for part in section.parts)
+    assert one.cached.system.spec in text
+    assert f"{one.p:.0%}" in text
     assert document(on)["cache_pays"] == one.as_row()
     without = found(case(), Placed())
     assert document(without)["cache_pays"] is None

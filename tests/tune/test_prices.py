@@ -54,7 +54,7 @@ def test_a_second_card_is_one_of_the_same_maker_beside_the_first() -> None:
     after = beside[0].made(DESKTOP)
     assert {card.maker for card in after.cards} == {"amd"}
     assert len(after.cards) == 2
-    assert "as a second GPU" in beside[0].said(DESKTOP)
+    assert "as a second GPU" in beside[0].in_words(DESKTOP)
     assert "gpu" not in changes(after), "a machine with unlike cards keeps them"
 
 
@@ -92,7 +92,7 @@ def test_a_processor_for_other_ram_comes_with_it() -> None:
     change = Change("cpu", "ryzen-8600g")
     for parts in (DESKTOP, parts_of("rx-7700-xt + ryzen-5600 + 16GiB + nvme-gen3")):
         assert change.new_memory(parts)
-        assert change.said(parts).endswith("its board and DDR5-5200, 2 channels")
+        assert change.in_words(parts).endswith("its board and DDR5-5200, 2 channels")
         assert "memory" not in change.made(parts).by_kind
         assert change in changes(parts)["cpu"]
         assert Prices({"ryzen-8600g": 300.0}).of([change], parts) is None

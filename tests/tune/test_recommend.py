@@ -135,16 +135,16 @@ def test_a_micro_batch_that_was_chosen_is_said_with_its_floor() -> None:
     best = on.best.best.system
     assert isinstance(best, SlotBank)
     assert best.ubatch > 1
-    (said,) = [one for one in cliffs(on) if "A micro-batch" in one]
-    assert f"of {best.ubatch} tokens uses up to {best.ubatch} times the experts of one token" in said
-    assert f"more than the {best.slots} slots" in said
+    (sentence,) = [one for one in cliffs(on) if "A micro-batch" in one]
+    assert f"of {best.ubatch} tokens uses up to {best.ubatch} times the experts of one token" in sentence
+    assert f"more than the {best.slots} slots" in sentence
     assert f"-ub {best.ubatch}" in on.best.best.launch.line  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("tokens", "said"), [(64, "of 64 decoded tokens"), (4000, "of 128 decoded tokens")])
-def test_evidence_says_what_a_prompt_is_made_of(tokens: int, said: str) -> None:
+@pytest.mark.parametrize(("tokens", "words"), [(64, "of 64 decoded tokens"), (4000, "of 128 decoded tokens")])
+def test_evidence_says_what_a_prompt_is_made_of(tokens: int, words: str) -> None:
     (prompt,) = [one for one in evidence(with_a_prompt(tokens, goal="both")) if one.startswith("The prompt consists")]
-    assert said in prompt
+    assert words in prompt
     assert ("All 4,000 tokens are assumed to be as fast" in prompt) == (tokens == 4000)
     assert ("although the first ones fill the cache" in prompt) == (tokens == 4000)
     assert not any("The prompt consists" in one for one in evidence(found()))
@@ -189,8 +189,8 @@ def test_a_size_that_leaves_no_room_for_a_desktop_is_named() -> None:
     on = found(small)
     assert on.best.best.gpu_free_bytes is not None
     assert on.best.best.gpu_free_bytes >= small.spare_bytes
-    said = "is too large here: leaves 0.5 GiB of the GPU free; a desktop and the error of this plan need 0.6."
-    assert any(said in one for one in cliffs(on))
+    sentence = "is too large here: leaves 0.5 GiB of the GPU free; a desktop and the error of this plan need 0.6."
+    assert any(sentence in one for one in cliffs(on))
 
 
 def test_aliasing_is_said_with_the_size_that_avoids_it() -> None:
@@ -198,10 +198,10 @@ def test_aliasing_is_said_with_the_size_that_avoids_it() -> None:
     share = on.best.best.aliased_share
     assert share is not None
     aliased = replace(on, best=replace(on.best, best=replace(on.best.best, aliased_share=0.01)))
-    (said,) = [one for one in cliffs(aliased) if "slot aliasing" in one]
-    assert "1.00%" in said
+    (sentence,) = [one for one in cliffs(aliased) if "slot aliasing" in one]
+    assert "1.00%" in sentence
     without = [one.system.slots for one in on.best.tried if one.aliased_share == 0]  # type: ignore[attr-defined]
-    assert f"From {min(without)} on none is." in said
+    assert f"From {min(without)} on none is." in sentence
     exact = replace(on, best=replace(on.best, best=replace(on.best.best, aliased_share=0.0)))
     assert not any("aliasing" in one for one in cliffs(exact))
 
@@ -222,11 +222,11 @@ def test_only_a_strategy_with_a_profile_depends_on_one() -> None:
 
 def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
     on = found(case(), *parse_systems("placed,slot-bank"))
-    said = " ".join(evidence(on))
-    assert on.workload.trace.name in said
-    assert "rtx-3090, these are estimates, what the speed depends on most first: " in said
-    assert "Checked: of 58 published speeds of this engine" in said
-    assert f"{on.found.evaluations} settings of 2 systems" in said
+    text = " ".join(evidence(on))
+    assert on.workload.trace.name in text
+    assert "rtx-3090, these are estimates, what the speed depends on most first: " in text
+    assert "Checked: of 58 published speeds of this engine" in text
+    assert f"{on.found.evaluations} settings of 2 systems" in text
 
 
 def test_estimates_are_the_machines_not_those_of_an_engine_on_it() -> None:
@@ -235,17 +235,17 @@ def test_estimates_are_the_machines_not_those_of_an_engine_on_it() -> None:
     on = found(Case(large, load_machine("rtx-3060 + 16GiB")), Cpu())
     storage = dict(on.case.machine.quantities())["storage.read_gb_s"]
     assert dict(on.best.best.system.plan(on.case).machine.quantities())["storage.read_gb_s"].value < storage.value / 5
-    said = next(one for one in evidence(on) if "these are estimates" in one)
-    assert f" storage.read_gb_s {storage.value:g} ({storage.lo:g} to {storage.hi:g})" in said
+    sentence = next(one for one in evidence(on) if "these are estimates" in one)
+    assert f" storage.read_gb_s {storage.value:g} ({storage.lo:g} to {storage.hi:g})" in sentence
 
 
 def test_speeds_of_one_machine_do_not_tell_an_engines_error() -> None:
     on = found(case(), StaticProfile())
-    said = " ".join(evidence(on))
+    text = " ".join(evidence(on))
     assert checked()["published"]["static-profile"]["machines"] == 1
-    assert "on 1 machine" in said
-    assert "1 machine are too few" not in said
-    assert "the median error was" not in said
+    assert "on 1 machine" in text
+    assert "1 machine are too few" not in text
+    assert "the median error was" not in text
 
 
 def test_checked_errors_are_shares_of_known_systems() -> None:

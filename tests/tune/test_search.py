@@ -65,7 +65,7 @@ def test_objectives_weigh_prompt_and_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ({"goal": "promt"}, "did you mean 'prompt'"),
         ({"goal": "prompt"}, "--prompt-tokens 4000"),
@@ -73,8 +73,8 @@ def test_objectives_weigh_prompt_and_answer() -> None:
         ({"goal": "both", "prompt_tokens": 10, "answer_tokens": 0}, "expected 1 or more"),
     ],
 )
-def test_objectives_that_mean_nothing_are_refused(asked: dict[str, object], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_objectives_that_mean_nothing_are_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Objective(**asked)  # type: ignore[arg-type]
 
 

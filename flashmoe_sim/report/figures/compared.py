@@ -80,14 +80,14 @@ def systems(table: polars.DataFrame) -> Chart:
     ]
     chart = altair.layer(*(drawn if rows else []), *(listed if refused else [])).properties(height=height)
     if not ran:
-        said = "None of them runs there."
+        subtitle = "None of them runs there."
     else:
-        said = f"{label(ran[0]['setting'])} is the fastest: {rows[0]['speed']}."
+        subtitle = f"{label(ran[0]['setting'])} is the fastest: {rows[0]['speed']}."
         if cannot:
-            said += f" {len(cannot)} of {len(every)} do not run."
+            subtitle += f" {len(cannot)} of {len(every)} do not run."
     if rows:
-        said += " Lines: 90 % intervals."
-    return titled(chart, "Systems by decode speed", said, f"Systems by decode speed. {said}")
+        subtitle += " Lines: 90 % intervals."
+    return titled(chart, "Systems by decode speed", subtitle, f"Systems by decode speed. {subtitle}")
 
 
 def _row(row: Row, name: str) -> Row:

@@ -63,14 +63,14 @@ def gains(rows: polars.DataFrame) -> Chart:
     chart = altair.layer(*layers).properties(height=ROW_PIXELS * len(shown))
     first = min(shown, key=lambda line: KINDS.index(kind[line]))
     better = sum(gain > 0 for gain in points[first].values())
-    said = (
+    subtitle = (
         f"{names[first]}: {mean[first]:+.1f} points, above lru on {better} of {len(points[first])} "
         "traces. Dots: traces; bars: their means."
     )
     if left := len(points) - len(shown):
-        said += f" Not shown: {left} others."
+        subtitle += f" Not shown: {left} others."
     title = f"Hit rate above LRU on {len(traces)} traces"
-    return titled(chart, title, said, f"{title}. {said}")
+    return titled(chart, title, subtitle, f"{title}. {subtitle}")
 
 
 def _points(rows: list[Row]) -> dict[tuple[str, ...], dict[tuple[str, str], float]]:

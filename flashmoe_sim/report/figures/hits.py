@@ -57,7 +57,7 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
         _panel(some, names, toggled, low, chooses=number == 0) for number, some in enumerate(shown.values())
     ]
     first, of = next(iter(shown.values())), [label(name, 40) for _, name in shown]
-    subtitle = _said(first)
+    subtitle = _at_middle_bank(first)
     if names.others:
         subtitle += f" Grey: {names.others} others."
     description = f"Hit rate against the bank. {subtitle}"
@@ -113,7 +113,7 @@ def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
     ]
 
 
-def _said(rows: list[Row]) -> str:
+def _at_middle_bank(rows: list[Row]) -> str:
     """The hit rates at the middle bank, in words."""
     ticks = list(bank_axis(rows).ticks())
     bank = ticks[len(ticks) // 2]

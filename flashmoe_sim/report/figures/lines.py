@@ -180,7 +180,7 @@ class Upward(NamedTuple):
     """The y axis of lines: its channel, the name of its values, and those at its ends."""
 
     y: Any
-    said: str
+    title: str
     low: float
     top: float
 
@@ -203,7 +203,7 @@ def line_layers(
     """
     import altair
 
-    y, said, low, top = upward
+    y, title, low, top = upward
     marked = set(axis.spaced(MOST_MARKERS).values())
     coloured = [row for row in data if row["line"] in names.coloured]
     at_ends = toggled is None
@@ -220,7 +220,7 @@ def line_layers(
         altair.Tooltip("line:N", title="policy"),
         altair.Tooltip("bank:N"),
         altair.Tooltip("memory:N"),
-        altair.Tooltip("y:Q", title=said, format=".4g"),
+        altair.Tooltip("y:Q", title=title, format=".4g"),
     ]
     layers = []
     if names.others:

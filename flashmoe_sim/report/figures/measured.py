@@ -51,8 +51,8 @@ def predicted_measured(rows: polars.DataFrame) -> Chart:
     seen = altair.when(toggled).then(altair.value(0.85)).otherwise(altair.value(0.06))
     thin = altair.when(toggled).then(altair.value(0.45)).otherwise(altair.value(0.04))
     tooltip = [altair.Tooltip("source:N", title="row"), altair.Tooltip("group:N")] if legend else []
-    said = {"measured": "measured, tok/s", "predicted": "predicted, tok/s", "lo": "90 % from", "hi": "90 % to"}
-    tooltip += [altair.Tooltip(f"{name}:Q", title=title, format=".3g") for name, title in said.items()]
+    titles = {"measured": "measured, tok/s", "predicted": "predicted, tok/s", "lo": "90 % from", "hi": "90 % to"}
+    tooltip += [altair.Tooltip(f"{name}:Q", title=title, format=".3g") for name, title in titles.items()]
     drawn = altair.Chart(values(data)).encode(x=x, color=colour)
     layers = [
         line.mark_area(style="shade", clip=True).encode(y=_axis("half", altair.Y, scale), y2="twice:Q"),
@@ -85,13 +85,13 @@ def _axis(name: str, channel: Any, scale: Any) -> Any:
     import altair
 
     low, high = scale.domain
-    said = "measured" if name == "measured" else "predicted"
+    quantity = "measured" if name == "measured" else "predicted"
     few, more = ([digit * 10.0**power for power in range(-4, 6) for digit in digits] for digits in DIGITS)
     ticks = [tick for tick in few if low <= tick <= high]
     if len(ticks) < LEAST_TICKS:
         ticks = [tick for tick in more if low <= tick <= high]
     axis = altair.Axis(
-        title=f"{said}, tokens a second",
+        title=f"{quantity}, tokens a second",
         values=ticks,
         tickCount=len(ticks),
         format="~g",

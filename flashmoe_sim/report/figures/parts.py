@@ -31,11 +31,11 @@ def waterfall(found: SpeedCeilings) -> Chart:
         kind = WAITS if name in STALLS else COMPUTES
         rows.append({"part": PART_WORDS[name], "text": text, "kind": kind, "start": start, "end": start + ms, "ms": ms})
         start += ms
-    said = ""
+    if_all_hit = ""
     if (all_hit := found.row(ALL_HIT)) is not None:
         ms = all_hit.ms_per_token
         text = f"{three(ms)} ms"
-        said = f" If every request hit, it would take {text}."
+        if_all_hit = f" If every request hit, it would take {text}."
         rows.append({"part": "if every request hit", "text": text, "kind": HITS, "start": 0.0, "end": ms, "ms": ms})
     height = ROW * len(rows)
     rows = [row | place(ROW * number) for number, row in enumerate(rows)]
@@ -58,7 +58,7 @@ def waterfall(found: SpeedCeilings) -> Chart:
     where = f"{label(found.trace)} on {label(found.machine, TITLE_LETTERS)}"
     subtitle = (
         f"{where}, {label(found.policy)}, bank {label(found.bank)}: a token takes {three(total)} ms; "
-        f"{_percent(parts[largest] / total)} of it: {PART_WORDS[largest]}.{said}"
+        f"{_percent(parts[largest] / total)} of it: {PART_WORDS[largest]}.{if_all_hit}"
     )
     chart = altair.layer(*layers).properties(height=height)
     return titled(chart, "Where a token's time goes", subtitle, f"Where a token's time goes. {subtitle}")

@@ -57,8 +57,8 @@ def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> 
     if drawn_rules:
         marks = altair.Chart(values({"y": row.tok_s} for row in drawn_rules))
         layers.append(marks.mark_rule(style="ceiling").encode(y=_y("y", top)))
-    said = [(f"{row.name} {three(row.tok_s)}", row.tok_s) for row in drawn_rules]
-    layers += line_layers(data, names, axis, Upward(_y("y", top), SPEED, 0.0, top), toggled=toggled, rules=said)
+    named_rules = [(f"{row.name} {three(row.tok_s)}", row.tok_s) for row in drawn_rules]
+    layers += line_layers(data, names, axis, Upward(_y("y", top), SPEED, 0.0, top), toggled=toggled, rules=named_rules)
     best = max([row for row in known if not foresees(row)] or known, key=lambda row: row["tok_s"])
     subtitle = (
         f"{label(best['trace'], 40)}: {label(best['policy'])} reaches {three(best['tok_s'])} tok/s at a bank of "

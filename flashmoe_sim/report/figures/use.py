@@ -154,9 +154,11 @@ def reuse_distances(trace: RoutingTrace | Workload) -> Chart:
         drawn.mark_point(style="named").encode(tooltip=tooltip),
     ]
     half = int(np.searchsorted(hits, 50)) + 1
-    said = f"half of the requests hit with {half} slots" if half <= len(reuse) else "no bank hits half of the requests"
+    half_text = (
+        f"half of the requests hit with {half} slots" if half <= len(reuse) else "no bank hits half of the requests"
+    )
     subtitle = (
-        f"{label(trace.name, 40)}: {said}, under LRU; {first_uses / requests:.1%} are first uses. "
+        f"{label(trace.name, 40)}: {half_text}, under LRU; {first_uses / requests:.1%} are first uses. "
         "Bars: requests by the slots they need; line: the hit rate of a bank of so many."
     )
     title = "How soon experts come back"

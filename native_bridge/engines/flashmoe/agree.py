@@ -26,12 +26,12 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
             f"{first_of_state['cold'].folder} is a cold run and {first_of_state['warm'].folder} a warm one: reads from "
             "storage and from the page cache take different times; fit each kind by itself"
         )
-    told: dict[str, tuple[str, Run]] = {}
+    first_of_setting: dict[str, tuple[str, Run]] = {}
     for run in runs:
         for setting, value in _settings(run):
             if setting in (IO_SPLIT, BATCHED_READS) and io_split_may_differ:
                 continue
-            first, other = told.setdefault(setting, (value, run))
+            first, other = first_of_setting.setdefault(setting, (value, run))
             if first != value:
                 raise BadInput(
                     f"{run.folder}: {setting} is {value}, but {first} in {other.folder}: "

@@ -43,10 +43,10 @@ class FlashMoe(Engine):
 
     def describe(self, path: Path) -> Runtime:
         """An unpatched program has no `modes`."""
-        said = self.program.describe(path)
-        choices = said.flags.get("--moe-mode")
+        description = self.program.describe(path)
+        choices = description.flags.get("--moe-mode")
         modes = () if choices is None else tuple(choices.strip("{}").split(","))
-        return Runtime(self.name, path, modes=modes, **vars(said))
+        return Runtime(self.name, path, modes=modes, **vars(description))
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:

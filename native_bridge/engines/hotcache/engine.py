@@ -55,9 +55,9 @@ class HotCache(Engine):
         return self.program.find(given)
 
     def describe(self, path: Path) -> Runtime:
-        said = self.program.describe(path)
-        has_cache = all(flag in said.flags for flag in NEEDED)
-        return Runtime(self.name, path, modes=tuple(self.modes) if has_cache else (), **vars(said))
+        description = self.program.describe(path)
+        has_cache = all(flag in description.flags for flag in NEEDED)
+        return Runtime(self.name, path, modes=tuple(self.modes) if has_cache else (), **vars(description))
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:

@@ -108,7 +108,7 @@ def of_profile(data: bytes, folder: Path) -> dict[int, LayerProfile]:
 def profiles(draw: st.DrawFn) -> Document:
     counts = st.dictionaries(st.integers(0, 300), st.integers(1, 1 << 30), min_size=1, max_size=5)
     layers = draw(st.dictionaries(st.integers(0, 99), st.tuples(counts, counts), min_size=1, max_size=4))
-    said = [
+    entries = [
         {"layer": number, "calls": 3, "hot_experts": [*hot.items()], "cold_experts": [*cold.items()]}
         for number, (hot, cold) in layers.items()
     ]
@@ -116,7 +116,7 @@ def profiles(draw: st.DrawFn) -> Document:
         number: {expert: hot.get(expert, 0) + cold.get(expert, 0) for expert in hot | cold}
         for number, (hot, cold) in sorted(layers.items())
     }
-    return json.dumps({"schema": "llama.cpp.moe_layer_opt_perf.v1", "layers": said}).encode(), expected
+    return json.dumps({"schema": "llama.cpp.moe_layer_opt_perf.v1", "layers": entries}).encode(), expected
 
 
 def same_hits(found: dict[int, LayerProfile], expected: Any) -> bool:
@@ -132,8 +132,8 @@ def counted(data: bytes, layers: dict[int, LayerProfile], _: Path) -> None:
         for name in ("hot_experts", "cold_experts", "experts")
         for pair in layer.get(name) or []
     ]
-    said = sum(count for _, count in lists)
-    assert 0 < sum(sum(layer.hits.values()) for layer in layers.values()) <= said, (
+    total = sum(count for _, count in lists)
+    assert 0 < sum(sum(layer.hits.values()) for layer in layers.values()) <= total, (
         "uses that the document does not have"
     )
 

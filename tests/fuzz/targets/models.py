@@ -60,12 +60,12 @@ def split() -> bytes:
     parts = []
     for number in range(2):
         tensors, size = tensors_of([number], 4)
-        said = [
+        split_keys = [
             key("split.no", 2, struct.pack("<H", number)),
             key("split.count", 2, struct.pack("<H", 2)),
             key("split.tensors.count", 5, struct.pack("<i", 6)),
         ]
-        keys = (keys_of("gpt-oss", experts=4, used=2) if not number else []) + said
+        keys = (keys_of("gpt-oss", experts=4, used=2) if not number else []) + split_keys
         parts.append(gguf(keys, tensors, data_bytes=size))
     return CUT.join(parts)
 
@@ -133,11 +133,11 @@ def manifests(draw: st.DrawFn) -> Document:
     experts, per_expert = draw(st.integers(2, 300)), draw(st.integers(1, 1 << 30))
     entries = [entry(number, family, per_expert, experts=experts) for number in numbers for family in FAMILIES]
     used = draw(st.integers(1, experts))
-    said = document(draw(st.permutations(entries)), expert_count=experts, expert_used_count=used)
-    return json.dumps(said).encode(), (dict.fromkeys(numbers, (experts, 3 * per_expert)), used)
+    manifest = document(draw(st.permutations(entries)), expert_count=experts, expert_used_count=used)
+    return json.dumps(manifest).encode(), (dict.fromkeys(numbers, (experts, 3 * per_expert)), used)
 
 
-def as_said(found: ModelGeometry, expected: Any) -> bool:
+def as_expected(found: ModelGeometry, expected: Any) -> bool:
     return (sized(found), found.top_k) == expected
 
 
@@ -152,7 +152,7 @@ TARGETS = (
         "m.gguf",
         fits,
         gguf_files,
-        as_said,
+        as_expected,
     ),
     Target("model-gguf-split", of_split, lambda: [split()], (*HUGE, b"split.no", b"split.count", CUT), "m-0000", fits),
     Target(
@@ -163,7 +163,7 @@ TARGETS = (
         "manifest.json",
         consistent,
         manifests,
-        as_said,
+        as_expected,
     ),
     Target(
         "model-words",

@@ -328,11 +328,11 @@ def test_a_run_without_routed_experts(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     place = copies(tmp_path, "prose-allhit", "prose-resident-slot-bank24", "prose-bank12")
-    for name, said in (
+    for name, reason in (
         ("prose-allhit", "replays prose-bank24, which is neither beside it nor given; give its folder, too"),
         ("prose-resident-slot-bank24", "no trace.jsonl.gz, nor a run beside it that routes the same; record one"),
     ):
-        assert said in checked(place / name).unlike
+        assert reason in checked(place / name).unlike
     assert checked(place / "prose-allhit", RUNS / "runs" / "prose-bank24").passed
     edit_flags(place / "prose-bank12", rc=-9)
     assert "the run failed: rc is -9; run it again, or leave it out" in checked(place / "prose-bank12").unlike
@@ -396,12 +396,12 @@ def test_a_bank_in_the_host_s_memory_uploads_nothing(run: Path) -> None:
 
 
 def test_the_install_paths_of_a_gpu_are_told_apart() -> None:
-    said = {run.name: read_run(run).log.routed for run in ALL if run.parent == TIMED_GPU}
-    paths = {name: (one.parallel_reads, one.chunks) for name, one in said.items() if one}
+    routed = {run.name: read_run(run).log.routed for run in ALL if run.parent == TIMED_GPU}
+    paths = {name: (one.parallel_reads, one.chunks) for name, one in routed.items() if one}
     assert paths["slot-bank16"] == (False, 4)
     assert paths["split1-bank16"] == (False, 1)
     assert paths["async-bank16"] == (False, 4)
     assert paths["parallel-bank16"] == (True, 4)
     assert paths["parallel-async-bank16"] == (True, 4)
     assert paths["parallel-split1-bank16"] == (True, 1)
-    assert len({(one.misses, one.requests) for name, one in said.items() if one and name.endswith("bank16")}) == 1
+    assert len({(one.misses, one.requests) for name, one in routed.items() if one and name.endswith("bank16")}) == 1

@@ -10,7 +10,7 @@ Expert = tuple[int, int]
 Next = tuple[float, int]
 
 
-class Told:
+class Twin:
     """What every twin is told and asked; `capacity` is how many experts the bank holds.
 
     step_of: the step of every call of the trace. number: the call. reference: of it, if each is a use.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 
 
-class Lru(Told):
+class Lru(Twin):
     """Evict the smallest last-use stamp."""
 
     def __init__(self, capacity: int) -> None:
@@ -31,7 +31,7 @@ class Fifo(Lru):
         pass
 
 
-class Lfu(Told):
+class Lfu(Twin):
     """Evict the smallest count; tie: older last use, then lower id."""
 
     def __init__(self, capacity: int, *, restart: bool = False) -> None:
@@ -53,7 +53,7 @@ class Lfu(Told):
         return min(held, key=lambda pair: (self.count[pair[1]], self.last[pair[1]], pair[1]))[0]
 
 
-class Random(Told):
+class Random(Twin):
     """Evict the n-th of those allowed, n drawn from Marsaglia's xorshift of 32 bits (13, 17, 5)."""
 
     def __init__(self, capacity: int, *, seed: int = 1) -> None:
@@ -67,7 +67,7 @@ class Random(Told):
         return held[self.state % len(held)][0]
 
 
-class MinForced(Told):
+class MinForced(Twin):
     """Evict the furthest next use; of those never used again the one whose last use is oldest."""
 
     def __init__(self, capacity: int) -> None:

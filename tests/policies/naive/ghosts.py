@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 
 
-class Arc(Told):
+class Arc(Twin):
     """Megiddo and Modha's lists T1, T2, B1 and B2, each in the order in which its experts came to it."""
 
     def __init__(self, capacity: int) -> None:
@@ -66,7 +66,7 @@ def region(share: float, capacity: int) -> int:
     return 1 if whole == 0 or capacity == 1 else min(whole, capacity - 1)
 
 
-class Lirs(Told):
+class Lirs(Twin):
     """Stack S, bottom first, queue Q of resident HIR, front first, and the non-resident HIR in the order they left."""
 
     def __init__(self, capacity: int, *, hir: float = 0.01, stack: int = 3) -> None:
@@ -127,7 +127,7 @@ class Lirs(Told):
         self.tidy()
 
 
-class LruK(Told):
+class LruK(Twin):
     """Every use of every expert as (first, last) of the correlated uses it stands for."""
 
     def __init__(self, capacity: int, *, k: int = 2, correlated: int = 0, history: str = "keep") -> None:
@@ -163,7 +163,7 @@ class LruK(Told):
         return min(held, key=rank)[0]
 
 
-class WTinyLfu(Told):
+class WTinyLfu(Twin):
     """The window, probation and protected as lists, oldest first, and counts in a dict."""
 
     def __init__(self, capacity: int, *, window: float = 0.01, sample: int = 10) -> None:
@@ -236,7 +236,7 @@ class Generator:
         return self.state / 2**32
 
 
-class Experts(Told):
+class Experts(Twin):
     """What LeCaR and Cacheus share: two rules, what each evicted last, oldest first, and a drawn choice."""
 
     def __init__(self, capacity: int, remember: int, seed: int) -> None:

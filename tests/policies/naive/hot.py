@@ -45,7 +45,7 @@ class HotWindow(Hot):
     def __init__(
         self,
         steps: Sequence[Sequence[Call]],
-        told: StepKinds,
+        kinds: StepKinds,
         slots: Mapping[int, int],
         n_experts: Mapping[int, int],
         interval: str = "40",
@@ -58,7 +58,7 @@ class HotWindow(Hot):
         self.n_experts = n_experts
         self.interval, self.most = int(interval), int(bypass_tokens)
         self.by_reference, self.last_only = count == "reference", observe == "last"
-        self.told = told
+        self.kinds = kinds
         self.held = {layer: [] for layer in n_experts}
         self.filling = True
         self.decodes = 0
@@ -68,7 +68,7 @@ class HotWindow(Hot):
         self.tokens = 0
         self.steps = list(steps)
         self.number = 0
-        self.warming = told.warm_up_steps if warm_up == "True" else 0
+        self.warming = kinds.warm_up_steps if warm_up == "True" else 0
         if warm_up == "True":
             self.decodes = 1
             if not self.warming:
@@ -100,12 +100,12 @@ class HotWindow(Hot):
 
     def goes_on(self, step: int) -> bool:
         """Whether a step is a part of the same decode as the one before it."""
-        told = self.told
-        if step < told.warm_up_steps:
+        kinds = self.kinds
+        if step < kinds.warm_up_steps:
             return True
-        if step == told.warm_up_steps or not told.prompt or not told.prompt[step] or not told.prompt[step - 1]:
+        if step == kinds.warm_up_steps or not kinds.prompt or not kinds.prompt[step] or not kinds.prompt[step - 1]:
             return False
-        if told.text and told.text[step] != told.text[step - 1]:
+        if kinds.text and kinds.text[step] != kinds.text[step - 1]:
             return False
         return self.tokens + self.size(self.steps[step]) <= 2048
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import floor
 
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 
 Held = list[tuple[int, Expert]]
 
@@ -21,7 +21,7 @@ def region(share: float, capacity: int) -> int:
     return slots if slots > 0 else 1
 
 
-class Queued(Told):
+class Queued(Twin):
     """Twins in which every resident has a number for its place in a queue, and bits or counts for its hits."""
 
     def __init__(self, capacity: int) -> None:

@@ -6,11 +6,11 @@ from collections import Counter, defaultdict, deque
 from fractions import Fraction
 from math import inf
 
-from tests.policies.naive import Expert, Next, Told
+from tests.policies.naive import Expert, Next, Twin
 from tests.policies.naive.basic import Lru
 
 
-class Timed(Told):
+class Timed(Twin):
     """Counts the requests of its own bank, and keeps for each expert when it was used."""
 
     def __init__(self, capacity: int) -> None:
@@ -112,7 +112,7 @@ class Window(Lru):
         return super().victim([pair for pair in held if often[pair[1]] < self.protected_from] or held)
 
 
-class LeastStale(Told):
+class LeastStale(Twin):
     """Evict experts that the step has not touched, then the others, each by last use or by install."""
 
     def __init__(self, capacity: int, *, by_install: bool = False) -> None:
@@ -182,7 +182,7 @@ class SecondMiss(Lru):
         return again
 
 
-class Lookahead(Told):
+class Lookahead(Twin):
     """Evict an expert not used within `steps` steps, oldest last use first, else the one used last in them."""
 
     def __init__(self, capacity: int, *, steps: int = 16) -> None:

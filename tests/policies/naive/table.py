@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.policies.naive import Told, basic, ghosts, queues, scores
+from tests.policies.naive import Twin, basic, ghosts, queues, scores
 
-EVICTING: dict[str, Callable[[int], Told]] = {
+EVICTING: dict[str, Callable[[int], Twin]] = {
     "lru": basic.Lru,
     "fifo": basic.Fifo,
     "lfu": basic.Lfu,

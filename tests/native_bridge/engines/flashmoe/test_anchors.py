@@ -61,10 +61,10 @@ def test_misses_of_a_token(name: str) -> None:
 
 def test_without_a_model_the_log_tells_bytes_and_reads() -> None:
     runs = [read_run(TIMED / name) for name in ("warm-bank12", "warm-allhit")]
-    for told, known in zip(anchors_of(runs, None), anchors_of(runs, MODEL), strict=True):
-        assert (told.layers, told.top_k, told.misses) == (known.layers, known.top_k, known.misses)
-        assert told.bytes_read == pytest.approx(known.bytes_read, rel=1e-5)
-        assert told.reads == pytest.approx(known.reads)
+    for by_log, known in zip(anchors_of(runs, None), anchors_of(runs, MODEL), strict=True):
+        assert (by_log.layers, by_log.top_k, by_log.misses) == (known.layers, known.top_k, known.misses)
+        assert by_log.bytes_read == pytest.approx(known.bytes_read, rel=1e-5)
+        assert by_log.reads == pytest.approx(known.reads)
 
 
 def test_weights_that_a_token_streams(tmp_path: Path) -> None:
@@ -254,21 +254,23 @@ def test_slots_on_the_gpu_are_not_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("offloaded 49/49", "offloaded 20/49", "layers on the GPU is 20, but 49 in"),
         ("CPU_Mapped model", "CUDA0 model", "bank in is CUDA0, but CPU_Mapped in"),
         ("", "-fa off", "flags is -fa off, but none in"),
     ],
 )
-def test_runs_that_were_placed_otherwise_are_not_of_one_machine(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_runs_that_were_placed_otherwise_are_not_of_one_machine(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     first, second = on_cuda(tmp_path)
     if old:
         edit_log(second, old, new)
     for run, flags in ((first, []), (second, [] if old else new.split())):
         document = json.loads((run / "run.json").read_text()) | {"flags": flags}
         (run / "run.json").write_text(json.dumps(document))
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         fit(first, second)
 
 

@@ -190,10 +190,10 @@ def test_where_the_bank_is_on_cuda() -> None:
 
 
 def test_where_the_bank_is_of_a_build_for_the_host_and_of_a_log_without_the_lines() -> None:
-    told = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
-    text = text_of("cuda").replace("Flash-MoE GPU-bank placement is enabled in this build", told)
+    line = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
+    text = text_of("cuda").replace("Flash-MoE GPU-bank placement is enabled in this build", line)
     assert parse_log(text, mode="slot-bank", where="x").placement.follows_layers is False
-    short = read_log(f"load_tensors: {told}; --n-gpu-layers …", mode="slot-bank", where="x").placement
+    short = read_log(f"load_tensors: {line}; --n-gpu-layers …", mode="slot-bank", where="x").placement
     assert (short.bank, short.bank_in_host) == ((), True)
     assert log_of("cpu-temporal").placement.bank_in_host is None
     assert log_of("cpu-batched").placement.bank == ("CPU_Mapped",)
