@@ -140,14 +140,6 @@ def compiles() -> bool:
     return _KernelCache.compiles or kernel_cache() is None
 
 
-def is_compiled(kernel: Any) -> bool:
-    """Whether a kernel need not be compiled: this process or an earlier one did; True if that could not be kept."""
-    if kernel.signatures or kernel_cache() is None:
-        return True
-    files = kernel._cache._cache_file
-    return os.path.exists(files._data_path(files._data_name(1)))
-
-
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a kernel on its first call: no Python objects, no GIL, exact floating point, cached on disk.
 

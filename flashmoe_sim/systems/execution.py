@@ -14,17 +14,12 @@ from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now, use_link
 from flashmoe_sim.timeline.calls import compute, compute_all, install
 from flashmoe_sim.timeline.models._in_ram import wait_for_items
-from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 from flashmoe_sim.timeline.models.base import Call, ExecutionModel
-from flashmoe_sim.timeline.models.hot_cold import HotCold, HotColdPadded
-from flashmoe_sim.timeline.models.mapped import Mapped
+from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
-from flashmoe_sim.timeline.models.page_cache import PageCache
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
-from flashmoe_sim.timeline.models.resident import Resident
 from flashmoe_sim.timeline.models.split_install import SplitInstall
-from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.timeline.names import (
     COLD_LANE,
     IS_COLD_EXPERTS,
@@ -189,20 +184,3 @@ class SharedMisses(HotCold):
 
     def brought_in(self, work: Work) -> NDArray[np.int32]:
         return np.maximum(super().brought_in(work), work.misses * self.share // WHOLE).astype(np.int32)
-
-
-# Whose loops the systems need, in the order in which a search comes to them; other models share one of these loops.
-OF_SYSTEMS: tuple[type[ExecutionModel], ...] = (
-    Resident,
-    Mapped,
-    PrefillCopy,
-    SplitInstall,
-    PageCache,
-    HotCold,
-    HotColdPadded,
-    SyncInstall,
-    ParallelInstall,
-    AsyncUpload,
-    OverlapPrefetch,
-    SharedMisses,
-)

@@ -17,15 +17,12 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import case_of
-from flashmoe_sim.systems.execution import OF_SYSTEMS
 from flashmoe_sim.systems.fits import check_any_fits
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from flashmoe_sim.timeline.attention import depth_unknown
-from flashmoe_sim.timeline.compiling import compile_ahead
 
 ALL = "all"
 DEFAULT_CONTEXT = 4096
-FEW = 6  # systems that need fewer loops than it is worth to start processes for
 OneSystem = str | System
 
 
@@ -86,8 +83,6 @@ def resolve(
             )
     if memory.buffers is not None:
         case = replace(case, buffers_bytes=asked_size("--buffers", memory.buffers))
-    if len(chosen) > FEW:
-        compile_ahead(OF_SYSTEMS)
     borrowed = ""
     if workload is None and may_borrow:
         if must_fit:

@@ -21,7 +21,7 @@ import numpy as np
 
 from flashmoe_sim._jit import specialise
 from flashmoe_sim.timeline.background import read_before, upload_before
-from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+from flashmoe_sim.timeline.models.base import Call
 from flashmoe_sim.timeline.names import AHEAD, DENSE, HOST, IS_DENSE, IS_OUTPUT, IS_RESOLVE, ON_COMPUTE, ON_HOST, OUTPUT
 from flashmoe_sim.timeline.state import work_on
 
@@ -30,13 +30,9 @@ after: Any = None
 _INT: Any = np.int64  # of all columns, or a kernel is compiled for each mixture of types in its arguments
 
 
-def loop_of(model: type[ExecutionModel]) -> Any:
-    """The loop with the kernels of an execution model in it; it is compiled at its first call."""
-    return _loop(model.name, model.serve, model.after)  # the class's: an instance would bind its kernels each time
-
-
 @cache
-def _loop(name: str, serve: Any, after: Any) -> Any:
+def loop_of(name: str, serve: Any, after: Any) -> Any:
+    """The loop with the kernels of an execution model in it; it is compiled at its first call."""
     return specialise(_run, f"run_{name.replace('-', '_')}", serve=serve, after=after)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import SimError
-from flashmoe_sim.timeline.compiling import wait_for
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.kernel import loop_of
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -92,10 +91,9 @@ class _Calls(NamedTuple):
 def _run(
     sim: Simulation, work: Work, costs: Costs, execution: ExecutionModel
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    calls, loop = len(work.row), loop_of(type(execution))
-    wait_for(loop)
+    calls, model = len(work.row), type(execution)
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
-    loop(
+    loop_of(model.name, model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
         sim,
         _Calls(*(_column(getattr(work, name)) for name in _Calls._fields)),
         execution.threshold,

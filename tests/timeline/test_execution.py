@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.timeline import kernel
+from flashmoe_sim.timeline.kernel import loop_of
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.run import simulate
 from tests.timeline.cases import costs_of, work_of
@@ -28,7 +28,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("name", EXECUTION_MODELS)
 def test_every_instance_of_a_model_shares_one_compiled_loop(name: str) -> None:
-    before = kernel._loop.cache_info().misses
+    before = loop_of.cache_info().misses
     for _ in range(3):
         simulate(work_of([]), costs_of(), parse_execution(name))
-    assert kernel._loop.cache_info().misses - before <= 1
+    assert loop_of.cache_info().misses - before <= 1
