@@ -20,7 +20,7 @@ from flashmoe_sim.cli.trace_out import (
     writes_trace,
 )
 from flashmoe_sim.cli.trace_synth import synth
-from flashmoe_sim.cli.trace_tables import print_banks, print_findings, print_layers, print_summary, shown
+from flashmoe_sim.cli.trace_tables import print_banks, print_findings, print_layers, print_summary
 from flashmoe_sim.cli.trace_what_if import merge, speculate
 from flashmoe_sim.cli.workload import in_chunks_option, read_long, read_trace, trace_argument
 from flashmoe_sim.io.errors import SimError
@@ -49,12 +49,13 @@ def catalog(as_json: bool) -> None:
     """List the bundled traces with their size; every TRACE argument takes their names."""
     from flashmoe_sim.trace.bundled import catalog as bundled
 
-    shapes = {name: _shape(read_trace(name, notes=False)) for name in bundled()}
     if as_json:
-        entries = [{**asdict(entry), "path": str(entry.path), **shapes[name]} for name, entry in bundled().items()]
-        print_json({"traces": entries})
+        print_json({"traces": [{**asdict(entry), "path": str(entry.path)} for entry in bundled().values()]})
         return
-    rows = [(name, *(shown(size) for size in shapes[name].values()), entry.what) for name, entry in bundled().items()]
+    rows = [
+        (one.name, f"{one.tokens:,}", str(one.layers), str(one.experts), str(one.top_k), one.what)
+        for one in bundled().values()
+    ]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
     columns = [("name", "left"), *sizes, ("what it is", "left")]
     print_table(Table(columns, rows, caption="--json adds licences and sources", dispensable=("top-k", "layers")))
@@ -176,11 +177,6 @@ command.add_command(import_)
 command.add_command(merge)
 command.add_command(speculate)
 command.add_command(synth)
-
-
-def _shape(trace: RoutingTrace) -> dict[str, int | None]:
-    experts = max(trace.n_experts.values())
-    return {"tokens": trace.tokens, "layers": len(trace.layers), "experts": experts, "top_k": trace.top_k or None}
 
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:

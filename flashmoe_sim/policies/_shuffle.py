@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
-RANGE = 1 << 32  # of the generator's numbers
-BLOCK = 1024
+RANGE = np.uint64(1 << 32)  # of the generator's numbers
 
 
 def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
@@ -16,38 +13,32 @@ def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
 
     If n squared fits in 32 bits, each number drawn provides two places to swap with.
     """
-    order = list(range(n))
-    random = _numbers(seed)
     if n * n >= RANGE:
-        for i in range(1, n):
-            _swap(order, i, _below(i + 1, random))
-        return np.array(order, np.int64)
-    i = 1
-    if n > 1 and n % 2 == 0:
-        _swap(order, 1, _below(2, random))
-        i = 2
-    while i < n:
-        first, second = divmod(_below((i + 1) * (i + 2), random), i + 2)
-        _swap(order, i, first)
-        _swap(order, i + 1, second)
-        i += 2
+        partner = _below(np.arange(2, n + 1), seed=seed)
+    else:
+        single = np.array([2] if n > 1 and n % 2 == 0 else [], np.int64)
+        pairs = np.arange(1 + len(single), n, 2)
+        drawn = _below(np.concatenate([single, (pairs + 1) * (pairs + 2)]), seed=seed)
+        both = np.stack(np.divmod(drawn[len(single) :], pairs + 2), axis=1)
+        partner = np.concatenate([drawn[: len(single)], both.reshape(-1)])
+    order = list(range(n))
+    for i, other in enumerate(partner.tolist(), 1):
+        order[i], order[other] = order[other], order[i]
     return np.array(order, np.int64)
 
 
-def _swap(order: list[int], a: int, b: int) -> None:
-    order[a], order[b] = order[b], order[a]
+def _below(n: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
+    """For each n in turn a number from 0 to n - 1: the high half of a product of n and the next number drawn.
 
-
-def _below(n: int, random: Iterator[int]) -> int:
-    """A number from 0 to n - 1: the high half of a product; draws whose low half would cause a bias are rejected."""
+    Draws whose low half would cause a bias are rejected, and the next one is taken.
+    """
+    of, state = n.astype(np.uint64), np.random.RandomState(seed)
+    drawn = np.zeros(0, np.uint64)
     while True:
-        high, low = divmod(next(random) * n, RANGE)
-        if low >= RANGE % n:
-            return high
-
-
-def _numbers(seed: int) -> Iterator[int]:
-    """The numbers of std::mt19937, one after another."""
-    state = np.random.RandomState(seed)
-    while True:
-        yield from map(int, state.randint(0, RANGE, BLOCK, np.uint32))
+        more = state.randint(0, int(RANGE), len(n) - len(drawn), np.uint32)
+        drawn = np.append(drawn, more.astype(np.uint64))
+        product = drawn * of
+        biased = np.flatnonzero(product % RANGE < RANGE % of)
+        if not len(biased):
+            return (product // RANGE).astype(np.int64)
+        drawn = np.delete(drawn, biased[0])

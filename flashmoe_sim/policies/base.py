@@ -40,6 +40,7 @@ class PoolShape:
     keys: number of experts in the pool.
     offset: i64 [calls + 1], where each call's references begin. step: i32 [calls + 1], the step of each call, then the
         number of steps.
+    layer: the number of its layer, -1 for a bank of all layers.
     """
 
     slots: int
@@ -47,6 +48,7 @@ class PoolShape:
     keys: int
     offset: NDArray[np.int64]
     step: NDArray[np.int32]
+    layer: int = -1
 
 
 def on_call(state: State, step: int) -> None:

@@ -85,7 +85,8 @@ def begin_pool(workload: Workload, setup: Setup, number: int, bank: Capacity, la
     smallest = int(bank.size.min())
     slots = bank.room if setup.fixed_slots else min(bank.room // smallest + largest_call, pool.keys)
     capacity = max(min(bank.room // smallest, pool.keys), 1)
-    shape = PoolShape(slots, capacity, pool.keys, pool.offset, pool.step)
+    layer = workload.trace.layers[number] if setup.scope == "layer" else -1
+    shape = PoolShape(slots, capacity, pool.keys, pool.offset, pool.step, layer)
     state = PoolState.empty(slots, pool.keys, new_state(policy, shape))
     if policy.warm:
         requests = [one.requests_by_key for one in workload.profile(policy).pools]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.bundled import BundledTrace, catalog
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
+from flashmoe_sim.trace.synth_shape import Shape
 
 TOKENS = 512  # at least; else as many as the source has, whose popularity then changes as fast
 # Models with fewer layers are small models, whose tokens return to the same experts more than in large ones. Published
@@ -35,32 +37,37 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
     """
     source = nearest(model)
     note = (
-        f"no trace of {model.name} is at hand: popularity and overlap come from {source.name}, whose model has the "
-        "nearest shape, and the intervals are wider; record one with `sim trace capture`"
+        f"no trace of {model.name} is at hand: popularity and overlap come from {source}, whose model has the nearest "
+        "shape, and the intervals are wider; record one with `sim trace capture`"
     )
     return made_like(source, model), note
 
 
-def made_like(source: RoutingTrace, model: ModelGeometry) -> Workload:
-    """A synthetic trace of the model with the popularity and overlap of `source`."""
+def made_like(source: str, model: ModelGeometry) -> Workload:
+    """A synthetic trace of the model with the popularity and overlap of a bundled one."""
     shape = find_shape(model)
     assert shape is not None
-    made, _ = alike(source, tokens=max(TOKENS, source.tokens), shape=shape)
-    return prepare(made.with_(name=f"like {source.name}"), model)
+    return prepare(_alike(source, shape.name, tuple(sorted(shape.n_experts.items())), shape.top_k), model)
 
 
-def nearest(model: ModelGeometry) -> RoutingTrace:
+@lru_cache(maxsize=8)
+def _alike(source: str, name: str, n_experts: tuple[tuple[int, int], ...], top_k: int) -> RoutingTrace:
+    trace = load_trace(source)
+    made, _ = alike(trace, tokens=max(TOKENS, trace.tokens), shape=Shape(name, dict(n_experts), top_k))
+    return made.with_(name=f"like {source}")
+
+
+def nearest(model: ModelGeometry) -> str:
     """The bundled trace of a large model whose experts and top-k are most like the model's; among equals the longest.
 
     For a model with few layers, small models count too.
     """
     experts = max(layer.n_experts for layer in model.layers.values())
 
-    def distance(trace: RoutingTrace) -> tuple[float, int]:
-        share = math.log(max(trace.n_experts.values()) / trace.top_k) - math.log(experts / max(model.top_k, 1))
-        size = math.log(max(trace.n_experts.values()) / experts)
-        return round(abs(share) + abs(size), 6), -trace.tokens
+    def distance(entry: BundledTrace) -> tuple[float, int]:
+        share = math.log(entry.experts / entry.top_k) - math.log(experts / max(model.top_k, 1))
+        size = math.log(entry.experts / experts)
+        return round(abs(share) + abs(size), 6), -entry.tokens
 
-    traces = [load_trace(name) for name in catalog()]
-    large = [trace for trace in traces if len(trace.layers) >= min(LEAST_LAYERS, len(model.layers))]
-    return min(large, key=distance)
+    large = [entry for entry in catalog().values() if entry.layers >= min(LEAST_LAYERS, len(model.layers))]
+    return min(large, key=distance).name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -120,15 +120,18 @@ def _check_work(work: Work, costs: Costs) -> None:
         "the reads of an expert are those of its families": bool(
             (costs.family_chunks.sum(axis=1) == costs.chunks).all()
         ),
-        "costs are not negative": all(
-            bool((np.asarray(getattr(costs, item.name)) >= 0).all()) for item in fields(costs)
-        )
+        "costs are not negative": all(_least(getattr(costs, item.name)) >= 0 for item in fields(costs))
         and costs.knee_tokens > 0
         and costs.cold_knee_tokens > 0,
     }
     broken = work.broken_rule or next((rule for rule, kept in rules.items() if not kept), "")
     if broken:
         raise ValueError(f"work and costs of a timeline: expected that {broken}")
+
+
+def _least(value: float | NDArray[Any]) -> float:
+    """The smallest number, at most 0 of an array; nan if one is."""
+    return value.min(initial=0) if isinstance(value, np.ndarray) else value
 
 
 def _check_timeline(timeline: Timeline, execution: ExecutionModel) -> None:

@@ -19,7 +19,7 @@ class BundledTrace:
     """A trace of the catalogue.
 
     model: a manifest or the name of a model; None if the trace itself records expert sizes. dense_bytes: what a
-    token reads outside the routed experts; None if the trace or the model records it.
+    token reads outside the routed experts; None if the trace or the model records it. experts: of the largest layer.
     """
 
     name: str
@@ -29,6 +29,10 @@ class BundledTrace:
     origin: str
     licence: str
     dense_bytes: int | None
+    tokens: int
+    layers: int
+    experts: int
+    top_k: int
 
 
 def bundled_folder() -> Path:
@@ -54,6 +58,7 @@ def catalog() -> dict[str, BundledTrace]:
             entry["origin"],
             entry["licence"],
             entry.get("dense_bytes"),
+            *(entry[name] for name in ("tokens", "layers", "experts", "top_k")),
         )
     return found
 

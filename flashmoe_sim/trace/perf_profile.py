@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.whole import atomic_writer
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import LayerView, RoutingTrace
 
 PERF_SCHEMA = "llama.cpp.moe_layer_opt_perf.v1"
 
@@ -24,6 +25,7 @@ def write_perf_profile(trace: RoutingTrace, path: Path, *, force: bool = False) 
         stream.write(document)
 
 
+@lru_cache(maxsize=4)
 def perf_profile(trace: RoutingTrace) -> bytes:
     """The JSON that `--moe-layer-perf-out` writes for these calls without a hot cache, except the times.
 
@@ -36,7 +38,7 @@ def perf_profile(trace: RoutingTrace) -> bytes:
 
     if not trace.refs:
         raise BadInput(f"{trace.name or 'trace'}: uses no expert; a profile counts uses, give a trace that has some")
-    layers = [_layer(trace, number) for number in trace.layers]
+    layers = [_layer(trace, view) for view in trace.by_layer]
     used = [layer for layer in layers if layer["calls"]]
     calls = sum(layer["calls"] for layer in used)
     document = {
@@ -53,16 +55,14 @@ def perf_profile(trace: RoutingTrace) -> bytes:
     return orjson.dumps(document) + b"\n"
 
 
-def _layer(trace: RoutingTrace, number: int) -> dict[str, Any]:
+def _layer(trace: RoutingTrace, view: LayerView) -> dict[str, Any]:
     """A profile's entry for one layer; the system's slots are references here."""
-    of_layer = trace.layer == number
-    calls = int(np.count_nonzero(of_layer & trace.has_refs))
-    of_refs = np.repeat(of_layer, np.diff(trace.offset))
-    uses = np.bincount(trace.expert[of_refs])
-    experts = [[int(expert), int(uses[expert])] for expert in np.flatnonzero(uses)]
-    refs = int(uses.sum())
+    calls, refs = int(np.count_nonzero(trace.has_refs[view.call])), len(view.expert)
+    uses = np.bincount(view.expert)
+    used = np.flatnonzero(uses)
+    experts = np.stack([used, uses[used]], axis=1).tolist()
     return {
-        "layer": int(number),
+        "layer": int(view.layer),
         "calls": calls,
         "hot_slots_total": 0,
         "cold_slots_total": refs,

@@ -95,15 +95,19 @@ def draw_alike(
     used = 0
     held = np.empty(top_k, np.int64)  # the token's experts so far, ascending
     for token in range(len(draw)):
+        row = weight[stretch[token]]
+        if token == 0 or stretch[token] != stretch[token - 1]:
+            for i in range(experts):
+                pulled[i] = row[i] * pull[-1]
+            _pull(row, edge, pull, stack, 0, used, pulled)
+        else:  # the last token's experts are in front, and every other is at most top_k places further back
+            _pull(row, edge, pull, stack, 0, min(top_k, used), pulled)
+            for band in range(len(edge)):
+                _pull(row, edge, pull, stack, edge[band], min(edge[band] + top_k, used), pulled)
+        total = 0.0
         for i in range(experts):
-            pulled[i] = weight[stretch[token], i] * pull[-1]
-        band = 0
-        for at in range(used):
-            while band < len(edge) and at >= edge[band]:
-                band += 1
-            pulled[stack[at]] = weight[stretch[token], stack[at]] * pull[band]
-        for i in range(experts):
-            upto[i + 1] = upto[i] + pulled[i]
+            total += pulled[i]
+            upto[i + 1] = total
         n = 0
         if token > 0:
             for rank in range(top_k):
@@ -115,6 +119,16 @@ def draw_alike(
             expert[token, rank] = _pick_besides(pulled, upto, held[:rank], draw[token, 1, rank])
             _insert(held, rank, expert[token, rank])
         used = _to_the_front(stack, place, used, expert[token], depth[token])
+
+
+@inlined
+def _pull(row: Any, edge: Any, pull: Any, stack: Any, begin: int, end: int, pulled: Any) -> None:
+    """Set the pulled weights of the experts at places begin..end-1 of the list."""
+    band = 0
+    for at in range(begin, end):
+        while band < len(edge) and at >= edge[band]:
+            band += 1
+        pulled[stack[at]] = row[stack[at]] * pull[band]
 
 
 @allocating

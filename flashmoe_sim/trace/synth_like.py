@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,12 +93,18 @@ def alike(
         layers = _in_shape(shape, layers, seed=seed)
     tokens = trace.tokens if tokens is None else tokens
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
+    top_k, length = shape.top_k, tokens + prompt
+
+    def fitted(layer: int, measured: _Measured) -> NDArray[np.int16]:
+        draw = layer_draws(seed, layer, max(length, FITTED_TOKENS) * 2 * top_k)
+        return _fit(measured, draw.reshape(-1, 2, top_k), length)
+
     experts = []
-    for layer, measured in zip(sorted(shape.n_experts), layers, strict=True):
-        draw = layer_draws(seed, layer, max(tokens + prompt, FITTED_TOKENS) * 2 * shape.top_k)
-        experts.append(_fit(measured, draw.reshape(-1, 2, shape.top_k), tokens + prompt))
-        if progress:
-            progress(len(experts), len(layers))
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        for expert in executor.map(fitted, sorted(shape.n_experts), layers):
+            experts.append(expert)
+            if progress:
+                progress(len(experts), len(layers))
     made = assemble(shape, experts, prompt=prompt, name=f"like {trace.name}", notes=())
     fit = LikeFit(_skew(layers), _skew(_measure(made)))
     asked, got = fit.asked, fit.made
@@ -186,8 +194,9 @@ def _edges(n_experts: int, top_k: int) -> NDArray[np.int64]:
 
 def _hits(depth: NDArray[np.int16], edge: NDArray[np.int64]) -> NDArray[np.float64]:
     """Hits in LRU banks of these sizes, as shares of the requests that are no first use: f64 [banks]."""
-    again = np.sort(depth[depth >= 0])
-    return np.searchsorted(again, edge) / max(len(again), 1)
+    upto = np.bincount(depth.reshape(-1).astype(np.intp) + 1, minlength=edge[-1] + 1)[1:].cumsum()
+    shares: NDArray[np.float64] = upto[edge - 1] / max(upto[-1], 1)
+    return shares
 
 
 def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from flashmoe_sim.machines.belief import Draws
 from flashmoe_sim.systems.base import Case, System
@@ -21,6 +21,7 @@ from flashmoe_sim.tune.proof import common_first, runs_there
 from flashmoe_sim.tune.search import Found
 
 FILE = "gains.toml"
+NORMAL = NormalDist()
 MOST = 0.5  # of the logarithm of a gain: how much larger it is says little of its sign
 ANY = "all"  # kind of any other cache
 FINE_RATE = 0.005
@@ -62,7 +63,8 @@ class Gains:
         return self._above(*self.systems.get(name, self.kinds[ANY]), log_gain)
 
     def _above(self, level: float, sd: float, log_gain: float | Draws) -> float:
-        return float(np.mean(ndtr((level + self.weight * cut(log_gain)) / math.hypot(sd, self.sd))))
+        above = np.atleast_1d((level + self.weight * cut(log_gain)) / math.hypot(sd, self.sd))
+        return float(np.mean([NORMAL.cdf(one) for one in above.tolist()]))  # scipy's takes 0.3 s to import
 
 
 def cut(log_gain: float | Draws) -> Draws:

@@ -50,7 +50,7 @@ def rows() -> Iterator[dict[str, Any]]:
     """
     for name, recorded in RECORDED.items():
         model, trace = named_model(name), load_trace(recorded)
-        traces = {lender: made_like(load_trace(lender), model) for lender in LENDERS}
+        traces = {lender: made_like(lender, model) for lender in LENDERS}
         for machine in MACHINES:
             on = resolve(workload=prepare(trace, model), model=None, machine=load_machine(machine))
             assert on.workload is not None

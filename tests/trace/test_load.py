@@ -14,6 +14,7 @@ import zstandard
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import FORMATS, load_trace
+from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.store import write_store
@@ -180,3 +181,10 @@ def test_a_pipe_of_nothing() -> None:
     command = [sys.executable, "-c", "from flashmoe_sim.cli.main import entry; entry()", "trace", "inspect", "-"]
     done = subprocess.run(command, input=b"", capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (2, b"sim: /dev/stdin: is empty; expected a routing trace\n")
+
+
+@pytest.mark.parametrize("name", catalog())
+def test_the_catalogue_has_the_sizes_of_each_trace(name: str) -> None:
+    trace, entry = load_trace(name), catalog()[name]
+    sizes = trace.tokens, len(trace.layers), max(trace.n_experts.values()), trace.top_k
+    assert (entry.tokens, entry.layers, entry.experts, entry.top_k) == sizes
