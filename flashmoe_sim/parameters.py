@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
@@ -12,6 +13,8 @@ from flashmoe_sim.outside import blaming, find_class
 
 T = TypeVar("T")
 MOST = 10**12
+# The types of a class's parameters, which take longer to find than a short replay.
+_types_of: Callable[[Any], dict[str, Any]] = lru_cache(typing.get_type_hints)
 
 
 def spec_of(chosen: Any) -> str:
@@ -56,7 +59,7 @@ def made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) ->
 
 
 def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
-    types = typing.get_type_hints(chosen) if pieces else {}  # slower than a short replay
+    types = _types_of(chosen) if pieces else {}
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}
     for piece in pieces:

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,7 @@ def _preset_in(text: str) -> tuple[str, str]:
     return (name, system) if name in PRESETS else ("", "")
 
 
+@cache
 def _preset(name: str, system: str) -> Machine:
     text = resources.files("flashmoe_sim.machines").joinpath("presets", f"{name}.toml").read_text("utf-8")
     machine = parse_machine(text, where=f"{name}.toml")

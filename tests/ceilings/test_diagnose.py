@@ -31,10 +31,11 @@ from tests.residency.test_twins import PAIRS, byte_banks, random_workload
 
 @pytest.mark.parametrize(("contract", "policy"), PAIRS)
 def test_every_policy_at_bank_sizes(contract: str, policy: str) -> None:
-    """One policy at the odd sizes of one workload, the next at the even ones of another."""
-    number = PAIRS.index((contract, policy)) % 2
-    workload = random_workload(number)
-    for slots in fitting_banks(workload, contract)[number::2]:
+    """Each at every fourth size of one of two workloads, with the next pair at the next sizes."""
+    number = PAIRS.index((contract, policy)) % 4
+    workload = random_workload(number % 2)
+    sizes = fitting_banks(workload, contract)
+    for slots in sizes[number::4] or sizes[-1:]:
         check(workload, Bank(slots=slots), policy, contract, scope=("layer", "global")[slots // 2 % 2])
 
 

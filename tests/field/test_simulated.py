@@ -7,7 +7,7 @@ import polars as pl
 
 from reports.field.simulated import MOST_MEASURED, TABLE, cases
 
-FEW = 12
+FEW = 6
 
 
 def test_intervals_hold_and_narrow() -> None:

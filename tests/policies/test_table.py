@@ -21,7 +21,9 @@ from flashmoe_sim.policies.base import (
     EvictingPolicy,
     PinningPolicy,
     Policy,
+    PoolShape,
     ScheduledPolicy,
+    State,
 )
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lru import Lru
@@ -257,3 +259,17 @@ def test_a_policy_from_outside_that_names_no_victim_is_found_out(
     workload = workload_of(random_calls(rng, n_experts=9, steps=40, width=3), {0: 9})
     with pytest.raises(SimError, match=r"policy oldest: .* choose_victim returned 0 at call .* a bank of 4"):
         run(workload, 4, "toy_policy_without_a_victim:Oldest", "atomic")
+
+
+@pytest.mark.parametrize(("scope", "layers"), [("layer", [3, 7]), ("global", [-1])])
+def test_a_policy_knows_its_layer(scope: str, layers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    allocate = Lru.allocate
+
+    def noted(self: Lru, shape: PoolShape) -> State:
+        seen.append(shape.layer)
+        return allocate(self, shape)
+
+    monkeypatch.setattr(Lru, "allocate", noted)
+    run(workload_of([(3, [0, 1], 1), (7, [2], 1)], {3: 4, 7: 4}), 2, "lru", "atomic", scope=scope)
+    assert seen == layers

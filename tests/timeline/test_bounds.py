@@ -127,10 +127,11 @@ def refused(execution: ExecutionModel, machine: Machine, policy: str) -> bool:
 
 
 @EVERY_MODEL
-def test_every_named_model_on_every_preset(name: str) -> None:
+def test_every_named_model_on_a_third_of_the_presets(name: str) -> None:
     """Rates instead of traces: none, half or all requests miss a bank of an eighth of the experts, a model each."""
     execution, steps, ran = parse_execution(name), 4, 0
-    for model, share in zip(named_models(), cycle([0.0, 0.5, 1.0]), strict=False):
+    first = list(EXECUTION_MODELS).index(name)
+    for number, (model, share) in enumerate(zip(named_models(), cycle([0.0, 0.5, 1.0]), strict=False), first):
         geometry = load_model(model)
         assert geometry.top_k is not None
         conditions = Conditions(execution)
@@ -141,7 +142,7 @@ def test_every_named_model_on_every_preset(name: str) -> None:
         bank = Bank(slots=max(min(layer.n_experts for layer in layers) // 8, 1))
         used = sum(layer.expert_bytes for layer in layers) * geometry.top_k
         needs = Needs(steps * (used + sum(weights.dense_bytes)), 0.0)
-        for machine in map(load_machine, PRESETS):
+        for machine in map(load_machine, list(PRESETS)[number % 3 :: 3]):
             try:
                 cached = page_cache_share(geometry, weights, machine, conditions, bank, "here")
                 costs = price(weights, machine, conditions, io_split=4)
