@@ -175,10 +175,14 @@ def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:
 
     best = found.best.best
     own = None if found.borrowed else found.workload
-    launch, files = with_files(best.system, found.case, own, save.parent, save.stem)
-    found = replace(found, best=replace(found.best, best=replace(best, launch=launch)))
-    content = sections(found)
+
+    def in_folder(folder: Path) -> tuple[Recommendation, dict[Path, bytes]]:
+        launch, files = with_files(best.system, found.case, own, folder, save.stem)
+        return replace(found, best=replace(found.best, best=replace(best, launch=launch))), files
+
+    content = sections(in_folder(Path())[0])  # in the page, whose reader has another folder, files have no path
     page = html(content[0].title, content) if save.suffix == ".html" else markdown(content)
+    found, files = in_folder(save.parent)
     files[save] = page.encode()
     write_together(files, force=force)
     for path in files:

@@ -112,11 +112,12 @@ def _larger_ram(machine: Machine) -> dict[str, Machine]:
     if machine.memory is None:
         return {}
     now = machine.memory.ram_gib.value
-    paths = ["memory.ram_gib"]
+    paths, where = ["memory.ram_gib"], ""
     if machine.gpu is not None and machine.gpu.memory_gib is not None and not own_memory(machine):
         paths.append("gpu.memory_gib")
+        where = ", another computer"
     return {
-        f"{size} GiB of RAM instead of {_gib(now)}": machine.scaled(dict.fromkeys(paths, size / now))
+        f"{size} GiB of RAM instead of {_gib(now)}{where}": machine.scaled(dict.fromkeys(paths, size / now))
         for size in _next_and_twice(now, RAM_GIB)
     }
 

@@ -59,16 +59,20 @@ def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFix
 def test_a_saved_page_and_the_files_of_its_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
+    """The terminal names them from where it is, the page from where it is itself."""
     monkeypatch.chdir(tmp_path)
-    asked = [*ASKED[:-1], "static-profile", "--save", f"advice{suffix}"]
+    Path("mine").mkdir()
+    asked = [*ASKED[:-1], "static-profile", "--save", f"mine/advice{suffix}"]
     assert main(asked) == 0
-    assert "wrote advice" in capsys.readouterr().err
-    page = re.sub("</?span>", "", Path(f"advice{suffix}").read_text())
+    printed = capsys.readouterr()
+    assert "wrote mine/advice" in printed.err
+    assert "--moe-cache-profile mine/advice-profile.csv" in printed.out
+    page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
     assert "--moe-cache-profile advice-profile.csv" in page
-    assert Path("advice-profile.csv").stat().st_size
+    assert Path("mine/advice-profile.csv").stat().st_size
     assert main(asked) == 2
     assert "exists" in capsys.readouterr().err
-    other = "advice.md" if suffix == ".html" else "advice.html"
+    other = "mine/advice.md" if suffix == ".html" else "mine/advice.html"
     assert main([*asked[:-1], other]) == 0, "the same answer as another page needs the same files"
     assert main([*asked, "--force"]) == 0
 
