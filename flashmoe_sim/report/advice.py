@@ -9,6 +9,7 @@ from flashmoe_sim.io.cells import WAITS, brief_interval
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import ask
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
@@ -299,7 +300,7 @@ def _waits(found: Recommendation) -> Section:
     order = sorted(spent, key=lambda group: -spent[group])
     shares = [f"{spent[group] / total:.0%} {WAITS[group][1]}" for group in order if spent[group] >= 0.01 * total]
     token = "decoded token" if found.objective.prompt_tokens else "token"
-    sentence = f"A {token} takes {three(total)} ms: {listed(shares)}."
+    sentence = f"A {token} takes {three(total)} ms: {listed(shares)}." + (_cores(found) if spent.get("cpu") else "")
     machine = found.case.machine
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
@@ -323,6 +324,19 @@ def _waits(found: Recommendation) -> Section:
             "the trace uses."
         )
     return Section("What holds it back", (sentence, Table(heads, rows)))
+
+
+def _cores(found: Recommendation) -> str:
+    """That the cores and not the RAM decide how fast the CPU computes; empty if that is not so."""
+    machine, quant = found.case.machine, found.case.model.quant
+    most = most_gb_s(machine, quant, found.best.best.system.engine)
+    rate = None if machine.cpu is None else machine.cpu.weights_gb_s
+    if rate is None or most >= rate.value:
+        return ""
+    return (
+        f" The CPU's {machine.cpu_cores} cores compute {quant} at {three(most)} GB/s, and RAM delivers "
+        f"{three(rate.value)}: faster RAM does not help, more cores or a quantization of four bits may."
+    )
 
 
 def _cache_pays(found: Recommendation) -> Section:

@@ -409,7 +409,7 @@ class System(ABC):
 
     def conditions(self, plan: Plan, case: Case) -> Conditions:
         """How a plan of it runs, with what its engine takes for drafts."""
-        conditions = plan.conditions(case)
+        conditions = replace(plan.conditions(case), program=self.engine)
         if case.drafts is None or self.facts is None:
             return conditions
         return replace(conditions, drafts=replace(case.drafts, call_us=self.facts.drafts.call_us))

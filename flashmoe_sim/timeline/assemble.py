@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 from operator import mul
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import Compute, Machine
 from flashmoe_sim.residency.replay import Replay
@@ -46,7 +48,8 @@ class Conditions:
 
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
     kv_bytes: memory of the context. depth: tokens in the context before the run. kv_type: of its keys and values.
-    drafts: what drafts the tokens that a pass of the workload verifies; None for none.
+    drafts: what drafts the tokens that a pass of the workload verifies; None for none. program: whose kernels the CPU
+    runs.
     direct_io: reads bypass the page cache. hot: the storage is throttled. checked: whether a system has checked that a
     GPU with its own memory holds what it keeps.
     """
@@ -60,6 +63,7 @@ class Conditions:
     depth: int = 0
     kv_type: str = DEFAULT_TYPE
     drafts: Drafts | None = None
+    program: str = arithmetic.LLAMA_CPP
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +72,7 @@ class Weights:
 
     dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
     routed_bytes: bytes of all experts of the model. embedding_bytes: a table of which a token reads one row.
-    attention: what the layers keep of the context; None if unknown.
+    attention: what the layers keep of the context; None if unknown. quant: the types of the experts' weights.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Weights:
     routed_bytes: int
     embedding_bytes: int = 0
     attention: Attention | None = None
+    quant: str = ""
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -177,7 +182,7 @@ def weights_of(workload: Workload, conditions: Conditions) -> Weights:
     recorded = trace.dense_bytes
     if recorded is not None and conditions.dense_bytes is None:
         dense_bytes = tuple(recorded[layer] for layer in trace.layers)
-        return Weights(trace.name, layers, dense_bytes, geometry.routed_bytes, attention=geometry.attention)
+        return replace(weigh(geometry, layers, conditions), name=trace.name, dense_bytes=dense_bytes, embedding_bytes=0)
     return weigh(geometry, layers, conditions)
 
 
@@ -187,9 +192,11 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         geometry = replace(geometry, dense_bytes=conditions.dense_bytes)
     streamed = geometry.streamed_bytes
     if streamed is None:
-        return Weights(geometry.name, layers, None, geometry.routed_bytes, attention=geometry.attention)
-    each, embedding_bytes = (streamed / len(layers),) * len(layers), (geometry.dense_bytes or 0) - streamed
-    return Weights(geometry.name, layers, each, geometry.routed_bytes, embedding_bytes, geometry.attention)
+        each, embedding_bytes = None, 0
+    else:
+        each, embedding_bytes = (streamed / len(layers),) * len(layers), (geometry.dense_bytes or 0) - streamed
+    sizes = each, geometry.routed_bytes, embedding_bytes
+    return Weights(geometry.name, layers, *sizes, geometry.attention, geometry.quant)
 
 
 class _Sizes(NamedTuple):
@@ -245,7 +252,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     A model that is resident through the ordinary loader has no slots for the host to resolve.
     If storage and GPU share one memory and reads overlap with compute, the bytes read slow the computing by the time
     that the memory needs for them, and are read no faster than that. Reads through the page cache are copied out of it,
-    so they are no faster than those that it serves.
+    so they are no faster than those that it serves. A CPU computes experts no faster than its cores do arithmetic.
     Raises BadInput if the machine lacks what the execution model or computing needs, or the model's dense bytes are
     unknown.
     """
@@ -265,13 +272,16 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     expert_bytes, family_bytes = reads.expert_bytes, reads.family_bytes
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
     execution.check(machine, direct_io=conditions.direct_io)
+    most_gb_s = arithmetic.most_gb_s(machine, weights.quant, conditions.program)
     if execution.in_place:
         assert machine.cpu is not None
-        cold_expert_s, cold_knee = _streamed(machine.cpu, expert_bytes), machine.cpu.knee_tokens.value
-    expert_s = _streamed(unit, expert_bytes)
-    if execution.experts_on_cpu:
+        cold_expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
+        cold_knee = machine.cpu.knee_tokens.value
+    if execution.experts_on_cpu or machine.gpu is None:
         assert machine.cpu is not None
-        expert_s = _streamed(machine.cpu, expert_bytes)
+        expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
+    else:
+        expert_s = _streamed(unit, expert_bytes)
     least_s, memory_s = 0.0, np.zeros(len(layers))  # per byte, per expert
     if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
@@ -435,11 +445,11 @@ def _families(layers: tuple[LayerGeometry, ...], *, io_split: int) -> tuple[NDAr
     return size_bytes, reads
 
 
-def _streamed(unit: Compute, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _streamed(unit: Compute, size_bytes: NDArray[np.float64], most_gb_s: float = inf) -> NDArray[np.float64]:
     """Seconds to stream weights through a unit; 0 if its time per call includes them."""
     if unit.weights_gb_s is None:
         return np.zeros(len(size_bytes))
-    return size_bytes / (unit.weights_gb_s.value * 1e9)
+    return size_bytes / (min(unit.weights_gb_s.value, most_gb_s) * 1e9)
 
 
 def _copy_s(machine: Machine, size_bytes: float) -> float:

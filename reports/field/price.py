@@ -133,6 +133,7 @@ class _Run(NamedTuple):
             direct_io=way.direct_io and not way.execution.in_place,
             depth=context.depth,
             kv_type=context.kv_type,
+            program=way.program,
         )
         weights = weigh(way.model, tuple(way.model.layers.values()), conditions)
         return cls(_work(way, missed, steps), weights, conditions)

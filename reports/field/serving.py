@@ -52,6 +52,7 @@ class Way:
     ram_share: of the experts, those that RAM holds beside the bank; the others are read from storage. tier_bytes: of
     them, those of a tier of the engine's own; the page cache holds the rest.
     fixed_share: of `share`, experts of a list that never changes. slots: experts of a layer in the bank, if told.
+    program: whose kernels the CPU runs.
     """
 
     execution: ExecutionModel
@@ -67,6 +68,7 @@ class Way:
     drafts: bool = False
     direct_io: bool = False
     notes: tuple[str, ...] = ()
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,8 @@ WAYS: dict[str, Callable[[RowParts], Way]] = {
 
 def _way(parts: RowParts, execution: ExecutionModel, machine: Machine, **placed: object) -> Way:
     name = name_of(parts.row)
-    return Way(execution=execution, machine=machine, model=parts.model, name=name, **placed)  # type: ignore[arg-type]
+    of = {"model": parts.model, "name": name, "program": parts.row.engine}
+    return Way(execution=execution, machine=machine, **of, **placed)  # type: ignore[arg-type]
 
 
 def _share(parts: RowParts, auto: float) -> float:

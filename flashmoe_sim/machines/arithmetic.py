@@ -1,0 +1,47 @@
+"""How fast the cores of a CPU compute a type of weights: types of few bits slower than RAM delivers them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache, lru_cache
+from importlib import resources
+from math import inf
+
+from flashmoe_sim.machines.machine import Machine
+
+LLAMA_CPP = "llama.cpp"
+# Of what few cores do each: 8 of a 7950X do 0.86 times as much each as 2, 16 of a 5975WX 0.8 times (ik_llama.cpp, pull
+# request 154).
+TOGETHER = 0.8
+# Of a core with AVX-512: IQ2_XXS 0.43, IQ3_XXS and IQ4_KS half (the same, and pull request 152).
+AVX2 = 0.5
+
+
+@cache
+def _rates() -> dict[str, dict[str, dict[str, float]]]:
+    return tomllib.loads(resources.files("flashmoe_sim.machines").joinpath("arithmetic.toml").read_text("utf-8"))
+
+
+def most_gb_s(machine: Machine, quant: str, program: str) -> float:
+    """The rate in GB/s at which all cores compute a quantization; inf if the cores or its type are not known.
+
+    quant: the name of a quantization, or types of a file's tensors, the most common first. program: whose kernels the
+    CPU runs; only those of llama.cpp and its forks are known.
+    """
+    return _most_gb_s(machine.cpu_cores, machine.cpu_features or (), quant.lower(), program)
+
+
+@lru_cache
+def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) -> float:
+    if not cores or not {"avx2", "avx512", "neon"} & {*features}:
+        return inf
+    kernels = next((name for name in ("ik_llama.cpp", LLAMA_CPP, "ollama") if name in program), "")
+    if not kernels:
+        return inf
+    rates = _rates()["neon" if "neon" in features else "avx512"][kernels.replace("ollama", LLAMA_CPP)]
+    known = re.search("|".join(sorted(rates, key=len, reverse=True)), quant)
+    if known is None:
+        return inf
+    times = 1.0 if {"avx512", "neon"} & {*features} else AVX2
+    return TOGETHER * times * cores * rates[known[0]]

@@ -1,0 +1,83 @@
+"""How fast cores compute a quantization, and what that does to the seconds of a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.arithmetic import _rates, most_gb_s
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import at_setting
+from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.timeline.assemble import Conditions, price, weigh
+from flashmoe_sim.timeline.models.hot_cold import HotCold
+from tests.systems.cases import workload
+
+DESKTOP = load_machine("rtx-3060 + ryzen-5600 + 64GiB")
+
+
+def with_cores(cores: int, *features: str) -> Machine:
+    return replace(DESKTOP, cpu_cores=cores, cpu_features=features)
+
+
+@pytest.mark.parametrize(
+    ("cores", "features", "quant", "program", "expected"),
+    [
+        (6, ("avx2",), "iq2_xxs", "llama.cpp", 0.8 * 0.5 * 6 * 6.5),
+        (8, ("avx2", "avx512"), "UD-IQ3_XXS", "thecodacus/llama.cpp", 0.8 * 8 * 6.8),
+        (8, ("avx2", "avx512"), "ud-iq3_xxs", "ik_llama.cpp", 0.8 * 8 * 10.2),
+        (8, ("neon",), "IQ2_XXS+Q2_K+Q6_K", "llama.cpp, neurall's fork", 0.8 * 8 * 5.2),
+        (4, ("avx2",), "ud-q4_k_xl", "ollama", 0.8 * 0.5 * 4 * 22.4),
+        (8, ("avx512",), "iq2_xxs", "Strata", inf),
+        (8, ("avx512",), "mxfp4", "llama.cpp", inf),
+        (8, ("avx512",), "", "llama.cpp", inf),
+        (0, ("avx512",), "iq2_xxs", "llama.cpp", inf),
+        (8, (), "iq2_xxs", "llama.cpp", inf),
+    ],
+)
+def test_rates_by_hand(cores: int, features: tuple[str, ...], quant: str, program: str, expected: float) -> None:
+    assert most_gb_s(with_cores(cores, *features), quant, program) == pytest.approx(expected)
+
+
+def test_every_program_has_the_same_types() -> None:
+    of_each = [rates for programs in _rates().values() for rates in programs.values()]
+    assert len(of_each) == 4
+    assert all(rates.keys() == of_each[0].keys() for rates in of_each)
+
+
+def test_experts_take_their_bytes_over_the_slower_of_ram_and_cores() -> None:
+    of = load_model("qwen3.5-35b-a3b:ud-iq2_m")
+    conditions = Conditions(HotCold())
+    weights = weigh(of, tuple(of.layers.values()), conditions)
+    assert DESKTOP.cpu is not None
+    assert DESKTOP.cpu.weights_gb_s is not None
+    ram = DESKTOP.cpu.weights_gb_s.value
+    for cores in (1, 2, 6, 16, 64):
+        machine = with_cores(cores, "avx2")
+        limit = most_gb_s(machine, of.quant, "llama.cpp")
+        seconds = price(weights, machine, conditions, io_split=4).cold_expert_s
+        expected = [layer.expert_bytes / (min(ram, limit) * 1e9) for layer in of.layers.values()]
+        assert seconds == pytest.approx(expected)
+    assert limit > ram
+
+
+def test_more_cores_are_never_slower_and_only_types_of_few_bits_wait_for_them() -> None:
+    speeds: dict[str, list[float]] = {}
+    for quant in ("ud-iq2_m", "q4_k_m"):
+        of = load_model(f"qwen3.5-35b-a3b:{quant}")
+        for system in (Placed(cpu_layers=40), PlacedIk(cpu_layers=40)):
+            name = f"{quant} {system.name}"
+            for cores in (6, 16):
+                found = at_setting(workload(of), Case(of, with_cores(cores, "avx2")), system)
+                assert found.tok_s is not None, found.why_not
+                speeds.setdefault(name, []).append(found.tok_s)
+    assert all(few <= many for few, many in speeds.values())
+    gains = {name: many / few for name, (few, many) in speeds.items()}
+    assert gains["ud-iq2_m placed"] > gains["ud-iq2_m placed-ik"] > 1.1
+    assert gains["q4_k_m placed"] == gains["q4_k_m placed-ik"] == 1
