@@ -33,7 +33,7 @@ def kernel() -> Iterator[KernelManager]:
     """A kernel that imports this project: one for all notebooks, since each takes seconds to start."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     manager = KernelManager(kernel_name="python3")
-    with mock.patch.dict(os.environ, PYTHONPATH=path):
+    with mock.patch.dict(os.environ, PYTHONPATH=path, OPENBLAS_NUM_THREADS="1"):  # threads beside others wait
         manager.start_kernel(cwd=str(ROOT / "notebooks"))
     try:
         yield manager
