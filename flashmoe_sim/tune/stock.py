@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.machines.arithmetic import LLAMA_CPP, most_gb_s
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.parts import Parts, catalogue
@@ -247,7 +248,7 @@ def _quantities(machine: Machine) -> dict[str, float]:
     }
     if machine.memory is not None:
         found["memory.ram_gib"] -= machine.memory.reserve_gib.value
-    return found
+    return {**found, "cores": most_gb_s(machine, "iq2_xxs", LLAMA_CPP)}
 
 
 def least(

@@ -188,6 +188,18 @@ def test_what_is_not_changed_is_said() -> None:
     assert "only storage is changed" in note_on(parts_of("ryzen-5800h + 16GiB + nvme-gen3"))
 
 
+def test_a_processor_with_fewer_cores_is_no_better_one() -> None:
+    """It may have the faster memory: experts of two or three bits wait for its cores."""
+    few, many = (compose_parts(parts_of(f"{cpu} + 32GiB")) for cpu in ("ryzen-7600", "ryzen-5950x"))
+    assert few.cpu is not None
+    assert many.cpu is not None
+    assert few.cpu.weights_gb_s is not None
+    assert many.cpu.weights_gb_s is not None
+    assert few.cpu.weights_gb_s.value > many.cpu.weights_gb_s.value
+    assert (few.cpu_cores, many.cpu_cores) == (6, 16)
+    assert not at_least([few, many])[[0, 1], [1, 0]].any()
+
+
 @pytest.mark.usefixtures("tiny")
 def test_the_next_better_parts_gain_one_after_another() -> None:
     found = next_better(a_stock())
