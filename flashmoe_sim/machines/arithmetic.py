@@ -10,11 +10,12 @@ from math import inf
 
 from flashmoe_sim.machines.machine import Machine
 
-LLAMA_CPP = "llama.cpp"
-# Of what few cores do each: 8 of a 7950X do 0.86 times as much each as 2, 16 of a 5975WX 0.8 times (ik_llama.cpp, pull
-# request 154).
+LLAMA_CPP, IK = "llama.cpp", "ik_llama.cpp"
+KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP}  # by a part of the program's name, tried in this order
+# Cores that work together are slower than a few: each of 8 of a 7950X has 0.86 times the rate of each of 2, and each of
+# 16 of a 5975WX 0.8 times (ik_llama.cpp, pull request 154).
 TOGETHER = 0.8
-# Of a core with AVX-512: IQ2_XXS 0.43, IQ3_XXS and IQ4_KS half (the same, and pull request 152).
+# A core with AVX2 beside one with AVX-512: 0.43 for IQ2_XXS (pull request 154), half for IQ3_XXS and IQ4_KS (152).
 AVX2 = 0.5
 
 
@@ -26,8 +27,8 @@ def _rates() -> dict[str, dict[str, dict[str, float]]]:
 def most_gb_s(machine: Machine, quant: str, program: str) -> float:
     """The rate in GB/s at which all cores compute a quantization; inf if the cores or its type are not known.
 
-    quant: the name of a quantization, or types of a file's tensors, the most common first. program: whose kernels the
-    CPU runs; only those of llama.cpp and its forks are known.
+    quant: the name of a quantization, or types of a file's tensors, the most common first. program: the engine; rates
+    are known for llama.cpp and its forks only.
     """
     return _most_gb_s(machine.cpu_cores, machine.cpu_features or (), quant.lower(), program)
 
@@ -36,10 +37,10 @@ def most_gb_s(machine: Machine, quant: str, program: str) -> float:
 def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) -> float:
     if not cores or not {"avx2", "avx512", "neon"} & {*features}:
         return inf
-    kernels = next((name for name in ("ik_llama.cpp", LLAMA_CPP, "ollama") if name in program), "")
-    if not kernels:
+    kernels = next((name for part, name in KERNELS.items() if part in program), None)
+    if kernels is None:
         return inf
-    rates = _rates()["neon" if "neon" in features else "avx512"][kernels.replace("ollama", LLAMA_CPP)]
+    rates = _rates()["neon" if "neon" in features else "avx512"][kernels]
     known = re.search("|".join(sorted(rates, key=len, reverse=True)), quant)
     if known is None:
         return inf

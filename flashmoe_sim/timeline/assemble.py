@@ -48,8 +48,8 @@ class Conditions:
 
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
     kv_bytes: memory of the context. depth: tokens in the context before the run. kv_type: of its keys and values.
-    drafts: what drafts the tokens that a pass of the workload verifies; None for none. program: whose kernels the CPU
-    runs.
+    drafts: what drafts the tokens that a pass of the workload verifies; None for none. program: the engine, whose
+    kernels the CPU runs.
     direct_io: reads bypass the page cache. hot: the storage is throttled. checked: whether a system has checked that a
     GPU with its own memory holds what it keeps.
     """
@@ -191,12 +191,15 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
     if conditions.dense_bytes is not None:
         geometry = replace(geometry, dense_bytes=conditions.dense_bytes)
     streamed = geometry.streamed_bytes
-    if streamed is None:
-        each, embedding_bytes = None, 0
-    else:
-        each, embedding_bytes = (streamed / len(layers),) * len(layers), (geometry.dense_bytes or 0) - streamed
-    sizes = each, geometry.routed_bytes, embedding_bytes
-    return Weights(geometry.name, layers, *sizes, geometry.attention, geometry.quant)
+    return Weights(
+        name=geometry.name,
+        layers=layers,
+        dense_bytes=None if streamed is None else (streamed / len(layers),) * len(layers),
+        routed_bytes=geometry.routed_bytes,
+        embedding_bytes=0 if streamed is None else (geometry.dense_bytes or 0) - streamed,
+        attention=geometry.attention,
+        quant=geometry.quant,
+    )
 
 
 class _Sizes(NamedTuple):

@@ -130,7 +130,7 @@ def _check_work(work: Work, costs: Costs) -> None:
 
 
 def _least(value: float | NDArray[Any]) -> float:
-    """The smallest number, at most 0 of an array; nan if one is."""
+    """The number; of an array the smallest, or 0 if none is negative; nan if any is."""
     return value.min(initial=0) if isinstance(value, np.ndarray) else value
 
 
