@@ -16,9 +16,9 @@ BUFFERS_BYTES = GIB  # compute buffers of an engine like llama.cpp, unless given
 # Three quarters of 11 cards had this or less, of which llama.cpp, Ollama and Vulkan logged the free memory at start
 # (data/published/gpu_free_memory.csv).
 DESKTOP_BYTES = GIB // 2
-# The error of a plan, as a share of the GPU's memory: weights, context, buffers, driver and desktop together were 0.6 %
-# less to 18 % more than a card held (data/published/gpu_memory.csv), but files of one name differ in their dense
-# weights by some 4 %. llama.cpp's --fit leaves 1 GiB.
+# The error of a plan, as a share of the GPU's memory: weights, context, buffers, driver and desktop together were 0.6%
+# less to 18% more than a card held (data/published/gpu_memory.csv), but files of one name differ in their dense
+# weights by some 4%. llama.cpp's --fit leaves 1 GiB.
 PLAN_ERROR = 0.04
 # RAM that a Mac's system keeps if the limit of its GPU is raised: `wired_limit_advice`.
 MAC_KEEPS_GIB = ((32, 4), (float("inf"), 8))
@@ -226,7 +226,7 @@ def wired_limit_advice(machine: Machine, needed_bytes: int) -> str:
     """The command that raises the limit of a Mac's GPU to these bytes; empty if it is not needed, or not possible.
 
     By default the GPU may use two thirds of up to 32 GB of RAM, and three quarters of more; on macOS 26, Metal was seen
-    to allow 84 % of 128 GB (antirez/ds4 pull request 893). The limit holds until the next start.
+    to allow 84% of 128 GB (antirez/ds4 pull request 893). The limit holds until the next start.
     Source: `recommendedMaxWorkingSetSize` as llama.cpp logs it, which follows iogpu.wired_limit_mb (AlexsJones/llmfit
     pull request 754).
     """

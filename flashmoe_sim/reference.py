@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
+from textwrap import dedent, fill
 from typing import Any
 
 from flashmoe_sim.geometry.named import named_models
@@ -44,6 +45,13 @@ SYSTEMS_HEAD = """\
 
 """
 
+PYTHON_HEAD = """\
+# In Python
+
+`./dev docs` makes this page from the docstrings of `flashmoe_sim.api`, which `help(sim.sweep)` shows as well. Functions
+have the names and options of the [commands](commands.md), and return polars tables with [these columns](columns.md).
+
+"""
 
 SERVED_HEAD = """\
 Which engine serves which architecture of `sim model list`, read in the engines' sources: `sim system show NAME` names
@@ -186,6 +194,41 @@ def systems_markdown() -> str:
         lines += [f"- **Cost of its own:** {_changed(Cost(**cost))}" for cost in one["costs"]]
         lines.append(f"- **Source:** {one['source']}")
     return "\n".join([*lines, *_served_markdown()]) + "\n"
+
+
+def python_markdown() -> str:
+    """The page of the Python functions, `docs/reference/python.md`."""
+    from flashmoe_sim import api
+    from flashmoe_sim.report import figures
+
+    lines = [*PYTHON_HEAD.splitlines(), *_paragraphs(inspect.getdoc(api) or "", ())]
+    lines += ["", "## Functions"]
+    for name, function in inspect.getmembers(api, inspect.isfunction):
+        if function.__module__ == api.__name__ and not name.startswith("_"):
+            lines += _function(name, function)
+    lines += ["", "## Figures", "", *_paragraphs(inspect.getdoc(figures) or "", ())]
+    for name in figures.__all__:
+        lines += _function(f"figures.{name}", getattr(figures, name))
+    return "\n".join(lines) + "\n"
+
+
+def _function(name: str, function: Callable[..., Any]) -> list[str]:
+    """A heading, the call with its defaults, and the docstring."""
+    parameters = inspect.signature(function).parameters
+    plain = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters.values()])
+    call = fill(f"{name}{plain}", 100, subsequent_indent=" " * 4, break_on_hyphens=False)
+    docstring = _paragraphs(inspect.getdoc(function) or "", parameters)
+    return ["", f"### `{name}`", "", "```py", *call.splitlines(), "```", "", *docstring]
+
+
+def _paragraphs(text: str, parameters: Iterable[str]) -> list[str]:
+    """A docstring as Markdown: examples as code, and a list of what it says of the parameters."""
+    rule, meanings = _split(text, parameters)
+    lines = []
+    for paragraph in rule.split("\n\n"):
+        code = paragraph.startswith((">>>", "    "))
+        lines += ["", "```py", *dedent(paragraph).splitlines(), "```"] if code else ["", *paragraph.splitlines()]
+    return [*lines[1:], *[""][: len(meanings)], *(f"- `{name}`: {meaning}" for name, meaning in meanings.items())]
 
 
 def shown_cost(cost: Cost) -> str:

@@ -34,7 +34,7 @@ def sections(fitted: Fitted) -> list[Section]:
         measured, again, unit = _shown(anchor, one, residual)
         error = f"{round(again / measured - 1, 3) + 0.0:+.1%}"
         residuals.append((anchor.name, unit, plain(measured), plain(again), error))
-    columns = [(machine.name, "left"), ("fitted", "right"), ("90 % interval", "right"), ("on", "left")]
+    columns = [(machine.name, "left"), ("fitted", "right"), ("90% interval", "right"), ("on", "left")]
     headings = [("anchor", "left"), ("of", "left"), ("measured", "right"), ("fitted", "right"), ("error", "right")]
     notes = [f"note: {note}" for note in fitted.notes]
     return [Section("", (Table(columns, numbers), Table(headings, residuals), *notes))]

@@ -15,7 +15,7 @@ CHANCE = 1 / 8  # that one of two equally fast settings wins enough rounds to co
 
 
 class Claim(NamedTuple):
-    """A system with its settings, and its predicted decode speed: tokens a second, with a 90 % interval."""
+    """A system with its settings, and its predicted decode speed: tokens a second, with a 90% interval."""
 
     system: System
     tok_s: float
@@ -124,6 +124,12 @@ class Verified:
     def failed(self) -> list[str]:
         return [line for one in self.settings for line in one.failed]
 
+    @property
+    def measured_options(self) -> list[str]:
+        """The speeds as values of --measured."""
+        medians = [(one.name, one.median_tok_s) for one in self.settings]
+        return [f"{name}={tok_s:.4g}" for name, tok_s in medians if tok_s is not None]
+
     def in_short(self) -> str:
         """One sentence: how the recommended setting did, and whether order, intervals and counts held."""
         return f"{'; '.join(self._clauses())}."
@@ -143,7 +149,7 @@ class Verified:
             yield f"against the prediction, {' and '.join(pairs)}"
         elif len(ran) > 1:
             yield "no pair was clearly in another order" if self.out_of_order else "the predicted order held"
-        yield f"{sum(one.held is True for one in ran)} of {len(ran)} speeds were within their 90 % interval"
+        yield f"{sum(one.held is True for one in ran)} of {len(ran)} speeds were within their 90% interval"
         if differing := [one.name for one in ran if one.differences]:
             yield f"the counts of {' and '.join(differing)} differ"
         elif any(one.counted for one in ran):
@@ -162,6 +168,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "fastest": fastest.name if fastest is not None else None,
         "lost": verified.lost,
         "within_noise": verified.within_noise,
+        "measured_options": verified.measured_options,
         "contradicted": [[one.name, other.name] for one, other in verified.contradicted],
         "settings": [
             {

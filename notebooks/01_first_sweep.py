@@ -73,7 +73,7 @@ sim.figures.hit_curves(table)
 curves = {policy: sim.curve(trace, policy=policy) for policy in ("lru", "min")}
 pl.DataFrame(
     {
-        "hit rate": ["80 %", "90 %", "95 %"],
+        "hit rate": ["80%", "90%", "95%"],
         **{
             f"{policy} needs slots": [
                 curve.filter(pl.col("hit_rate") >= wanted)["bank_slots"].min() for wanted in (0.8, 0.9, 0.95)
@@ -97,11 +97,11 @@ everywhere.with_columns((pl.col("lru", "min") * 100).round(1)).sort("lru")
 # %% [markdown]
 # ## Answer
 #
-# For gpt-oss-120b 39 slots of each layer's 128 give LRU a hit rate of 90 %, and 65 give 95 %. From 8 slots to 32 the
+# For gpt-oss-120b 39 slots of each layer's 128 give LRU a hit rate of 90%, and 65 give 95%. From 8 slots to 32 the
 # bytes read per token fall to a third; from 64 to 128 the bank doubles to save 54 MiB a token, and what is left are
-# first reads, which no bank saves. A perfect policy would need 23 slots for 90 %: the room above LRU is large in
+# first reads, which no bank saves. A perfect policy would need 23 slots for 90%: the room above LRU is large in
 # small banks (13 points at 8 slots) and nearly gone at 64 (2 points).
 #
-# It does *not* carry over as a number. A quarter of the experts gives LRU between 44 % and 92 %, depending on the
+# It does *not* carry over as a number. A quarter of the experts gives LRU between 44% and 92%, depending on the
 # model and on the text: record your own trace (`sim trace capture`). And a hit rate is not yet a speed: 05 to 07 go
 # on there.

@@ -93,9 +93,9 @@ larger.select(
 #
 # It must be right nearly always, and its reads must overlap with compute. Predictors that learn are right half of the
 # time here, and a read ahead saves a fifth of a miss or none, since what they name is often in the bank already. If
-# the engine waits for what was named, each of them costs speed, up to 13 %, and even the perfect one gains nothing:
-# the SSD is busy all the time. With overlap they gain 1 to 3 %, through the page cache; past it they lose 3 to 9 %.
-# The perfect one gains 13 to 17 %: that is the ceiling.
+# the engine waits for what was named, each of them costs speed, up to 13%, and even the perfect one gains nothing:
+# the SSD is busy all the time. With overlap they gain 1 to 3%, through the page cache; past it they lose 3 to 9%.
+# The perfect one gains 13 to 17%: that is the ceiling.
 #
-# 16 more slots (1.9 GiB) gain 9 % and guess nothing. On a machine with room, buy slots first. `sim prefetch judge`
+# 16 more slots (1.9 GiB) gain 9% and guess nothing. On a machine with room, buy slots first. `sim prefetch judge`
 # says how right a predictor must be on your own trace.

@@ -65,8 +65,8 @@ mac.select(
 #
 # On the 4090 two caches of experts are level at about 50 tokens a second; their intervals overlap almost wholly, so
 # choose by other things than speed: `crow` runs on Windows only, and nobody has published its speed with this model;
-# of `hot-cache` there are measurements. They get there differently: `crow` hits 91 % and uploads the rest, `hot-cache`
-# hits 76 % and lets the CPU compute its misses. Other engines take the memory for a cache that the graph of gpt-oss
+# of `hot-cache` there are measurements. They get there differently: `crow` hits 91% and uploads the rest, `hot-cache`
+# hits 76% and lets the CPU compute its misses. Other engines take the memory for a cache that the graph of gpt-oss
 # never uses, and are refused with that reason.
 #
 # Placing whole layers (`placed`, plain llama.cpp) takes twice as long, because the CPU computes two of three layers.

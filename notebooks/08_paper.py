@@ -72,7 +72,7 @@ fitted = sim.fit_policy(traces, policy=Weighty, values="half_life=50,100,200,400
 fitted.select("trace", "fitted_on", "policy", pl.col("hit_rate", "hindsight_hit_rate").round(4), "best_policy")
 
 # %% [markdown]
-# Against LRU, with 95 % intervals from stretches of each trace, and with chances corrected for comparing several. And
+# Against LRU, with 95% intervals from stretches of each trace, and with chances corrected for comparing several. And
 # against `lfu-decay`, which counts uses instead of weights: is it the weights that help?
 
 # %%
@@ -118,7 +118,7 @@ figure
 # Not yet. It beats LRU on both traces, by 4 and by 2.5 points, and the intervals do not reach 0; fitted on the other
 # trace it still does. On an M1 that reads experts from its SSD it is 1.2 times as fast. But so is `lfu-decay`, which
 # counts uses: the intervals between the two contain 0 on both traces, so nothing here shows that weights help. It
-# chooses better victims than LRU does, but 72 % of them are still not the best choice.
+# chooses better victims than LRU does, but 72% of them are still not the best choice.
 #
 # Two recordings of one kind of text are few, and a half-life of 100 was chosen on the first of them, so its row there
 # knows too much. `sim trace capture` records weights of any model that runs here: take more models and more text, fit

@@ -217,7 +217,7 @@ class Shared(sim.EvictingPolicy):
 
 
 # %% [markdown]
-# Against LRU, in points of hit rate with 95 % intervals, on new text and on what was learnt. `min` knows the future.
+# Against LRU, in points of hit rate with 95% intervals, on new text and on what was learnt. `min` knows the future.
 
 # %%
 policies = ["lfu-decay", FlashMoe, Shared, "min"]

@@ -104,7 +104,7 @@ def test_what_is_asked_of_the_context() -> None:
 
 
 def test_what_a_recommended_setting_leaves_free() -> None:
-    """Half a GiB for the desktop of each GPU, and 4 % of all memory for the error of the plan."""
+    """Half a GiB for the desktop of each GPU, and 4% of all memory for the error of the plan."""
     assert spare_bytes(machine(gpu_gib=10)) == 0.5 * GIB + round(0.4 * GIB)
     assert spare_bytes(machine(gpu_gib=20, gpus=2)) == GIB + round(0.8 * GIB)
     assert spare_bytes(machine("m3-max-48", gpu_gib=36)) == round(0.04 * 36 * GIB)

@@ -39,6 +39,7 @@ REPORTS = sorted((ROOT / "reports").rglob("*.md"))
         ("policies", reference.markdown),
         ("systems", reference.systems_markdown),
         ("commands", commands),
+        ("python", reference.python_markdown),
     ],
 )
 def test_generated_pages_are_fresh(page: str, markdown: Callable[[], str]) -> None:

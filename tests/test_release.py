@@ -51,6 +51,19 @@ def test_the_wheel_has_all_that_the_program_opens(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in held if ".dist-info" not in name} == set(PACKAGES)
 
 
+def test_the_container_copies_all_that_the_wheel_holds() -> None:
+    lines = [line.split() for line in (ROOT / "Containerfile").read_text().splitlines()]
+    copied = {name for words in lines if words[:1] == ["COPY"] for name in words[1:-1]}
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert copied >= {*PACKAGES, *included["force-include"], "pyproject.toml", PROJECT["readme"]}
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_one_version() -> None:
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {PROJECT['version']} (" in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_the_wheel_is_small(wheel: Path) -> None:
     assert wheel.stat().st_size < MOST_BYTES
 

@@ -39,7 +39,7 @@ class AheadValue:
         end.
     misses: demand misses. saved: how many fewer than without a predictor.
     tokens: of the workload. bytes_read: by demand reads and prefetches together; None if no geometry is known.
-    tok_s, tok_s_lo, tok_s_hi: the speed and its 90 % interval; None without a machine.
+    tok_s, tok_s_lo, tok_s_hi: the speed and its 90% interval; None without a machine.
     """
 
     prefetch: str

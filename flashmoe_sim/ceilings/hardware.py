@@ -33,7 +33,7 @@ CHANGES: dict[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Move:
-    """The speed after a change. gain: over the speed of the given setup, 0.1 for 10 %."""
+    """The speed after a change. gain: over the speed of the given setup, 0.1 for 10%."""
 
     name: str
     tok_s: float

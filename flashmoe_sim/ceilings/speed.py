@@ -48,7 +48,7 @@ class Ceiling:
 
     reads_per_token, bytes_per_token: experts brought to where they are computed, on misses and ahead of time, and their
         bytes; per token of the workload. Misses that the CPU computes in place in RAM are not included.
-    tok_s: decode speed; tok_s_lo, tok_s_hi: its 90 % interval. ms_per_token: 1000 / tok_s.
+    tok_s: decode speed; tok_s_lo, tok_s_hi: its 90% interval. ms_per_token: 1000 / tok_s.
     """
 
     name: str

@@ -21,7 +21,7 @@ class Verdict:
     """kind: the first that applies. text: one or two sentences with the numbers.
 
     `none`: nothing is missed.
-    `aliasing`: 1 % of the requests or more are aliased.
+    `aliasing`: 1% of the requests or more are aliased.
     `cliff`: one bank for all layers holds less than a token cycle, and the same policy hits more than twice as much
         with the same memory in banks per layer.
     `first-uses`: at least half of the misses are compulsory. Here and below, misses changed by aliasing are left out,

@@ -121,7 +121,7 @@ def _print(found: Comparison, *, full: bool) -> None:
         ("hit %", "right", lambda row: percent(row.hit_rate)),
         ("MiB/token", "right", lambda row: three((row.miss_bytes_per_token or 0) / MIB)),
         ("tok/s", "right", lambda row: speed(row.tok_s)),
-        ("90 %", "right", lambda row: brief_interval(row.tok_s_lo, row.tok_s_hi)),
+        ("90%", "right", lambda row: brief_interval(row.tok_s_lo, row.tok_s_hi)),
         ("waits for", "right", _waits),
     ]
     caption = "GPU, RAM: GiB used, mapped files included; MiB/token: missed experts; waits for: most of a token's time"
@@ -137,7 +137,7 @@ def _print(found: Comparison, *, full: bool) -> None:
             "drafts gain"
         )
     if any(row.filled for row in ran):
-        place = [name for name, *_ in columns].index("90 %") + 1
+        place = [name for name, *_ in columns].index("90%") + 1
         columns.insert(place, ("full", "right", lambda row: speed(row.filled and row.filled.tok_s)))
         caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine

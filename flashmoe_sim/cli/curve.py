@@ -41,7 +41,7 @@ def command(asked: Curve, *, in_chunks: bool, lenient: bool, as_json: bool) -> N
     """Count every bank size of TRACE in one pass; the table shows some, --json all.
 
     TRACE is a file, or a name from `sim trace catalog`. LRU curves begin at the largest call. --sample estimates the
-    curve of a policy that needs a replay for each size, with a 90 % interval: docs/guides/sampling.md.
+    curve of a policy that needs a replay for each size, with a 90% interval: docs/guides/sampling.md.
 
     \b
     Examples:  sim curve python-256 --policy min
@@ -105,7 +105,7 @@ def _print_sampled(asked: Curve, found: SampledCurve, policy: Policy, *, as_json
     columns: list[Column] = [
         ("bank", "right", lambda row: str(row["bank_slots"])),
         ("hit %", "right", lambda row: f"{100 * row['hit_rate']:.2f}"),
-        ("90 % interval", "right", lambda row: f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}"),
+        ("90% interval", "right", lambda row: f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}"),
         ("misses/token", "right", lambda row: "-" if (n := row["misses_per_token"]) is None else f"{n:.2f}"),
         ("lru hit %", "right", lambda row: percent(row["lru_hit_rate"])),
     ]

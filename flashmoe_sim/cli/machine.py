@@ -62,7 +62,7 @@ def list_(as_json: bool) -> None:
 @click.option("--toml", "as_toml", is_flag=True, help="Print a machine's file, to edit and give to --machine.")
 @json_option
 def show(machine: str, as_toml: bool, as_json: bool) -> None:
-    """Show every number of MACHINE, with its 90 % interval, source and condition.
+    """Show every number of MACHINE, with its 90% interval, source and condition.
 
     MACHINE is a name from `sim machine list`, the path of a TOML file of your own, or parts.
 

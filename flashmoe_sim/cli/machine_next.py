@@ -88,4 +88,4 @@ def _row(run: Run) -> dict[str, object]:
 
 
 def _speed(one: Compared) -> str:
-    return f"{speed(one.tok_s)} tok/s (90 %: {interval(one.tok_s_lo, one.tok_s_hi)})"
+    return f"{speed(one.tok_s)} tok/s (90%: {interval(one.tok_s_lo, one.tok_s_hi)})"

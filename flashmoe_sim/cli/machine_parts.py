@@ -93,7 +93,7 @@ def _print_estimates(machine: Machine) -> None:
         for path, quantity in machine.quantities()
         if quantity.estimated
     ]
-    print_table(Table([("estimated", "left"), ("", "right"), ("90 %", "right")], rows))
+    print_table(Table([("estimated", "left"), ("", "right"), ("90%", "right")], rows))
 
 
 def _interval(quantity: Quantity) -> str:

@@ -123,7 +123,7 @@ def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Se
     """The rows of the one trace, or the means over several."""
     means = [row for row in rows if row["trace"] is None]
     shown, timed = means or rows, rows[0]["gain"] is not None
-    level = f"{100 * asked.confidence:g} %"
+    level = f"{100 * asked.confidence:g}%"
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: row["policy"]),
@@ -223,7 +223,7 @@ def _fitted(rows: Sequence[dict[str, Any]], asked: FitPolicy, tried: int) -> Tab
         ("fitted", "left", lambda row: _changed(row["policy"], default)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("more", "right", lambda row: _points(row["more_hits"])),
-        (f"{100 * asked.confidence:g} %", "right", lambda row: _ends(row, "more_hits", _points)),
+        (f"{100 * asked.confidence:g}%", "right", lambda row: _ends(row, "more_hits", _points)),
         ("hindsight", "left", lambda row: _changed(row["best_policy"], default)),
         ("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])),
     ]

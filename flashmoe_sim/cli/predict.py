@@ -59,7 +59,7 @@ def _print(found: list[Predicted | Unfit], *, lines: bool, title: str, notes: tu
     measured = any(row.rate.measured_tok_s is not None for row in found)
     columns = [("line", "right")] if numbered else []
     columns += [("bank", "right"), ("top-k", "right"), ("hit %", "right"), ("misses/call", "right")]
-    columns += [("page cache %", "right"), ("tok/s", "right"), ("90 %", "right")]
+    columns += [("page cache %", "right"), ("tok/s", "right"), ("90%", "right")]
     columns += [("measured", "right"), ("error", "right")] if measured else []
     rows, reasons = [], []
     for row in found:

@@ -136,7 +136,7 @@ def _print_values(task: Task, values: list[AheadValue]) -> None:
         on = f"; {task.conditions.execution.name} on {task.machine.name}"
         columns += [
             ("tok/s", "right", lambda one: speed(one.tok_s)),
-            ("90 % interval", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+            ("90% interval", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
         ]
     title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}{on}"
     caption = (

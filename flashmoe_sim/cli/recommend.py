@@ -133,7 +133,7 @@ def _print_cells(cells: Cells, *, of_machines: bool) -> None:
         ("machine" if of_machines else "model", "left"),
         ("setting", "left"),
         ("tok/s", "right"),
-        ("90 %", "right"),
+        ("90%", "right"),
     ]
     rows, cannot = [], []
     for cell in cells.fastest:

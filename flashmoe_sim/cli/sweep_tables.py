@@ -48,7 +48,7 @@ def print_rows(
         columns.append(("ahead/tok", "right", _ahead_per_token))
     columns.append(("memory", "right", lambda row: size(row["resident_bytes"])))
     if timed:
-        columns += [("tok/s", "right", lambda row: speed(row["tok_s"])), ("90 % interval", "right", _interval)]
+        columns += [("tok/s", "right", lambda row: speed(row["tok_s"])), ("90% interval", "right", _interval)]
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {rows[0]['tokens']:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
     caption = _caption(rows, setups, contract)

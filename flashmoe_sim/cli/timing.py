@@ -57,5 +57,5 @@ def print_timing(timed: Timed, machine: Machine, *, execution: str, bottleneck: 
     rows.append(("read from storage", size(timed.storage_bytes)))
     rows.append(("read from the page cache", size(timed.page_cache_bytes)))
     title = f"on {machine.name}: {machine.title}; {execution}"
-    caption = "in brackets the 90 % interval: the machine, the luck of the trace, and the spread between runs"
+    caption = "in brackets the 90% interval: the machine, the luck of the trace, and the spread between runs"
     print_table(pairs(rows, title=title, caption="; ".join((caption, *machine.notes))))

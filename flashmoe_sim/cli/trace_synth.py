@@ -26,7 +26,7 @@ def synth(asked: Synth, *, writer: TraceWriter, lenient: bool, as_json: bool) ->
     """Make a trace from what is known about a workload.
 
     With --curve, LRU hits as often as the points say, within half a percentage point (contract atomic, a bank for each
-    layer). A curve that stops rising below 100 % belongs to a short run: its largest banks miss only first uses, whose
+    layer). A curve that stops rising below 100% belongs to a short run: its largest banks miss only first uses, whose
     number is limited. --tokens and --prompt, or else --curve-tokens, must then match that run. For other policies the
     trace says little: no expert stays popular in it.
 

@@ -17,7 +17,7 @@ LAYER_ROWS = 12
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def shown(value: float | None) -> str:
@@ -41,7 +41,7 @@ def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
         ("experts per token", shown(statistics.top_k or None), f"of {', '.join(map(str, experts))}{known}"),
         ("references", f"{statistics.refs:,}", f"{statistics.requests:,} requests (distinct in their call)"),
         ("union, mean", f"{union.mean:.2f}", f"p50 {union.p50}, p99 {union.p99}, most {union.max} (the smallest bank)"),
-        ("top 10 % of experts", _percent(statistics.top_decile_share), "of the requests of their layer"),
+        ("top 10% of experts", _percent(statistics.top_decile_share), "of the requests of their layer"),
         ("entropy", f"{statistics.normalised_entropy:.3f}", "of the requests; 1 is uniform"),
         (
             "reuse distance, p50",
@@ -75,7 +75,7 @@ def print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
     layers = statistics.layers
     size = 1 if all_layers else -(-len(layers) // LAYER_ROWS)
     rows = [_layers_row(layers[begin : begin + size]) for begin in range(0, len(layers), size)]
-    headings = ("calls", "used", "union", "most", "top 10 %", "entropy", "reuse 50/90", "overlap")
+    headings = ("calls", "used", "union", "most", "top 10%", "entropy", "reuse 50/90", "overlap")
     caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
     columns = [("layer", "right"), *((heading, "right") for heading in headings)]
     print_table(Table(columns, rows, caption=caption, dispensable=("calls", "entropy", "most")))

@@ -34,7 +34,7 @@ def _status(trace: Path, seen: Seen) -> str:
 
 
 def _drift(seen: Seen) -> str:
-    return "" if seen.overlap is None else f"overlap with as many before {percent(seen.overlap)} %"
+    return "" if seen.overlap is None else f"overlap with as many before {percent(seen.overlap)}%"
 
 
 def as_line(trace: Path, seen: Seen) -> str:

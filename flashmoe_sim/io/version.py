@@ -10,7 +10,7 @@ NAME = "flashmoe-sim"
 
 @cache
 def version() -> str:
-    """The version of the installed package, such as 0.1.0."""
+    """The version of the installed package, such as 0.2.0."""
     return metadata.version(NAME)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from flashmoe_sim.machines.machine import Compute, Machine, Quantity
 
 # Shares of weights_gb_s: the lowest, the middle and the highest of published slopes of llama.cpp with 16-bit keys and
-# values, where weights are read at 81 % of a GPU's bandwidth and 54 % of the RAM's.
+# values, where weights are read at 81% of a GPU's bandwidth and 54% of the RAM's.
 CPU = "cpu"
 SHARES = {
     "cuda": (0.5, 1.0, 1.1),
@@ -59,7 +59,7 @@ def _attending(
         return unit
     ends = zip(shares, (rate.lo, rate.value, rate.hi), strict=True)
     lo, value, hi = (float(f"{by * share * at:.4g}") for share, at in ends)
-    source = f"{100 * by * shares[1]:.3g} % of {of}, as published speeds at depth have it"
+    source = f"{100 * by * shares[1]:.3g}% of {of}, as published speeds at depth have it"
     return replace(
         unit, attention_gb_s=Quantity(value, lo, hi, source, "16-bit keys and values, one token at a time", True)
     )

@@ -18,7 +18,7 @@ from flashmoe_sim.machines.learnt import Learnt, Loads
 from flashmoe_sim.machines.machine import Machine, Quantity
 
 DRAWS = 512
-SD_90 = 1.645  # standard deviations from the centre to either end of a 90 % interval
+SD_90 = 1.645  # standard deviations from the centre to either end of a 90% interval
 ANY = "all"  # an engine that nothing is known of
 FITTED = ("", "slot-bank")  # what machines are fitted on
 ENDS_OF_90 = (0.05, 0.95)
@@ -63,7 +63,7 @@ def _drawn(learnt: Learnt) -> Draws:
 
 
 def moved(draws: Draws, at_lo: float, at_hi: float) -> Draws:
-    """What an unknown with these standard normal draws adds, if it adds so much at the ends of its 90 % interval."""
+    """What an unknown with these standard normal draws adds, if it adds so much at the ends of its 90% interval."""
     here = draws / SD_90
     return np.where(here < 0, -here * at_lo, here * at_hi)
 
@@ -136,6 +136,6 @@ def errors() -> dict[str, Any]:
 
 
 def ends(value: float, draws: Draws) -> tuple[float, float]:
-    """The 90 % interval of a value from draws of its logarithm's deviations; it always has the value in it."""
+    """The 90% interval of a value from draws of its logarithm's deviations; it always has the value in it."""
     lo, hi = np.quantile(draws, ENDS_OF_90)
     return value * math.exp(min(float(lo), 0.0)), value * math.exp(max(float(hi), 0.0))

@@ -35,8 +35,13 @@ M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four 
 KNEE: Range = (8, 45, 96)
 # Arithmetic of a prompt over the specified FP32 rate: dense 4-bit models of 7 and 8 billion weights in llama.cpp.
 TENSOR_CORES = 7.0  # compute capability
+DATA_CENTERS = ("8.0", "9.0", "10.0", "10.3")  # A100, H100, H200, B200, B300
 OPERATIONS: dict[str, tuple[Range, str]] = {
     "tensor": ((1.2, 2.2, 3), "presets rtx-3090 and rtx-4090: 2.7 and 2"),
+    "data center": (
+        (4, 8.8, 13),
+        "integer tensor cores do 32 times the FP32 rate on an A100, 30 on an H100, 8 on an RTX 3090 or 4090",
+    ),
     "cuda": ((0.6, 1, 1.3), "ggml-org/llama.cpp, pull request 4766: 935 tok/s on a P40, 7B Q4_0"),
     "other": ((0.5, 0.9, 1.3), "ggml-org/llama.cpp, issue 20934: 4000 to 4400 tok/s on an RX 7900 XTX, 7B Q4_0"),
 }
@@ -147,11 +152,11 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
         taken = 4 + ram_gib.value / 20
         reserve = _estimate((taken / 2, taken, 1.6 * taken), f"{macs}: 4 GiB and a twentieth of RAM", "desktop in use")
         gpu_share = 2 / 3 if ram_gib.value <= 32 else 3 / 4
-        gpu_source = f"{100 * gpu_share:.0f} % of RAM ({macs})"
+        gpu_source = f"{100 * gpu_share:.0f}% of RAM ({macs})"
     else:
         reserve = _estimate((3, 6, 10), "presets strix-halo-128 and gb10-128", "Linux")
         gpu_share = 0.93
-        gpu_source = "93 % of RAM (presets strix-halo-128 and gb10-128)"
+        gpu_source = "93% of RAM (presets strix-halo-128 and gb10-128)"
     layer = _estimate((90, 200, 450), f"median of the {macs}", "mixture-of-experts layers, all resident")
     knee = _estimate((5, 11, 20), f"median of the {macs} before M5", "prompt speed over decode speed")
     call = _estimate((100, 190, 310), macs, "the GPU waits for the host at every routed call")
@@ -161,7 +166,7 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
         unified=True,
         memory=Memory(
             ram_gib=ram_gib,
-            bandwidth_gb_s=_scaled(nominal, UNIFIED_RAM_SHARE, UNIFIED, "nominal; sustained reads reach 75 to 95 %"),
+            bandwidth_gb_s=_scaled(nominal, UNIFIED_RAM_SHARE, UNIFIED, "nominal; sustained reads reach 75 to 95%"),
             copy_gb_s=_scaled(nominal, UNIFIED_COPY_SHARE, UNIFIED, "page cache to buffer"),
             reserve_gib=_reserve(reserve, ram_gib),
         ),
@@ -244,6 +249,7 @@ def _knee(gpu: Part) -> Quantity:
     kind = "other"
     if gpu.compute:
         kind = "tensor" if float(gpu.compute) >= TENSOR_CORES and "GTX" not in gpu.title else "cuda"
+        kind = "data center" if gpu.compute in DATA_CENTERS else kind
     shares, cases = OPERATIONS[kind]
     lo, value, hi = (share * rate.value * 1e3 * WEIGHT_BYTES / 2 / (GPU_SHARE[1] * nominal) for share in shares)
     return _estimate((lo, value, hi), f"{shares[1]:g} times {rate.value:g} TFLOPS ({cases}); {rate.source}", condition)
@@ -336,7 +342,7 @@ def _exactly(value: float, source: str, condition: str, *, estimated: bool = Tru
 def _scaled(quantity: Quantity, share: Range, rule: str, condition: str) -> Quantity:
     """A share of a quantity; both intervals are combined. rule: the cases of which the share is the median."""
     lo, value, hi = share
-    source = f"{100 * value:.3g} % of {quantity.value:.4g} ({rule}); {quantity.source}"
+    source = f"{100 * value:.3g}% of {quantity.value:.4g} ({rule}); {quantity.source}"
     return _estimate((quantity.lo * lo, quantity.value * value, quantity.hi * hi), source, condition)
 
 

@@ -46,7 +46,7 @@ class Fit:
     residual: NDArray[np.float64]
 
     def interval(self, parameter: str) -> tuple[float, float, float]:
-        """Lower end of the 90 % interval, value and upper end of a parameter's time per unit."""
+        """Lower end of the 90% interval, value and upper end of a parameter's time per unit."""
         column = self.parameters.index(parameter)
         value = float(self.value[column])
         lo, hi = np.quantile(self.draws[:, column], [0.05, 0.95])

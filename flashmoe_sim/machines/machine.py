@@ -26,7 +26,7 @@ GUESSED = 5.0  # times its lower end: the interval of a rate about which almost 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with where it is from; lo..hi is its 90 % interval.
+    """A number with where it is from; lo..hi is its 90% interval.
 
     condition: under which it holds. estimated: whether it was inferred rather than measured or specified, see `source`.
     guessed: whether it is estimated because the part that determines it was not named.

@@ -32,6 +32,11 @@ _LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
 _COMPUTER = re.compile(r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?")
 _NOISE = re.compile(r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor")
 _ABOUT_RAM = re.compile(r"\b(?:ram|memory|unified)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE)
+_REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
+    r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b|-?\bsxm\d?\b"
+    r"|-?\b\d+ ?gb\b|\bhbm\d?e?\b|\b(?:workstation|server) edition\b",
+    re.IGNORECASE,
+)
 _CHANNELS = re.compile(r"x\d+$|channels?$")
 _VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
 
@@ -265,6 +270,16 @@ def named_part(word: str) -> Part | None:
     """The part with this name, alias or title, or None."""
     names = _names()
     return next((catalogue()[names[way]] for way in _ways(word) if way in names), None)
+
+
+def reported_part(name: str, kind: str, *, memory_gib: float | None = None) -> Part | None:
+    """The part of a kind that the system or a driver calls so, or None; of several cards the one with this memory."""
+    part = named_part(_REPORTED.sub(" ", name))
+    if part is None or part.kind != kind:
+        return None
+    if memory_gib is None:
+        return part
+    return min(_family(part), key=lambda one: abs(one.numbers["memory_gib"].value - memory_gib))
 
 
 def _ways(word: str) -> tuple[str, ...]:

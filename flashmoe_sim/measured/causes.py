@@ -11,6 +11,7 @@ from flashmoe_sim.machines.machine import Machine
 MOST = 3  # causes that are named
 LEAST = 0.08  # of the likelihood of the most likely one
 NVIDIA = "nvidia"
+OF_SERVERS_GB_S = 120  # more than two channels of RAM deliver
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,16 @@ def _slower(machine: Machine) -> list[Cause]:
                 spread=0.4,
             ),
         ]
+        if machine.memory is not None and machine.memory.bandwidth_gb_s.value > OF_SERVERS_GB_S:
+            found.append(
+                Cause(
+                    "this is a virtual machine, which gets a share of the processor's memory channels",
+                    "measure it with `sim machine probe`, and give its file as --machine",
+                    3,
+                    dict.fromkeys(RAM_PATHS, 0.4),
+                    spread=0.4,
+                )
+            )
     if machine.link is not None and machine.gpu is not None and machine.cpu is not None:
         width = (
             "look at Link Width in `nvidia-smi -q`"

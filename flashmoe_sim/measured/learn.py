@@ -40,7 +40,7 @@ PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
 
 
 class Expected(NamedTuple):
-    """A predicted speed with its 90 % interval, in tokens a second."""
+    """A predicted speed with its 90% interval, in tokens a second."""
 
     lo: float
     tok_s: float
@@ -59,7 +59,7 @@ class Expected(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class Seen:
     """A measurement as the program sees it. on: its expected speed on a machine. before: without any measurement."""
 
     measured: Measured
@@ -90,9 +90,9 @@ def learn_from(
     texts = [given] if isinstance(given, str | Path) else list(given)
     of = model if workload is None else workload.geometry
     read = [read_with_notes(text) for text in texts]
-    seen = [_seen(one, machine, workload, of) for one in distinct(one for each in read for one in each.measured)]
+    seen = [seen_on(one, machine, workload, of) for one in distinct(one for each in read for one in each.measured)]
     notes = [f"not used: {note}" for each in read for note in each.left_out]
-    used, found = list[_Seen](), machine
+    used, found = list[Seen](), machine
     for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
         expected = one.on(found) if used else one.before
         if abs(one.off(expected)) > DOUBTED:
@@ -104,7 +104,7 @@ def learn_from(
     return after(machine, [one.observation for one in used], notes)
 
 
-def _seen(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> _Seen:
+def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> Seen:
     geometry = _model(one, model)
     one = with_layers(one, max(geometry.layers) + 1)
     system = parse_system(_system(one, machine))
@@ -154,7 +154,7 @@ def _seen(one: Measured, machine: Machine, workload: Workload | None, model: Mod
     def on_it(machine: Machine) -> Expected:
         return run(_larger(machine) if larger else machine, interval=True)[1]
 
-    return _Seen(one, system, seen, on_it, on_it(machine))
+    return Seen(one, system, seen, on_it, on_it(machine))
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:
@@ -247,7 +247,7 @@ def _alike(one: int, other: int) -> bool:
     return min(one, other) >= SAME_FILE * max(one, other)
 
 
-def _learnt(one: _Seen, expected: Expected, machine: Machine) -> str:
+def _learnt(one: Seen, expected: Expected, machine: Machine) -> str:
     """What was learnt from, and a likely reason if it is slow."""
     sentence = f"learnt from {_what(one)}; {one.before.in_words} was expected"
     if one.off(expected) > -NOTABLE:
@@ -256,12 +256,12 @@ def _learnt(one: _Seen, expected: Expected, machine: Machine) -> str:
     return f"{sentence}; that is slow for these parts: perhaps {cause.what} ({cause.tell})"
 
 
-def _causes(one: _Seen, expected: Expected, machine: Machine) -> list[Cause]:
+def _causes(one: Seen, expected: Expected, machine: Machine) -> list[Cause]:
     sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
     return explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
 
 
-def _doubt(one: _Seen, expected: Expected, machine: Machine, *, others: bool) -> str:
+def _doubt(one: Seen, expected: Expected, machine: Machine, *, others: bool) -> str:
     """That a measurement is not used, and the most likely reasons."""
     times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
@@ -270,7 +270,7 @@ def _doubt(one: _Seen, expected: Expected, machine: Machine, *, others: bool) ->
     return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.in_words}. Most likely {likely}"
 
 
-def _what(one: _Seen) -> str:
+def _what(one: Seen) -> str:
     depth = f" at a depth of {one.measured.depth:,}" if one.measured.depth else ""
     what = "prompt at " if one.measured.prompt else ""
     where = one.measured.where

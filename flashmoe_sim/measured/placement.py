@@ -11,6 +11,7 @@ from flashmoe_sim.measured.value import Measured
 ALL_LAYERS = 99  # what people write for all layers; a smaller number may be all or a part
 DEFAULT_UBATCH = "512"
 IK = "ik_llama.cpp"
+MAPPED = {"auto", "mmap", "mmap+mlock", "1", "true", "on"}  # load modes of llama-bench, and what use_mmap is else
 _NO_GPU = {"CPU", "BLAS", "ZenDNN"}
 _UNSURE = "which may be all layers or a part of them"
 
@@ -37,7 +38,7 @@ def system_of(settings: Mapping[str, str], *, engine: str, prompt: bool, layers:
     if 0 < on_gpu < (of or ALL_LAYERS):
         where = f"{on_gpu} of {of} layers on the GPU, and no system has whole layers on the CPU"
         return "", f"has {where}" if of else f"has n_gpu_layers {on_gpu}, {_UNSURE}"
-    return _with_experts(settings, ik=engine == IK)
+    return _with_experts(settings, ik=engine == IK, prompt=prompt)
 
 
 def with_layers(measured: Measured, layers: int) -> Measured:
@@ -48,7 +49,13 @@ def with_layers(measured: Measured, layers: int) -> Measured:
     return replace(measured, system=system, unplaced=why)
 
 
-def _with_experts(settings: Mapping[str, str], *, ik: bool) -> tuple[str, str]:
+def _mapped(settings: Mapping[str, str]) -> str:
+    """Whether the file was mapped: yes, no, or empty if that is not known."""
+    mode = settings.get("load_mode", settings.get("mmap", ""))
+    return "yes" if mode in MAPPED else "no" if mode else ""
+
+
+def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tuple[str, str]:
     cpu_moe, overrides = settings.get("n_cpu_moe", "0"), settings.get("overrides", "").replace("(?:", "(")
     if cpu_moe != "0" and overrides:
         return "", "places experts by n_cpu_moe and by overrides of tensors"
@@ -62,4 +69,5 @@ def _with_experts(settings: Mapping[str, str], *, ik: bool) -> tuple[str, str]:
         words.append("ts=" + "/".join(f"{share:g}" for share in shares))
     ubatch = settings.get("ubatch", DEFAULT_UBATCH)
     words += [f"ubatch={ubatch}"] if ubatch != DEFAULT_UBATCH else []
+    words += [f"mmap={mapped}"] if prompt and (mapped := _mapped(settings)) else []
     return ":".join(words), ""

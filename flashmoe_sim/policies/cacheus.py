@@ -185,7 +185,7 @@ class Cacheus(EvictingPolicy):
     if hit rate and rate moved the same way, else back. If the rate did not change and the hit rate failed to rise ten
     times, it is drawn again between its bounds, 0.001 and 1.
 
-    The paper's pseudocode leaves the start open. As in the authors' program, reused experts begin with 99 % of the bank
+    The paper's pseudocode leaves the start open. As in the authors' program, reused experts begin with 99% of the bank
     (at least one slot is left for others) and the rate begins at the square root of 2 ln 2 / slots. The bank fills up
     through the other part; no rule is specific to a bank that is not full.
 

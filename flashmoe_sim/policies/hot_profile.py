@@ -43,7 +43,7 @@ class HotProfile(ScheduledPolicy):
     weighting: how experts are scored: `flat`, `balanced`, `pressure`, `smooth` or `time`. With `flat`, the best of
     every layer come first, then the second best of each; `balanced` counts places from a layer's last, so that a layer
     comes earlier the more experts it uses. `pressure`, `smooth` and `time` multiply an expert's hits by a weight of its
-    layer, add 5 % of its hits in the hot cache, and round to a whole number. The weight follows the wait for the CPU
+    layer, add 5% of its hits in the hot cache, and round to a whole number. The weight follows the wait for the CPU
     (`pressure`), the same in a gentler form (`smooth`), or the time of the whole layer (`time`; its wait if the profile
     lacks that time).
 

@@ -107,7 +107,7 @@ class LeCaR(EvictingPolicy):
     an expert is in the bank or remembered.
 
     Algorithm 1 draws, and remembers, even if the rules agree, and does not say where counts come from. Agreement,
-    counts and the bounds of 1 and 99 % on the weights are as in the authors' program.
+    counts and the bounds of 1 and 99% on the weights are as in the authors' program.
 
     rate: how fast the weights change. discount: share of `rate` that applies to an expert evicted as many uses ago as
     the bank has slots.

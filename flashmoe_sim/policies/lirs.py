@@ -158,7 +158,7 @@ class Lirs(EvictingPolicy):
     evictable LIR expert in the stack is evicted and forgotten. The expert that replaces it is HIR, so that the HIR part
     grows to what calls need; while slots for LIR are free, any hit makes an expert LIR.
 
-    hir: share of the bank for HIR experts. A bank of two or more slots has at least one for them. The paper's 1 % is
+    hir: share of the bank for HIR experts. A bank of two or more slots has at least one for them. The paper's 1% is
         one slot in banks of up to 199, enough to try experts one by one.
     stack: the longest stack, in bank sizes. Beyond it, the experts that left the bank first are forgotten.
     """

@@ -97,7 +97,7 @@ class WTinyLfu(EvictingPolicy):
     """Admit an expert from a small window to the main region only if it is used more often than its victim.
 
     A new expert enters the window; the main region is an SLRU: a hit on probation promotes an expert to the protected
-    part (80 %), whose oldest goes back to probation if there are too many. While the main region has room, it takes the
+    part (80%), whose oldest goes back to probation if there are too many. While the main region has room, it takes the
     window's oldest if the window is too long. The victim is the window's oldest evictable expert or the main region's
     (the oldest on probation, else the oldest protected), whichever was used less often; if only one of the two has an
     evictable expert, that one. A window with room for the new expert loses none.
@@ -105,7 +105,7 @@ class WTinyLfu(EvictingPolicy):
     All uses are counted exactly, hits and misses of every expert; the paper has a sketch with four bits a counter, and
     a doorkeeper. After `sample` bank sizes of uses, all counts are halved, and the number of uses with them.
 
-    window: share of the bank for new experts. A bank of two or more slots has at least one for them. The paper's 1 %,
+    window: share of the bank for new experts. A bank of two or more slots has at least one for them. The paper's 1%,
         or one slot, is enough: all that an expert gains in the window is its count.
     sample: uses after which counts are halved, in bank sizes.
     """

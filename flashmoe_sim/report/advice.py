@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
@@ -187,8 +189,8 @@ def _mapped(found: Recommendation) -> str:
     mapped, pages = best.mapped_bytes, best.page_cache_bytes
     if not mapped or best.loads_files:
         return ""
-    held = "" if pages is None or pages >= mapped else f", of which RAM holds {max(pages, 0) / GIB:.1f}"
-    return f", and maps {mapped / GIB:.1f} GiB{held}"
+    held = "" if pages is None or pages >= mapped else f", which holds {max(pages, 0) / GIB:.1f}"
+    return f", and maps {mapped / GIB:.1f} GiB of its files into RAM{held}"
 
 
 def _words(launch: Launch) -> list[str]:
@@ -222,7 +224,7 @@ def _size(found: Recommendation) -> Section:
     prompt = " prompt: its tokens a second." if found.objective.prompt_tokens else ""
     legend = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache.{prompt} {_why_chosen(sizes, size)}"
     return Section(
-        f"How large: {size.replace('_', ' ')}", (Table((*heads, ("90 %", "right"), ("", "left")), tuple(rows)), legend)
+        f"How large: {size.replace('_', ' ')}", (Table((*heads, ("90%", "right"), ("", "left")), tuple(rows)), legend)
     )
 
 
@@ -291,6 +293,11 @@ def _gain(found: Recommendation, one: Compared) -> str:
     return SAME if abs(change) < 0.005 else f"{change:+.0%}"
 
 
+def _spent_on(group: str, ms: Mapping[str, float]) -> str:
+    """What a part of a token's time goes to, beside the other parts."""
+    return "other computing" if group == "compute" and ms.get("cpu") else WAITS[group][1]
+
+
 def _waits(found: Recommendation) -> Section:
     """What a token waits for, and the gains of changes of the machine."""
     spent = found.best.best.ms_per_token or {}
@@ -298,7 +305,9 @@ def _waits(found: Recommendation) -> Section:
     if not total:
         return Section("", ())
     order = sorted(spent, key=lambda group: -spent[group])
-    shares = [f"{spent[group] / total:.0%} {WAITS[group][1]}" for group in order if spent[group] >= 0.01 * total]
+    shares = [
+        f"{spent[group] / total:.0%} {_spent_on(group, spent)}" for group in order if spent[group] >= 0.01 * total
+    ]
     token = "decoded token" if found.objective.prompt_tokens else "token"
     sentence = f"A {token} takes {three(total)} ms: {listed(shares)}." + (_cores(found) if spent.get("cpu") else "")
     machine = found.case.machine
@@ -307,7 +316,7 @@ def _waits(found: Recommendation) -> Section:
         return Section("What holds it back", (sentence, "The machine was fitted without rates for its parts."))
     helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
     if not helps:
-        return Section("What holds it back", (sentence, "No single change of the machine gains 3 %."))
+        return Section("What holds it back", (sentence, "No single change of the machine gains 3%."))
     rows = tuple(
         (
             one.change,
@@ -317,7 +326,7 @@ def _waits(found: Recommendation) -> Section:
         )
         for one in helps
     )
-    heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+    heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90%", "right"), ("", "right"))
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
         sentence += (
             f" Gains are relative to {three(before)} tok/s: the fastest size, on the first {MOST_REFS:,} experts that "
@@ -364,7 +373,7 @@ def _why_pays(one: CachePays) -> str:
     """What a token waits for less with the cache, and what more."""
     least = SMALLEST_PART * sum((one.plain.ms_per_token or {}).values())
     changes = [
-        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {WAITS[group][1]}"
+        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {_spent_on(group, one.more_ms)}"
         for group, ms in sorted(one.more_ms.items(), key=lambda item: -abs(item[1]))
         if abs(ms) > least
     ]
@@ -406,7 +415,7 @@ def _bought(found: Recommendation) -> Section:
             for one in shown
         )
         price = (("price", "right"),) if priced else ()
-        heads = (("other parts", "left"), *price, ("tok/s", "right"), ("90 %", "right"), ("", "right"))
+        heads = (("other parts", "left"), *price, ("tok/s", "right"), ("90%", "right"), ("", "right"))
         parts.append(Table(heads, cells))
         if more := len(rows) - len(shown):
             parts.append(f"{more} larger changes are not shown; --json has them.")
@@ -414,7 +423,7 @@ def _bought(found: Recommendation) -> Section:
         parts.append(AT_LAUNCH)
     if isinstance(bought, NextBetter) and bought.useless and bought.prices is None:
         kinds = listed([{"ram": "RAM", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind) for kind in bought.useless], "or")
-        parts.append(f"No better {kinds} gains 3 % or more.")
+        parts.append(f"No better {kinds} gains 3% or more.")
     now = bought.present.tok_s or 0.0
     for one in rows:
         if one.found.tok_s is not None and one.found.tok_s < now:
@@ -463,7 +472,7 @@ def _others(found: Recommendation) -> Section:
         )
         for one, often in [(found.best, ""), *rows]
     )
-    heads = (("", "left"), ("tok/s", "right"), ("90 %", "right"), ("faster in", "right"), *_prompt_head(found))
+    heads = (("", "left"), ("tok/s", "right"), ("90%", "right"), ("faster in", "right"), *_prompt_head(found))
     heads = (*heads, ("GPU", "right"), ("RAM", "right"), ("shown by", "left"))
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"

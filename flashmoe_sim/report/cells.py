@@ -52,7 +52,7 @@ HITS: tuple[Column, ...] = (
 )
 SPEEDS: tuple[Column, ...] = (
     ("tok/s", "right", lambda row: speed(row["tok_s"])),
-    ("90 % interval", "right", _interval),
+    ("90% interval", "right", _interval),
     ("bottleneck", "left", lambda row: row["bottleneck"] or "-"),
     ("memory", "right", lambda row: size(row["resident_bytes"])),
 )

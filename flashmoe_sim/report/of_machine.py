@@ -24,7 +24,7 @@ def side_by_side(found: Material) -> list[Section]:
     columns = [
         ("system", "left", lambda one: one.system.spec),
         ("tok/s", "right", lambda one: speed(one.tok_s)),
-        ("90 %", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+        ("90%", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
         ("faster in %", "right", lambda one: often.get(one.system, "")),
         ("hit %", "right", lambda one: percent(one.hit_rate)),
         ("GPU", "right", lambda one: size(one.gpu_bytes)),
@@ -33,7 +33,7 @@ def side_by_side(found: Material) -> list[Section]:
     ]
     caption = (
         f"{advice.case.model.name} on {advice.case.machine.title}: the real programs, each at its best setting, what "
-        "is recommended first, with 90 % intervals, which rise and fall together. Faster in: the share of draws of all "
+        "is recommended first, with 90% intervals, which rise and fall together. Faster in: the share of draws of all "
         "that is unknown in which a program is faster than the recommended one."
     )
     chart = systems(frame([one.as_row() for one in every], COMPARED))
@@ -51,7 +51,7 @@ def by_depth(found: Material) -> Section:
         ("system", "left", lambda row: row["setting"]),
         ("tokens", "right", lambda row: f"{row['depth']:,}"),
         ("tok/s", "right", lambda row: speed(row["tok_s"])),
-        ("90 %", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
+        ("90%", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
     ]
     caption = (
         "The recommended setting and the next fastest ones, with the same room for the context at every depth: only "
@@ -72,12 +72,12 @@ def measured(found: Material) -> Section:
         ("bank", "right", lambda row: row["bank"] or "-"),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("predicted", "right", lambda row: speed(row["tok_s"])),
-        ("90 %", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
+        ("90%", "right", lambda row: interval(row["tok_s_lo"], row["tok_s_hi"])),
         ("measured", "right", lambda row: speed(row["measured_tok_s"])),
         ("error", "right", lambda row: f"{row['error']:+.1%}"),
     ]
     caption = (
-        "Each point is a row of the measured speeds: predicted tokens a second, with the 90 % interval, against "
+        "Each point is a row of the measured speeds: predicted tokens a second, with the 90% interval, against "
         "measured ones. On the diagonal they are the same; the band is a factor of 2."
     )
     chart = predicted_measured(frame(rows, PREDICTED))

@@ -67,7 +67,7 @@ def seconds(found: Material) -> Section:
         limits = _limits(found.close, first)
         ceilings = "" if limits is None else f" Rules: what a bank of {limits.bank} could reach at best."
         caption = (
-            f"{first['trace']} on {first['machine']}: decode speed against the bank ({_meaning(some)}), with its 90 % "
+            f"{first['trace']} on {first['machine']}: decode speed against the bank ({_meaning(some)}), with its 90% "
             f"interval.{ceilings}"
         )
         chart = speeds(frame(some), ceilings=limits)
@@ -146,7 +146,7 @@ def _ceilings(on: SpeedCeilings) -> Table:
         ("hit %", "right", lambda row: percent(row.hit_rate)),
         ("read/tok", "right", lambda row: size(row.bytes_per_token)),
         ("tok/s", "right", lambda row: speed(row.tok_s)),
-        ("90 %", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
+        ("90%", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
         ("meaning", "left", lambda row: row.meaning),
     ]
     return page_table(columns, on.rows)

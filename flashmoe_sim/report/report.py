@@ -75,7 +75,7 @@ def _question(found: Material) -> str:
         name = found.advice.case.model.name
         return (
             f"The question: which engine runs {name} best on {found.advice.case.machine.name}, and how fast? tok/s are "
-            "tokens a second, a token being a word or a part of one; 90 %: the range that holds nine of ten speeds."
+            "tokens a second, a token being a word or a part of one; 90%: the range that holds nine of ten speeds."
         )
     banks = sorted({row["bank"] for row in rows}, key=lambda bank: parse_bank(bank).size)
     ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
@@ -97,7 +97,7 @@ def _in_short(row: Row | None) -> str:
     engine = "" if row["tok_s"] is None else f" in a slot bank ({row['execution']})"
     where = "" if row["machine"] is None else f" on {row['machine']}"
     optimum = row["best_hit_rate"]
-    best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)} %"
+    best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)}%"
     return (
         f"On the trace {row['trace']}, {row['policy']}{engine} reaches nine tenths of its best {what}{where} "
         f"with a bank of {row['bank']}: it hits {percent(row['hit_rate'])} %{fast}{best}."

@@ -33,8 +33,8 @@ from flashmoe_sim.trace.cut import cut
 
 FEWEST = 2  # layers; fewer have no spread
 # In large banks a policy may differ from LRU in one or two layers by a few requests, and a sample without these layers
-# has no spread. With this minimum half-width, the intervals for every trace and share in reports/sampling contain 89 %
-# or more of the exact rates; without it, for two traces they contain 60 %.
+# has no spread. With this minimum half-width, the intervals for every trace and share in reports/sampling contain 89%
+# or more of the exact rates; without it, for two traces they contain 60%.
 LEAST_HALF = 0.0002
 
 
@@ -121,11 +121,11 @@ def pick(layers: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], ND
 def estimate(
     more: NDArray[np.int64], requests: NDArray[np.int64], weight: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ratio of sums over all layers, and half of its 90 % interval, from the picked layers; f64 [sizes].
+    """The ratio of sums over all layers, and half of its 90% interval, from the picked layers; f64 [sizes].
 
     more: i64 [sizes, picked], hits beyond those of LRU. requests, weight: [picked].
     The spread is taken over all picked layers together. Within pairs it is no smaller, but has half as many degrees of
-    freedom, and such intervals contained up to 3 % fewer of the exact rates.
+    freedom, and such intervals contained up to 3% fewer of the exact rates.
     """
     from scipy.special import stdtrit
 

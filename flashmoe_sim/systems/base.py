@@ -32,6 +32,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
+NO_MMAP = "--no-mmap"
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -421,7 +422,7 @@ class System(ABC):
         """
         words = ("-fa", "on", "-ub", str(case.micro_batch), "-np", "1")
         needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
-        return (*words, "--no-mmap") if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
+        return (*words, NO_MMAP) if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         """The files that `launch` names by placeholders such as PROFILE.json, with contents made from a workload."""

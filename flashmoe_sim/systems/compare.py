@@ -20,7 +20,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
+from flashmoe_sim.systems.base import NO_MMAP, Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
 from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes, price, weights_of
@@ -105,7 +105,7 @@ class Compared:
     @property
     def loads_files(self) -> bool:
         """Whether it reads into RAM, as a whole, what it could map."""
-        return self.launch is not None and "--no-mmap" in self.launch.words
+        return self.launch is not None and NO_MMAP in self.launch.words
 
     @property
     def pass_cost(self) -> float | None:
@@ -136,7 +136,7 @@ class Compared:
         return self._ends(self.prompt_tok_s, self.prompt_draws)[1]
 
     def _ends(self, tok_s: float | None, draws: Draws | None) -> tuple[float | None, float | None]:
-        """The 90 % interval of a speed."""
+        """The 90% interval of a speed."""
         known = self.sure and tok_s is not None and draws is not None
         return ends(tok_s, np.log(draws / tok_s)) if known else (None, None)  # type: ignore[arg-type, operator]
 
@@ -186,7 +186,7 @@ def compare(
 ) -> list[Compared]:
     """Each system on a case, the fastest first, then systems that cannot run.
 
-    A system is sized by its own rule; with `best`, it gets its smallest size within 3 % of the fastest.
+    A system is sized by its own rule; with `best`, it gets its smallest size within 3% of the fastest.
     workload: of the case's model; None if there is a hit rate, which then applies to every system that can miss.
     borrowed: whether the trace comes from another model, so that hits are less certain.
     Raises BadInput if neither a workload nor a hit rate is given.

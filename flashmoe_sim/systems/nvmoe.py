@@ -33,7 +33,7 @@ class Nvmoe(System):
     """The last used experts of all layers together are in GPU memory; misses are read from a pack with direct I/O.
 
     Experts of the current call are never evicted. The engine keeps one list for each size and format of experts; here
-    one list holds all. Its reads ahead by the next layer's router, worth 4 to 7 % of speed when it reads most, are left
+    one list holds all. Its reads ahead by the next layer's router, worth 4 to 7% of speed when it reads most, are left
     out.
 
     cache_mib: size of the cache; 0: all experts, or as many as the GPU has room for, in steps of 256. It must hold

@@ -22,6 +22,7 @@ class PlacedIk(Placed):
     ot: an argument of `-ot` that decides instead.
     ts: as for `placed`.
     ubatch: as for `placed`.
+    mmap: as for `placed`; what prompts copy is not pinned either way.
     """
 
     name: ClassVar[str] = "placed-ik"
@@ -30,6 +31,7 @@ class PlacedIk(Placed):
     program: ClassVar[str] = "ik_llama-cpp"
     source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: llama-load-tensors.cpp:270-350, ggml-cuda.cu:5180"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of many tokens"
+    pins: ClassVar[bool] = False
 
     def on_cpu(self, case: Case) -> list[int]:
         if self.ot or self.cpu_layers == AUTO:

@@ -48,7 +48,7 @@ class TurboFieldfare(System):
             0.24,
             0.36,
             "36 published speeds on 10 machines (reports/field): misses that the page cache holds take four times as "
-            "long as when eight threads copy; with each machine left out, the median error is 27 % instead of 78 %",
+            "long as when eight threads copy; with each machine left out, the median error is 27% instead of 78%",
         ),
     )
 

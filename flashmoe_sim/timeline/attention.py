@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import Compute
 
-QUANTISED = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+QUANTIZED = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 WIDE_HEAD = 512  # numbers of a key
 # The rate at which a latent is read, over that of keys and values.
 LATENT = {"cuda": 0.25, "rocm": 0.55, "vulkan": 0.43, "metal": 0.4, "sycl": 0.4, CPU: 0.7}
@@ -68,7 +68,7 @@ def operations(layer: LayerCache) -> float:
 def _read_bytes(layer: LayerCache, api: str, kv_type: str) -> float:
     """Bytes that a layer reads for each token that is attended to."""
     kept = layer.token_bytes(kv_type)
-    if api != "cuda" or kv_type not in QUANTISED:
+    if api != "cuda" or kv_type not in QUANTIZED:
         return kept
     if layer.latent or layer.keys >= WIDE_HEAD * max(layer.kv_heads, 1):
         return kept + 2 * layer.token_bytes(DEFAULT_TYPE)

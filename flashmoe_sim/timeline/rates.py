@@ -130,7 +130,7 @@ def _rate(row: Row, where: str) -> Rate:
 
 
 def percent_or_share(rates: Iterable[Rate]) -> str:
-    """A note if all rates in a column hit_pct are at most 1 %, which may be meant as 0 to 1; else nothing."""
+    """A note if all rates in a column hit_pct are at most 1%, which may be meant as 0 to 1; else nothing."""
     shares = [rate.hit_rate for rate in rates if rate.in_percent and rate.hit_rate]
     if not shares or max(shares) > 0.01:
         return ""

@@ -26,7 +26,7 @@ class Timing:
         their seconds.
     tok_s: tokens of text a second; like every speed, over the steps whose tokens are known; None if there are none, or
         they take no time. tok_s_p50: the median of these steps' tokens a second.
-    warm_up_steps: the number of first steps in which 95 % of all installs into empty slots are done, but at most half
+    warm_up_steps: the number of first steps in which 95% of all installs into empty slots are done, but at most half
         of all steps. warm_up_tok_s, steady_tok_s: the speed of these steps and of the rest.
     step_ms_p50, step_ms_p95, step_ms_p99: quantiles of a step's time, interpolated linearly; None without steps.
     prompt_tok_s: tokens a second of the prompt.

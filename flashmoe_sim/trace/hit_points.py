@@ -40,7 +40,7 @@ def check_hit_points(points: Iterable[tuple[int, float]], where: str = "curve") 
             raise BadInput(f"{where}: bank {slots} is there twice; give the rows of one run")
         if rate < before:
             raise BadInput(
-                f"{where}: the hit rate falls from {100 * before:.1f} % at bank {before_slots} to {100 * rate:.1f} % "
+                f"{where}: the hit rate falls from {100 * before:.1f}% at bank {before_slots} to {100 * rate:.1f}% "
                 f"at {slots}; under LRU a larger bank hits at least as often"
             )
         before_slots, before = slots, rate

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import MISREAD, code_of
-from flashmoe_sim.trace.check import ASK, always_used, ask_shared, begins_at_1
+from flashmoe_sim.trace.check import ASK, LEAST_TOKENS, always_used, ask_shared, begins_at_1
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.phases import Phases, find_phases
@@ -17,6 +17,9 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
 
 SEVERITIES = ("error", "warning", "info")
+REPEATED = 0.02  # of the tokens, from which repeated text is told
+MOST_PAIRS = 100  # consecutive tokens of a layer that are compared
+LEAST_EXPECTED, CHANCE_SD = 50.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ def lint(
         _missing_layers(trace, phases),
         _unequal_layers(trace),
         _prompt(phases),
+        _repeated(trace),
+        _random(trace),
         _smallest_bank(trace),
     )
     findings: list[Finding] = []
@@ -263,6 +268,55 @@ def _prompt(phases: Phases | None) -> Iterator[Finding]:
         unknown = int((phases.phase == PHASE_UNKNOWN).sum())
         rest = f", or unknown ({unknown:,} of {len(phases.phase):,})" if unknown else ""
         yield Finding("info", "one-phase", 1, f"every step is {only}{rest} ({how})")
+
+
+def _repeated(trace: RoutingTrace) -> Iterator[Finding]:
+    """Tokens that route in all layers like an earlier one of the trace: only the same text before them does that."""
+    if trace.tokens < LEAST_TOKENS:
+        return
+    step, numbers = np.unique(trace.steps, return_inverse=True)
+    most = np.zeros(len(step), np.int64)
+    np.maximum.at(most, numbers, trace.n_tokens)
+    start = np.append(0, np.cumsum(most))
+    content, layers = np.zeros(start[-1], np.uint64), np.zeros(start[-1], np.int64)
+    for view in trace.by_layer:
+        tokens = trace.n_tokens[view.call].astype(np.int64)
+        width = np.diff(view.offset) // np.maximum(tokens, 1)
+        if (width * tokens != np.diff(view.offset)).any() or not len(view.expert):
+            return
+        token = np.arange(tokens.sum()) + np.repeat(start[numbers[view.call]] - np.cumsum(tokens) + tokens, tokens)
+        first = np.append(0, np.cumsum(np.repeat(width, tokens)))[:-1]
+        drawn = np.random.PCG64(view.layer).random_raw(int(view.expert.max()) + 1)
+        content[token] += np.add.reduceat(drawn[view.expert], first)
+        layers[token] += 1
+    whole = content[layers >= layers.max(initial=0) - 1]  # the last layer of a prompt computes only what is output
+    _, earliest = np.unique(whole, return_index=True)
+    again = len(whole) - len(earliest)
+    if again >= REPEATED * len(whole):
+        message = f"{again:,} of {len(whole):,} tokens route in all layers like an earlier token"
+        advice = "a template or text that is there twice, or a model that repeats itself; new text hits less"
+        yield Finding("warning", "repeated-text", again, message, advice)
+
+
+def _random(trace: RoutingTrace) -> Iterator[Finding]:
+    """Steps that have no more experts in common with the one before than chance gives them."""
+    expected = shared = 0.0
+    for view in trace.by_layer:
+        single = (trace.n_tokens[view.call] == 1) & (np.diff(view.offset) > 0)
+        pairs = np.flatnonzero(single[1:] & single[:-1])[:MOST_PAIRS]
+        experts = trace.n_experts[view.layer]
+        for at in pairs.tolist():
+            before, now = (view.expert[view.offset[one] : view.offset[one + 1]] for one in (at, at + 1))
+            shared += len(np.intersect1d(before, now))
+            expected += len(before) * len(now) / experts
+    if expected >= LEAST_EXPECTED and shared <= expected + CHANCE_SD * expected**0.5:
+        message = (
+            f"consecutive tokens share {shared:,.0f} experts, and {expected:,.0f} if each were drawn at random: the "
+            "routing looks like chance"
+        )
+        yield Finding(
+            "warning", "random-routing", 1, message, "caches cannot help such routing; was a router recorded?"
+        )
 
 
 def _smallest_bank(trace: RoutingTrace) -> Iterator[Finding]:

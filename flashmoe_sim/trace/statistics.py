@@ -50,7 +50,7 @@ class ReuseDistances:
 class LayerStatistics:
     """One layer. requests: distinct experts, summed over the calls. distinct: experts that occur at all.
 
-    top_decile_share: share of the requests that go to the most requested 10 % of the layer's experts (rounded up).
+    top_decile_share: share of the requests that go to the most requested 10% of the layer's experts (rounded up).
     normalised_entropy: of the requests over the layer's experts; 1 is uniform.
     overlap: share of a token's experts that the layer's previous token also used; None without consecutive tokens.
     """
@@ -215,7 +215,7 @@ def _layer_statistics(counted: LayerCounts) -> LayerStatistics:
 
 
 def top_decile_share(requests: NDArray[np.int64]) -> float:
-    """Share of the requests that go to the most requested 10 % of the experts, rounded up to a whole expert."""
+    """Share of the requests that go to the most requested 10% of the experts, rounded up to a whole expert."""
     total = int(requests.sum())
     top = -(-len(requests) // 10)
     return float(np.sort(requests)[-top:].sum() / total) if total else 0.0

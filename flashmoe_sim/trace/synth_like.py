@@ -109,7 +109,7 @@ def alike(
     fit = LikeFit(_skew(layers), _skew(_measure(made)))
     asked, got = fit.asked, fit.made
     note = (
-        f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10 % of "
+        f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10% of "
         f"experts {percent(asked.top_decile_share)} ({percent(got.top_decile_share)}), entropy "
         f"{asked.normalised_entropy:.3f} ({got.normalised_entropy:.3f}), overlap {percent(asked.overlap)} "
         f"({percent(got.overlap)}); seed {seed}"

@@ -95,5 +95,5 @@ def layer_draws(seed: int, layer: int, count: int) -> NDArray[np.float64]:
 
 
 def percent(share: float) -> str:
-    """A share for a message: 58.8 %."""
-    return f"{100 * share:.1f} %"
+    """A share for a message: 58.8%."""
+    return f"{100 * share:.1f}%"

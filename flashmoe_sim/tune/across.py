@@ -144,4 +144,4 @@ def _with_profile(
 
 
 def _longer(share: float) -> str:
-    return f"{100 * abs(share):.0f} % {'less' if share < 0 else 'longer'}"
+    return f"{100 * abs(share):.0f}% {'less' if share < 0 else 'longer'}"

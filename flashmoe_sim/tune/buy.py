@@ -73,7 +73,7 @@ class NextBetter:
 
     present: what is recommended on the machine as it is. rows: by kind of part, desktop cards before others, then by
     speed; one more card like the present one is among them even if it gains nothing. useless: kinds in which no better
-    part gains 3 %. note: what was not changed, and why, or empty. n_machines, evaluations: numbers of machines and
+    part gains 3%. note: what was not changed, and why, or empty. n_machines, evaluations: numbers of machines and
     settings tried. prices: of parts, if given.
     """
 
@@ -130,7 +130,7 @@ def next_better(stock: Stock, *, progress: Callable[[int, int], None] | None = N
     """The gain of the next better parts of every kind, one changed at a time.
 
     Cards have at least the memory of the present one and run the same programs: all of desktop computers, and the
-    least of each memory size of others. A part that is less than 3 % faster than a lesser one of its kind, and for
+    least of each memory size of others. A part that is less than 3% faster than a lesser one of its kind, and for
     cards of its maker and generation, is left out.
     """
     present, options = stock.present(), stock.next_better()

@@ -24,17 +24,17 @@ from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import kept_bytes, pick
 from flashmoe_sim.tune.search import FINE
 
-# How often the chosen size took over 10 % longer on the whole trace than the best size, over eight stretches of the
-# bundled traces for each of 46 to 60 pairs of a system and a machine: with 32 tokens 49 %, with 64 35 %, 128 20 %, 256
-# 5 %, 512 1 %. It never happened if the choice was the largest size that fits: large banks do not fill in a short
+# How often the chosen size took over 10% longer on the whole trace than the best size, over eight stretches of the
+# bundled traces for each of 46 to 60 pairs of a system and a machine: with 32 tokens 49%, with 64 35%, 128 20%, 256
+# 5%, 512 1%. It never happened if the choice was the largest size that fits: large banks do not fill in a short
 # trace, so its errors favour small ones. `Convergence.settled` on other stretches: of settled choices below the
-# largest, 7 % lost over 10 % with 256 tokens and 3 % with 512; of unsettled ones, 20 % and 7 %, and 58 % with 64
+# largest, 7% lost over 10% with 256 tokens and 3% with 512; of unsettled ones, 20% and 7%, and 58% with 64
 # tokens.
 LEAST_TOKENS = 64
 TRUSTED_TOKENS = 256
 PART_TOKENS = 32
 PARTS = (16, 8, 4, 2)
-# Of 20 choices that still changed and took over 3 % longer, twice the tokens settled 9, four times the tokens 14. The
+# Of 20 choices that still changed and took over 3% longer, twice the tokens settled 9, four times the tokens 14. The
 # standard error of paired blocks suggested 16 to 64 tokens for them, because it ignores that banks have not filled.
 MORE = 4
 MOST_SIZES = 12
@@ -88,7 +88,7 @@ class Convergence:
 
     @property
     def since_tokens(self) -> int:
-        """The tokens from which on every part leads to the choice, or within 3 % of it."""
+        """The tokens from which on every part leads to the choice, or within 3% of it."""
         since = self.whole.tokens
         for part in reversed(self.parts):
             if not part.near:
@@ -138,7 +138,7 @@ class Convergence:
             sentences.append(f"{spec} {why}; a longer trace is unlikely to change the choice")
         elif self.settled:
             sentences.append(
-                f"{spec} is the choice from {self.since_tokens:,} of {tokens:,} tokens on, within 3 %; a longer trace "
+                f"{spec} is the choice from {self.since_tokens:,} of {tokens:,} tokens on, within 3%; a longer trace "
                 "is unlikely to change it"
             )
         else:
@@ -146,7 +146,7 @@ class Convergence:
             sentences.append("in a short trace large banks do not fill: more may prefer a larger size")
         if self.speed_change is not None and self.speed_moves:
             sentences.append(
-                f"the predicted speed moved by {100 * self.speed_change:+.0f} % from half of the trace to all of it, "
+                f"the predicted speed moved by {100 * self.speed_change:+.0f}% from half of the trace to all of it, "
                 "and may move again"
             )
         return tuple(sentences)
@@ -160,7 +160,7 @@ class Convergence:
             return f"the first {last.tokens:,} tokens do not lead to a choice"
         return (
             f"the choice still moves: the first {last.tokens:,} tokens lead to {last.chosen.spec}, which takes "
-            f"{100 * last.seconds_more:.0f} % longer on all {self.whole.tokens:,}"
+            f"{100 * last.seconds_more:.0f}% longer on all {self.whole.tokens:,}"
         )
 
 

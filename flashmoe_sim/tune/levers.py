@@ -46,7 +46,7 @@ class Lever:
 
     @property
     def gain(self) -> float:
-        """The gain in speed, 0.1 for 10 %; infinite if nothing runs before."""
+        """The gain in speed, 0.1 for 10%; infinite if nothing runs before."""
         if self.after.tok_s is None:
             return 0.0
         return self.after.tok_s / self.before.tok_s - 1 if self.before.tok_s else float("inf")

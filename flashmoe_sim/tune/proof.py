@@ -144,10 +144,10 @@ def kept_bytes(found: Compared) -> int:
 
 
 def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
-    """Of the settings within 3 % of the fastest, the one without slot aliasing that uses least memory; None if none
+    """Of the settings within 3% of the fastest, the one without slot aliasing that uses least memory; None if none
     runs.
 
-    The ratio of two settings' seconds on one machine is only certain to 3 %, so nearer ones count as equal. If two
+    The ratio of two settings' seconds on one machine is only certain to 3%, so nearer ones count as equal. If two
     use equal memory, llama.cpp itself is chosen. A setting that may not fit is chosen only if all may not.
     """
     ran = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]

@@ -64,7 +64,7 @@ def search(
 
     Every size of every system is replayed, with every value of `System.prompt_choices` if the prompt counts. For
     systems at least half as fast as the fastest, sizes in between and each value of `System.choices` are replayed too,
-    one setting after another, until none gains 3 %. For a long trace, a stretch of it is used first.
+    one setting after another, until none gains 3%. For a long trace, a stretch of it is used first.
     borrowed: whether the trace is another model's. replays: of this workload, valid for any machine; new ones are
     added.
     """

@@ -7,7 +7,7 @@ from flashmoe_sim.systems.compare import Compared
 
 
 def speed(one: Compared) -> str:
-    """`12.1 tok/s (90 %: 10.2 to 14)`, with the interval if it is known."""
+    """`12.1 tok/s (90%: 10.2 to 14)`, with the interval if it is known."""
     return _with_interval(one.tok_s, one.tok_s_lo, one.tok_s_hi)
 
 
@@ -21,4 +21,4 @@ def _with_interval(tok_s: float | None, lo: float | None, hi: float | None) -> s
         return "no speed"
     if lo is None or hi is None:
         return f"{three(tok_s)} tok/s"
-    return f"{three(tok_s)} tok/s (90 %: {three(lo)} to {three(hi)})"
+    return f"{three(tok_s)} tok/s (90%: {three(lo)} to {three(hi)})"

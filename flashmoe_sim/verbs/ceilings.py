@@ -76,7 +76,7 @@ class Ceilings(SetupOptions, ConditionOptions):
             ("reads/tok", "right", lambda row: f"{row.reads_per_token:.1f}"),
             ("read/tok", "right", lambda row: size(row.bytes_per_token)),
             ("tok/s", "right", lambda row: speed(row.tok_s)),
-            ("90 %", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
+            ("90%", "right", lambda row: interval(row.tok_s_lo, row.tok_s_hi)),
             ("ms/tok", "right", lambda row: three(row.ms_per_token)),
         ]
         setup, _ = plan(self)

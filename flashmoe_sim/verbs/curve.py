@@ -54,7 +54,7 @@ class Curve:
     >>> curve("gpt-oss-120b", policy="arc", sample=0.25).columns[3:7]
     ['bank_slots', 'hit_rate', 'hit_rate_lo', 'hit_rate_hi']
 
-    A sample, with a 90 % interval, is explained in docs/guides/sampling.md; its columns are the ones under Sampled in
+    A sample, with a 90% interval, is explained in docs/guides/sampling.md; its columns are the ones under Sampled in
     docs/reference/columns.md.
     Raises BadInput for a policy without such a pass; `lru`, `min` and `static` have one.
     """

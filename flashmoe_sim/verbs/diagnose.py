@@ -104,7 +104,7 @@ def _gap(found: Diagnosis) -> list[Row]:
 
 def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
     regime, cliff = found.regime, found.cliff
-    over = f"p99 {regime.demand_over_bank_p99:.2f}; {percent(regime.share_over)} % of the {regime.demand}s exceed it"
+    over = f"p99 {regime.demand_over_bank_p99:.2f}; {percent(regime.share_over)}% of the {regime.demand}s exceed it"
     rows = [
         (f"one {regime.demand} / bank", f"{regime.demand_over_bank_p50:.2f}", over),
         ("", "", _regime(regime.demand_over_bank_p50)),
@@ -148,7 +148,7 @@ def _halves(found: Diagnosis) -> list[Row]:
     halves = found.stationarity
     if halves is None:
         return [("second half", "-", "a half of the steps lacks calls of some layer")]
-    overlap = f"{percent(halves.overlap)} % of the right experts"
+    overlap = f"{percent(halves.overlap)}% of the right experts"
     return [
         ("second half", "", f"hit rate of the last {halves.steps - halves.first_steps:,} of {halves.steps:,} steps"),
         ("  profile of the first", _rate(halves.profile), f"{halves.policy}; has {overlap}"),
@@ -173,7 +173,7 @@ def _larger(found: Diagnosis) -> list[Row]:
 
 
 def _rate(share: float | None) -> str:
-    return "-" if share is None else f"{percent(share)} %"
+    return "-" if share is None else f"{percent(share)}%"
 
 
 def _points(points: float | None) -> str:

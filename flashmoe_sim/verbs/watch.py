@@ -35,7 +35,7 @@ class Watch(SeveralOptions):
         default=1.0,
         metadata=option(
             "SECONDS",
-            "Look for new calls this often; less often if looking takes more than 2 % of a core.",
+            "Look for new calls this often; less often if looking takes more than 2% of a core.",
             flag="--every",
             least=0.1,
             most=3600,

@@ -86,13 +86,13 @@ def _seconds(check: Check) -> Section:
         return Section("", ())
     explanation = (
         "Predicted from other runs of the same machine, never from the run itself or a repeat of it; repeats are one "
-        "row, measured as their median. Each speed has its 90 % interval; held: whether that has what was measured. "
+        "row, measured as their median. Each speed has its 90% interval; held: whether that has what was measured. "
         "Installs: seconds of all of them. Read: bytes from the sidecar, as predicted."
     )
     columns: tuple[Column, ...] = (
         ("run", "left", shown),
         ("predicted tok/s", "right", lambda of: _four(of[0].seconds.tok_s)),
-        ("90 %", "right", lambda of: _interval(of[0])),
+        ("90%", "right", lambda of: _interval(of[0])),
         ("measured", "right", lambda of: _four(of[0].seconds.measured_tok_s)),
         ("error", "right", lambda of: _signed(of[0].seconds.error)),
         ("held", "left", lambda of: {True: "yes", False: "no", None: ""}[of[0].seconds.held]),
@@ -115,7 +115,7 @@ def _seconds(check: Check) -> Section:
 
     from flashmoe_sim.report.figures import predicted_measured
 
-    caption = "Each point is a run, with its 90 % interval; on the diagonal, what was predicted is what was measured."
+    caption = "Each point is a run, with its 90% interval; on the diagonal, what was predicted is what was measured."
     chart = predicted_measured(polars.DataFrame(rows, infer_schema_length=None))
     return Section("Seconds", (explanation, numbers, Figure("predicted-measured", chart, caption)))
 
@@ -131,7 +131,7 @@ def _machines(check: Check) -> Section:
         for number, (path, one) in enumerate(numbers):
             first = (", ".join(anchors), runs) if not number else ("", "")
             rows.append((first[0], path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", first[1]))
-    columns = (("fitted on", "left"), ("number", "left"), ("value", "right"), ("90 %", "right"), ("predicts", "left"))
+    columns = (("fitted on", "left"), ("number", "left"), ("value", "right"), ("90%", "right"), ("predicts", "left"))
     return _table("What the seconds were predicted from", rows, *columns)
 
 

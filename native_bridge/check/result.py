@@ -103,7 +103,7 @@ class Check:
             held = sum(one.held is True for one in speeds)
             lines.append(
                 f"{_number(errors, 'speed')} predicted from other runs: median error {median(errors):.1%}, "
-                f"worst {max(errors):.1%}, {held} measured within the 90 % interval."
+                f"worst {max(errors):.1%}, {held} measured within the 90% interval."
             )
         return lines
 

@@ -39,7 +39,7 @@ WITHOUT_SLOTS = 1.31  # at most this many times as fast as all hits: `stock` in 
 class Seconds:
     """A predicted speed, in tokens a second, and the measured one; None, and why, if nothing predicts it.
 
-    measured_tok_s, measured_install_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90 % interval of
+    measured_tok_s, measured_install_s: the median of the run and its repeats. tok_s_lo, tok_s_hi: the 90% interval of
     tok_s. anchors: the runs on which the machine was fitted, each with its repeats.
     install_s: of all installs that routed calls waited for; None if there were none.
     bytes_read: from the sidecar, reads ahead included; None if it is not known.

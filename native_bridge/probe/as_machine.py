@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from statistics import median
+from typing import NamedTuple
 
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
     Compute,
@@ -21,6 +23,7 @@ from flashmoe_sim.machines.machine import (
     Storage,
 )
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
+from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.mac import MacFacts, known_bandwidth
 from native_bridge.probe.memory import LANES, STEP_BYTES
@@ -35,44 +38,101 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: the median of the
-    presets, in an interval from their least to their most.
+    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: of a card that is in
+    the catalogue of parts as of a machine from parts, otherwise the median of the presets, in an interval from their
+    least to their most.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
-    gpu = found.gpu is not None or found.mac is not None
-    memory_found = _memory(found, source)
-    unit = Compute(
-        weights_gb_s=_weights("gpu" if gpu else "cpu", _is_unified(found), memory_found),
-        layer_us=_unmeasured("gpu.layer_us" if gpu else "cpu.layer_us"),
-        knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
-    )
-    unified = _is_unified(found)
-    if found.gpu is not None and not unified:
-        memory = Quantity(*(_gib(found.gpu.free_bytes),) * 3, f"{source}, {found.gpu.by}", f"free on {found.gpu.name}")
-        unit = replace(unit, memory_gib=memory)
-    if found.mac is not None and found.mac.wired_limit_mib is not None:
-        limit = min(found.mac.wired_limit_mib / 1024, _gib(found.facts.ram_bytes))
-        memory = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
-        unit = replace(unit, memory_gib=memory)
+    memory = _memory(found, source)
+    if found.gpu is not None and not found.gpu.integrated:
+        computes = _with_card(found, memory, source)
+    else:
+        computes = _sharing_ram(found, memory)
     machine = Machine(
         name=name,
         title=f"{_title(found)}; computing not measured",
-        unified=unified,
+        unified=_is_unified(found),
         storage=_storage(found.storage, source, found.facts.where),
-        host=Host(
-            call_us=_unmeasured("host.call_us"),
-            install_us=_unmeasured("host.install_us"),
-            first_touch_gb_s=_first_touch(found, source),
-        ),
-        memory=memory_found,
-        link=_link(found, source),
-        gpu=unit if gpu else None,
-        cpu=None if gpu else unit,
+        host=replace(computes.host, first_touch_gb_s=_first_touch(found, source)),
+        memory=memory,
+        link=_link(found, source) or computes.link,
+        gpu=computes.gpu,
+        cpu=computes.cpu,
         api="metal" if found.mac is not None else "cuda" if found.gpu is not None else "",  # it measures by CUDA alone
         gpu_maker="apple" if found.mac is not None else "nvidia" if found.gpu is not None else "",
+        gpu_compute=computes.gpu_compute,
         os=next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), ""),
+        cpu_features=computes.cpu_features,
+        cpu_cores=found.facts.cores,
     )
     return with_attention(machine)
+
+
+class _Computes(NamedTuple):
+    """The parts of a machine that compute, and what is known of them."""
+
+    gpu: Compute | None
+    cpu: Compute | None
+    host: Host
+    link: Link | None = None
+    gpu_compute: str = ""
+    cpu_features: tuple[str, ...] | None = None
+
+
+def _with_card(found: Probed, memory: Memory | None, source: str) -> _Computes:
+    """A card and the processor beside it: what the catalogue of parts knows of them, the rest as presets have it."""
+    assert found.gpu is not None
+    known, gpu = _known(found), found.gpu
+    own = Quantity(*(_gib(gpu.free_bytes),) * 3, f"{source}, {gpu.by}", f"free on {gpu.name}")
+    cpu = _estimated("cpu", memory, unified=False)
+    if known is None or known.gpu is None or known.cpu is None:
+        card = replace(_estimated("gpu", memory, unified=False), memory_gib=own)
+        return _Computes(card, cpu, _host())
+    return _Computes(
+        replace(known.gpu, memory_gib=own, attention_gb_s=None),
+        replace(cpu, layer_us=known.cpu.layer_us, knee_tokens=known.cpu.knee_tokens),
+        known.host,
+        known.link,
+        known.gpu_compute,
+        known.cpu_features,
+    )
+
+
+def _known(found: Probed) -> Machine | None:
+    """The machine of the card, the processor and the RAM by the catalogue of parts; None if it has no such card."""
+    assert found.gpu is not None
+    card = reported_part(found.gpu.name, "gpu", memory_gib=found.gpu.memory_bytes / GIB)
+    processor = reported_part(found.facts.processor, "cpu")
+    if card is None:
+        return None
+    named = [card.name, *([processor.name] if processor else []), f"{found.facts.ram_bytes / GIB:.3f}GiB"]
+    return compose(" + ".join(named))
+
+
+def _sharing_ram(found: Probed, memory: Memory | None) -> _Computes:
+    """A GPU that shares the RAM, or the processor alone."""
+    processor = reported_part(found.facts.processor, "cpu")
+    features = None if processor is None else processor.features
+    if not _is_unified(found):
+        return _Computes(None, _estimated("cpu", memory, unified=False), _host(), cpu_features=features)
+    unit = _estimated("gpu", memory, unified=True)
+    if found.mac is not None and found.mac.wired_limit_mib is not None:
+        limit = min(found.mac.wired_limit_mib / 1024, _gib(found.facts.ram_bytes))
+        of_gpu = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
+        unit = replace(unit, memory_gib=of_gpu)
+    return _Computes(unit, None, _host())
+
+
+def _estimated(section: str, memory: Memory | None, *, unified: bool) -> Compute:
+    return Compute(
+        weights_gb_s=_weights(section, unified, memory),
+        layer_us=_unmeasured(f"{section}.layer_us"),
+        knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
+    )
+
+
+def _host() -> Host:
+    return Host(call_us=_unmeasured("host.call_us"), install_us=_unmeasured("host.install_us"))
 
 
 def _title(found: Probed) -> str:

@@ -16,7 +16,7 @@ CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class Estimate:
-    """The median of some rounds; lo..hi is its 90 % interval, in the measured unit."""
+    """The median of some rounds; lo..hi is its 90% interval, in the measured unit."""
 
     value: float
     lo: float
@@ -33,8 +33,8 @@ def estimate(rounds: Sequence[float]) -> Estimate:
     """The median of the rounds, of which there is at least one.
 
     Its interval goes from the k-th smallest to the k-th largest, with the largest k for which it contains the true
-    median in 90 % of cases, whatever the distribution. Fewer than five rounds cannot contain it that often: then the
-    interval is their range, but at least the 10 % either way of a number without an interval.
+    median in 90% of cases, whatever the distribution. Fewer than five rounds cannot contain it that often: then the
+    interval is their range, but at least the 10% either way of a number without an interval.
 
     Source: the sign test's interval (Conover, Practical Nonparametric Statistics, 3.2).
     """

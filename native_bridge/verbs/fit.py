@@ -163,7 +163,7 @@ class Fit(Verb["Fitted | Learnt"]):
 
         if not isinstance(found, Learnt):
             return fitted.sections(found)
-        columns = [("", "left"), *((heading, "right") for heading in ("before", "90 %", "after", "90 % after"))]
+        columns = [("", "left"), *((heading, "right") for heading in ("before", "90%", "after", "90% after"))]
         rows = [
             (path, plain(one.value), fitted.ends(one), plain(new.value), fitted.ends(new))
             for path, one, new in found.changed

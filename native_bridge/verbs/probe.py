@@ -119,10 +119,10 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         speeds = Table(
             [("reads", "left"), *((f"{depth} in flight", "right") for depth in depths)],
             reads,
-            caption="GB/s, median of the rounds and its 90 % interval",
+            caption="GB/s, median of the rounds and its 90% interval",
         )
         numbers = Table(
-            [("number", "left"), ("value", "right"), ("90 % interval", "right"), ("condition", "left")],
+            [("number", "left"), ("value", "right"), ("90% interval", "right"), ("condition", "left")],
             [
                 (path, f"{'~' if one.estimated else ''}{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", one.condition)
                 for path, one in machine.quantities()

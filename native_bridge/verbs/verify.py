@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.cli.common import KEPT_WHOLE, message
 from flashmoe_sim.io.cells import Column, interval, speed, table
 from flashmoe_sim.io.errors import BadInput, SimError
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.options import option
 from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, read_prompt, running
 
@@ -54,7 +54,7 @@ class Verify(RunOptions):
         """Run the settings that were predicted, each once a round, and compare.
 
         Each round begins with another setting than the one before, so that a machine that slows down affects all
-        equally. claims: each a system with its decode speed and the ends of its 90 % interval, tokens a second
+        equally. claims: each a system with its decode speed and the ends of its 90% interval, tokens a second
         (`Claim`); the recommended one first.
 
         A run that fails is in the result. Raises BadInput, before any run, for a system that the runtime cannot run.
@@ -155,7 +155,7 @@ def sections(verified: Verified) -> list[Section]:
     columns: list[Column] = [
         ("setting", "left", lambda one: one.name if len(one.name) <= KEPT_WHOLE else one.name.replace(":", ":\n")),
         ("predicted", "right", lambda one: speed(one.claim.tok_s)),
-        ("90 %", "right", lambda one: interval(one.claim.tok_s_lo, one.claim.tok_s_hi)),
+        ("90%", "right", lambda one: interval(one.claim.tok_s_lo, one.claim.tok_s_hi)),
         ("measured", "right", lambda one: speed(one.median_tok_s)),
         ("lo to hi", "right", lambda one: interval(min(one.speeds, default=None), max(one.speeds, default=None))),
         ("held", "right", lambda one: {None: "-", True: "yes", False: "no"}[one.held]),
@@ -163,7 +163,11 @@ def sections(verified: Verified) -> list[Section]:
     ]
     title = f"decode tok/s, {verified.rounds} rounds, {verified.model}, {verified.cache} page cache"
     differing = [_differs(one) for one in verified.settings if one.differences]
-    return [Section("", (table(columns, verified.settings, title=title), verified.in_short(), *differing))]
+    found = [Section("", (table(columns, verified.settings, title=title), verified.in_short(), *differing))]
+    if options := verified.measured_options:
+        command = Command(" ".join(f"--measured {value}" for value in options))
+        found.append(Section("", ("Later predictions for this machine and model are sharper with", command)))
+    return found
 
 
 def _differs(one: Measured) -> str:

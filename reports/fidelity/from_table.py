@@ -132,7 +132,7 @@ class Fit:
     moved: tuple[tuple[Machine, Machine], ...]
 
     def speed(self, run: TableRun) -> Speed:
-        """The speed of a run, with the 90 % interval of a reading of it.
+        """The speed of a run, with the 90% interval of a reading of it.
 
         Each reading that was fitted on, and the one predicted, is off by `reading_sd`; their squares add up.
         """
@@ -147,7 +147,7 @@ class Fit:
 
 
 class Speed(NamedTuple):
-    """Tokens a second, and their 90 % interval."""
+    """Tokens a second, and their 90% interval."""
 
     tok_s: float
     lo: float

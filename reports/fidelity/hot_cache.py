@@ -12,7 +12,7 @@ from reports.fidelity.prediction import Group, prose
 
 GROUP = "hot set on the GPU"
 MODEL, TOP_K, GOAL = "qwen3.6-35b-a3b:ud-q6_k_xl", 8, 0.02
-# The page does not name the GPU. Its rate moves no prediction by more than 0.2 %: the CPU is the slower lane of nearly
+# The page does not name the GPU. Its rate moves no prediction by more than 0.2%: the CPU is the slower lane of nearly
 # every call.
 MACHINE = "rtx-3060"
 UNKNOWN = ("gpu.layer_us", "cpu.weights_gb_s")
@@ -43,7 +43,7 @@ def errors(rows: dict[TableRun, float], first: int, second: int) -> tuple[Machin
 @cache
 def group() -> Group:
     rows = runs()
-    hits = [f"{row['hit_pct']} %" for row in table("hot_cache_hit_vs_tok_s")]
+    hits = [f"{row['hit_pct']}%" for row in table("hot_cache_hit_vs_tok_s")]
     last = len(rows) - 1
     keys = list(rows)
     ends = fit(load_machine(MACHINE), UNKNOWN, {keys[i]: rows[keys[i]] for i in (0, last)})

@@ -18,7 +18,7 @@ SYSTEMS = {
     "8 layers on GPU (n-cpu-moe 40)": "placed:cpu_layers=40",
     "hot K=44, rebalance 60": "hot-window:slots=44:interval=60",
 }
-# The fork's README has 48 % of hits at 32 slots and 60 % at 64, of the same model on another machine.
+# The fork's README has 48% of hits at 32 slots and 60% at 64, of the same model on another machine.
 HOT, HITS = "hot K=44, rebalance 60", 0.48 + (44 - 32) / (64 - 32) * (0.60 - 0.48)
 
 

@@ -39,13 +39,13 @@ def markdown(groups: Sequence[Group]) -> str:
 
 
 def in_short(every: Sequence[Prediction]) -> str:
-    """Errors of all speeds together, and how often the 90 % interval holds what was measured."""
+    """Errors of all speeds together, and how often the 90% interval holds what was measured."""
     speeds = np.array([abs(one.error) for one in every if one.quantity == SPEED])
     within = [one.lo <= one.measured <= one.hi for one in every if one.lo is not None and one.hi is not None]
     return (
         f"Of {len(speeds)} predicted speeds the median error is {np.median(speeds):.1%}, nine in ten are within "
         f"{np.quantile(speeds, 0.9):.1%}, and the worst is off by {speeds.max():.0%}. Of the {len(within)} that come "
-        f"with a 90 % interval, {sum(within)} were measured inside it ({np.mean(within):.0%}).\n"
+        f"with a 90% interval, {sum(within)} were measured inside it ({np.mean(within):.0%}).\n"
     )
 
 

@@ -11,7 +11,7 @@ class Prediction:
 
     group: what was fitted together. name: the row or run. quantity: with its unit, such as "tok/s". fitted_on: never
     this row. measured_lo, measured_hi: where a range was published, and `measured` is its middle.
-    lo, hi: the 90 % interval of `predicted`, where there is one. note: what a reader must know of this row.
+    lo, hi: the 90% interval of `predicted`, where there is one. note: what a reader must know of this row.
     """
 
     group: str

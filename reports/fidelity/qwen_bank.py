@@ -173,7 +173,7 @@ As for the bank sizes, but fitted on the row of this table that repeats bank {AN
 tok/s). An expert takes {expert_us:.1f} us: its bytes at the rate of stock. Were an expert free, the errors would be
 {free[0]:+.1%} and {free[1]:+.1%}. Were the first pass, which fills an empty bank, counted apart (its requests
 follow from the hit rates), they would be {warmed[0]:+.1%} and {warmed[1]:+.1%}: top-k {high.name.split()[-1]} is at
-the edge of what this model explains, and passes 10 % only with the run's own average.
+the edge of what this model explains, and passes 10% only with the run's own average.
 
 Both rows are predicted too fast, and no cost of an expert mends both: dearer experts help top-k 8 and hurt top-k 2.
 With two experts a token the run installs less and computes less than with four, and is published as slower

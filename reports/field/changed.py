@@ -20,7 +20,7 @@ DRAWS, SEED = 4000, 1
 
 
 class Changed(NamedTuple):
-    """Median errors before and after on the same rows, and the difference with its 90 % interval over machines.
+    """Median errors before and after on the same rows, and the difference with its 90% interval over machines.
 
     better, worse: machines by their own median error.
     """
@@ -65,7 +65,7 @@ def main(before: Path) -> None:
         found = changed(then, now, column)
         print(
             f"{column}: {found.before:.1%} before, {found.after:.1%} now on {found.rows} rows of {found.machines} "
-            f"machines; difference {100 * found.lo:+.1f} to {100 * found.hi:+.1f} points (90 %); "
+            f"machines; difference {100 * found.lo:+.1f} to {100 * found.hi:+.1f} points (90%); "
             f"{found.better} machines better, {found.worse} worse"
         )
 

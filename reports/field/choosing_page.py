@@ -40,8 +40,8 @@ def goals(found: Sequence[Choice]) -> str:
     losses = [one.loss for one in found]
     return (
         f"On the {len(found)} series that vary one setting, choosing as `sim recommend` does loses "
-        f"{statistics.median(losses):.1%} in the median (goal 3 %) and at most {ninth_decile(losses):.1%} in nine of "
-        "ten (goal 15 %)."
+        f"{statistics.median(losses):.1%} in the median (goal 3%) and at most {ninth_decile(losses):.1%} in nine of "
+        "ten (goal 15%)."
     )
 
 
@@ -51,7 +51,7 @@ def section(rows: Sequence[Judged]) -> str:
     mixed = choices(rows, mixed=True)
     worse = max(mixed, key=lambda one: one.loss - _loss(found, one.series))
     parts = [
-        "`sim recommend` takes, of the settings within 3 % of the fastest predicted, the one that keeps least in "
+        "`sim recommend` takes, of the settings within 3% of the fastest predicted, the one that keeps least in "
         "memory. Here it chooses among the rows of a series whose varied column is one setting, or one choice among "
         "systems, on one machine. Predictions are made without that machine; repeats of a setting are averaged, and of "
         "settings predicted alike with as much memory the mean counts. " + goals(choices(rows, plain_speed)) + "\n",
@@ -78,7 +78,7 @@ def _reasons(found: Sequence[Choice]) -> list[str]:
 
 
 def _ways(rows: Sequence[Judged]) -> str:
-    lines = ["| predicted | series | median loss | nine in ten lose at most | over 15 % |", "|---|---|---|---|---|"]
+    lines = ["| predicted | series | median loss | nine in ten lose at most | over 15% |", "|---|---|---|---|---|"]
     for what, found in (
         ("with no engine's cost", choices(rows, plain_speed)),
         ("with costs, without the machine", choices(rows)),

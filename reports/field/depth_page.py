@@ -49,7 +49,7 @@ def section(rows: Sequence[Raw]) -> str:
     off = statistics.median(one.off for one in found)
     right, pairs = order(rows)
     summary = (
-        f"Of {len(found)} series the median error of the slope is {off:.0%} (goal 15 %). Where a machine ran several "
+        f"Of {len(found)} series the median error of the slope is {off:.0%} (goal 15%). Where a machine ran several "
         f"models at one depth of 32,768 tokens or more, {right} of {pairs} pairs of them are in the measured order.\n"
     )
     return "\n".join([HEAD, summary, *lines, ""])

@@ -113,11 +113,11 @@ def table(judged: list[Judged], *, number: str, what: str) -> str:
     """A table in Markdown, with its median error."""
     lines = [f"| run | {number} | {what} | predicted | error |", "|---|---|---|---|---|"]
     lines += [
-        f"| {one.what} | {one.drafted} | {one.measured:.2f} | {one.predicted:.2f} | {100 * one.error:+.0f} % |"
+        f"| {one.what} | {one.drafted} | {one.measured:.2f} | {one.predicted:.2f} | {100 * one.error:+.0f}% |"
         for one in judged
     ]
     error = statistics.median(abs(one.error) for one in judged)
-    return "\n".join([*lines, "", f"Median error: {100 * error:.0f} %."])
+    return "\n".join([*lines, "", f"Median error: {100 * error:.0f}%."])
 
 
 def section() -> str:

@@ -33,7 +33,7 @@ HEAD = """# Written by `python -m reports.field`: how far published speeds and o
 # prompts: sd of the speeds of prompts, of any system.
 # checked: how many rows were predicted, and the share of them in the intervals that are printed.
 # hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
-# added to text_sd; profile_lo, profile_hi: 90 % interval of how a profile of another text differs from its own.
+# added to text_sd; profile_lo, profile_hi: 90% interval of how a profile of another text differs from its own.
 """
 MOST = 1.2  # of ln(measured / predicted): more is a row that ran otherwise than it says
 SHALLOW = 8192  # tokens in the context

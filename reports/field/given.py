@@ -48,7 +48,7 @@ PRIOR = 0.02  # of the sum of variances, which no row may make arbitrarily large
 
 @dataclass(frozen=True)
 class Spread:
-    """What is fitted: the standard deviation of each of NAMES, and a factor that makes 90 % intervals hold 90 %."""
+    """What is fitted: the standard deviation of each of NAMES, and a factor that makes 90% intervals hold 90%."""
 
     sd: Mapping[str, float]
     widen: float = 1.0
@@ -161,7 +161,7 @@ def _unlikely(off: NDArray[np.float64], shared: NDArray[np.float64], variances: 
 
 
 def _widened(machines: Sequence[Sequence[Miss]], spread: Spread) -> float:
-    """The factor that intervals need to hold 90 % of rows, each given another row of its machine."""
+    """The factor that intervals need to hold 90% of rows, each given another row of its machine."""
     sizes, weights = list[float](), list[float]()
     for rows in machines:
         for given in rows:

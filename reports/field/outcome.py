@@ -14,7 +14,7 @@ from reports.field.tune import Tuned, layers_of, price_of
 
 @dataclass(frozen=True)
 class Outcome:
-    """tok_s with its 90 % interval, None if there is no prediction; why: the reason for that, or a note."""
+    """tok_s with its 90% interval, None if there is no prediction; why: the reason for that, or a note."""
 
     raw: Raw
     tok_s: float | None
@@ -43,7 +43,7 @@ def outcomes(rows: Sequence[FieldRow], found: Tuned) -> list[Outcome]:
 
 
 def prompt_json(raw: Raw, found: Prompts) -> dict[str, float | None]:
-    """What `--json` prints of a row's prompt: its speed with the 90 % interval, or None without a price."""
+    """What `--json` prints of a row's prompt: its speed with the 90% interval, or None without a price."""
     line = line_of(raw)
     speeds = (None, None, None) if line is None else (found.tok_s(line), *found.interval(line))
     return dict(zip(("prompt_tok_s", "prompt_lo", "prompt_hi"), map(_rounded, speeds), strict=True))

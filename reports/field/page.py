@@ -101,12 +101,12 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
     taus, regrets = [one.tau for one in series], [one.regret for one in series]
     tau, lost = statistics.median(taus), statistics.median(regrets)
     return (
-        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70 %). The median "
+        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70%). The median "
         f"error is {every.error:.0%} with all rows, {halves.error:.0%} without the row's series and {left.error:.0%} "
-        f"without its machine (goal 20 %). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
-        f"{left.within_2:.0%} (goal 90 %). The 90 % interval holds {halves.covered:.0%} of rows without their series "
+        f"without its machine (goal 20%). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
+        f"{left.within_2:.0%} (goal 90%). The 90% interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
-        f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3 %) and "
+        f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3%) and "
         f"{statistics.fmean(regrets):.0%} on average. {choosing_page.goals(choices(rows, plain_speed))}\n"
     )
 
@@ -176,7 +176,7 @@ def tuned_table(found: Tuned) -> str:
     for name, cost in (*found.engines.items(), *found.strategies.items()):
         spread = found.spread.get(name, found.spread["all"])
         lines.append(f"| {name} | {_cost(cost)} | {spread:.2f} |")
-    lines += ["", "| curve of hits | at 5 % | 10 % | 25 % | 50 % | 75 % resident |", "|---|---|---|---|---|---|"]
+    lines += ["", "| curve of hits | at 5% | 10% | 25% | 50% | 75% resident |", "|---|---|---|---|---|---|"]
     for kind, curve in found.curves.items():
         cells = [f"{curve.hit_rate(share):.0%}" for share in (0.05, 0.1, 0.25, 0.5, 0.75)]
         lines.append(f"| {kind} | {' | '.join(cells)} |")

@@ -98,7 +98,7 @@ def _scores(tuned: Sequence[Pair], alone: Sequence[Pair], likely: Sequence[float
             f"| {name} | {statistics.fmean(brier):.3f} | {by_machine(tuned, brier):.3f} "
             f"| {statistics.fmean(right):.0%} | {by_machine(tuned, right):.0%} |"
         )
-    return "\n".join([*lines, "", "The goals are a Brier score of at most 0.15, and 85 % of signs right.\n"])
+    return "\n".join([*lines, "", "The goals are a Brier score of at most 0.15, and 85% of signs right.\n"])
 
 
 def brier_scores(found: Sequence[Pair], likely: Sequence[float]) -> list[float]:

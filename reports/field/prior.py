@@ -142,9 +142,7 @@ def _kind(policy: str) -> str | None:
         return "lru"
     if "hindsight" in policy or "oracle" in policy:
         return "hindsight"
-    if policy.startswith("static") and (
-        "another workload" in policy or "cross-validated" in policy or "60 %" in policy
-    ):
+    if policy.startswith("static") and ("another workload" in policy or "cross-validated" in policy or "60%" in policy):
         return None if "uniform" in policy or "ring" in policy else "held-out"
     return None
 

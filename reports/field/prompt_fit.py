@@ -81,7 +81,7 @@ class Prompts:
         )
 
     def interval(self, line: Line) -> tuple[float, float]:
-        """The 90 % interval of the speed."""
+        """The 90% interval of the speed."""
         tok_s, width = self.tok_s(line), math.exp(SD_90 * self.spread[line.length])
         return tok_s / width, tok_s * width
 

@@ -205,7 +205,7 @@ def ranked(found: Sequence[Judged]) -> list[Ranked]:
 
 
 def tau(ours: Sequence[float], real: Sequence[float]) -> float:
-    """Kendall's tau-b; 0 if either side is the same everywhere. Predictions within 0.1 % are ties."""
+    """Kendall's tau-b; 0 if either side is the same everywhere. Predictions within 0.1% are ties."""
     agree, ours_differ, real_differ = 0, 0, 0
     for i in range(len(ours)):
         for j in range(i):

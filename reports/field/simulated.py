@@ -68,7 +68,7 @@ class Ran(NamedTuple):
 def cases(count: int = CASES, seed: int = 1) -> pl.DataFrame:
     """A row for each case and number of measurements, from 0.
 
-    off: ln(truth / prediction). lo, hi: the ends of the 90 % interval, likewise. doubted, wrong_doubted: whether the
+    off: ln(truth / prediction). lo, hi: the ends of the 90% interval, likewise. doubted, wrong_doubted: whether the
     next measurement would not be used as it is, and if it were wrong; null if there is none.
     """
     random, places = np.random.default_rng(seed), [place for place in _places() if len(place) > MOST_MEASURED]

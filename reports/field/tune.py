@@ -82,7 +82,7 @@ class Tuned:
         return own or self.strategies.get(row.strategy) or Cost()
 
     def interval(self, row: FieldRow, tok_s: float, raw: Priced) -> tuple[float, float]:
-        """The 90 % interval: what machine and hits leave open, and how far engines are from predictions."""
+        """The 90% interval: what machine and hits leave open, and how far engines are from predictions."""
         engine = engine_of(row)
         sd = self.spread.get(engine) or self.spread.get(FORK_OF.get(engine, "")) or self.spread["all"]
         below = math.hypot(MACHINE_PART * math.log(raw.tok_s / raw.lo), SD_90 * sd)

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 INTRO = """# Every model on every machine
 
 What `sim recommend MODEL --machine MACHINE` names first, with an empty context: {models} models on {machines} machines;
-of these pairs {answers} run. GPU and RAM: GiB in use, without the page cache. 90 %: nine of ten measured speeds should
+of these pairs {answers} run. GPU and RAM: GiB in use, without the page cache. 90%: nine of ten measured speeds should
 fall within this interval. A setting is a [system](systems.md) with its parameters; `sim system show` says where to get
 its engine. `sim recommend` also says what holds a machine back and what would gain most, and takes your own parts:
 `--machine "rtx-3060 + ryzen-5600 + 64GiB"`.
@@ -44,7 +44,7 @@ def markdown(answers: pl.DataFrame) -> str:
     cannot = answers.filter(pl.col("tok_s").is_null())
     parts = [
         INTRO.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs)),
-        table(("machine", "model", "tok/s", "90 %", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
+        table(("machine", "model", "tok/s", "90%", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
         "",
         "## The machines, and which models no engine runs there",
         "",

@@ -126,7 +126,7 @@ def in_short(results: pl.DataFrame, against: pl.DataFrame) -> str:
     predictor = max(known, key=lambda row: row["saved"])
     twice, half_the_bank = lru[MIDDLE // 2] - lru[MIDDLE], lru[MIDDLE] - lru[2 * MIDDLE]
     return f"""- **Best without knowing the future:** `{best["policy"]}`, on the mean with {SHARE}:
-{_points(best["points"])} points of hit rate over LRU's {lru[MIDDLE]:.1f} %, and {_change(-best["fewer"])} misses.
+{_points(best["points"])} points of hit rate over LRU's {lru[MIDDLE]:.1f}%, and {_change(-best["fewer"])} misses.
 That is {_percent(best["closed"])} of the way to `min`, which is {best["ceiling"]:.1f} points above LRU on the mean and
 {least:.1f} at least.
 - **By trace:** the best of them is {min(gains):.1f} to {max(gains):.1f} points above LRU, and no more than {NEAR} on
@@ -184,10 +184,10 @@ def gap_table(results: pl.DataFrame, against: pl.DataFrame) -> str:
         rows.append(
             (
                 trace,
-                f"{100 * of['lru']['hit_rate']:.1f} %",
+                f"{100 * of['lru']['hit_rate']:.1f}%",
                 f"{forced:.1f}",
                 f"{of['min']['points'] - forced:.1f}",
-                f"{100 * of['min']['hit_rate']:.1f} %",
+                f"{100 * of['min']['hit_rate']:.1f}%",
                 f"{_steps(half[trace]):,}" if trace in half else "—",
             )
         )
@@ -293,8 +293,8 @@ def _points(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{round(100 * value) + 0:.0f} %"
+    return f"{round(100 * value) + 0:.0f}%"
 
 
 def _change(value: float) -> str:
-    return f"{round(100 * value, 1) + 0.0:+.1f} %"
+    return f"{round(100 * value, 1) + 0.0:+.1f}%"

@@ -55,7 +55,7 @@ def measure() -> pl.DataFrame:
     """A row for each kind, share, trace and policy or predictor: hits, speed, and its gain over LRU with an interval.
 
     question: `policies`, `ahead` (LRU with a predictor) or `switches`. gain: speed over LRU's on the same trace.
-    gain_lo, gain_hi: the 90 % interval of the mean gain over all traces of the question, the same in each of its rows.
+    gain_lo, gain_hi: the 90% interval of the mean gain over all traces of the question, the same in each of its rows.
     """
     rows = list[dict[str, object]]()
     workloads = [sim.load_trace(name) for name in catalog()]
@@ -126,7 +126,7 @@ def _run(kind: Kind, share: int, workload: Workload, policy: str, predictor: str
 
 
 def interval(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> tuple[float, float]:
-    """The 90 % interval of the geometric mean over traces of how many times as fast one policy is as another.
+    """The 90% interval of the geometric mean over traces of how many times as fast one policy is as another.
 
     pairs: for each trace the seconds of its steps under both.
     """

@@ -35,7 +35,7 @@ def section(results: pl.DataFrame) -> str:
 The same banks and traces on three kinds of machine: the CPU computes misses, and what a policy installs is uploaded
 beside it ({where["cpu"]}); every miss is uploaded from pinned RAM and computed on the GPU ({where["upload"]}); every
 miss is read from an SSD past the page cache ({where["ssd"]}). Gain: how many times as fast as LRU, the geometric mean
-over the traces; in brackets the 90 % interval, from {BLOCKS} stretches of each trace with both policies' seconds (`sim
+over the traces; in brackets the 90% interval, from {BLOCKS} stretches of each trace with both policies' seconds (`sim
 policy judge` makes such tables of your traces). **Bold** gains are above 1 with their whole interval. *Hits* are points
 above LRU with 1/{SHARES[0]} of the experts.
 

@@ -47,7 +47,7 @@ SAME = {
 def router(tokens: int, *, layers: int = 1, seed: int = 1) -> RoutingTrace:
     """A synthetic router: skewed, drifting popularity with short-term stickiness; top-8 of 256 experts.
 
-    Its LRU hit rates in banks of 16, 32, 64 and 128 are about 46, 61, 75 and 90 %: near the bundled trace python-256.
+    Its LRU hit rates in banks of 16, 32, 64 and 128 are about 46, 61, 75 and 90%: near the bundled trace python-256.
     """
     rng = np.random.default_rng(seed)
     chosen = np.empty((tokens, layers, TOP_K), np.int16)

@@ -337,8 +337,8 @@ CASES = [
         "--curve 1:0.5 --model right --tokens 9", "a bank of 1 slots does not hold a token's 2 experts; leave it out"
     ),
     synth("--curve 2:0.5,17:0.6 --model right --tokens 9", "a bank of 17 slots; a layer has 16 experts"),
-    synth("--curve 2:0.5,16:0.6 --model right --tokens 99", "misses 40.0 % at bank 16, which holds all", "first uses"),
-    synth("--curve 2:0.5,4:0.4 --model right --tokens 9", "falls from 50.0 % at bank 2 to 40.0 % at 4"),
+    synth("--curve 2:0.5,16:0.6 --model right --tokens 99", "misses 40.0% at bank 16, which holds all", "first uses"),
+    synth("--curve 2:0.5,4:0.4 --model right --tokens 9", "falls from 50.0% at bank 2 to 40.0% at 4"),
     synth(
         "--curve 2:58 --model right --tokens 9", "hit rate 58 at bank 2; expected 0 to 1, or per cent, such as 58.8%"
     ),

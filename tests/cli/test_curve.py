@@ -68,7 +68,7 @@ def test_a_sample_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> Non
     assert max(map(len, out.splitlines())) <= 80
     assert "estimated from a sample" in out
     assert "replayed in 12 of 48 layers (seed 3)" in out
-    assert "90 % interval" in out
+    assert "90% interval" in out
 
 
 @pytest.mark.parametrize(

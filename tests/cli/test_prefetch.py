@@ -117,7 +117,7 @@ def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixt
     assert 1 / slower["tok_s"] - 1 / plain["tok_s"] == pytest.approx(36 * 50e-6, rel=0.05)
     shown = run(capsys, "judge", *options, "--prefetch", named)
     assert max(map(len, shown.splitlines())) <= 80
-    assert "tok/s 90 % interval" in shown
+    assert "tok/s 90% interval" in shown
     assert "split-install on rtx-4090" in shown
 
 

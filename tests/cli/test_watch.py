@@ -85,7 +85,7 @@ def test_each_look_is_a_line(path: Path, between: Callable[..., None], capsys: p
     assert lines[0] == "t.jsonl: no such file yet: waiting for it"
     assert lines[1] == "t.jsonl: 10 tokens, 10 calls, 1 layer; hit % (last 10 tokens): 6 35.0 (35.0)"
     assert lines[2].startswith("t.jsonl: 40 tokens, 40 calls, 1 layer, ")
-    assert lines[2].endswith("tok/s; overlap with as many before 95.0 %; hit % (last 10 tokens): 6 46.2 (50.0)")
+    assert lines[2].endswith("tok/s; overlap with as many before 95.0%; hit % (last 10 tokens): 6 46.2 (50.0)")
     assert lines[3] == "t.jsonl: 5 tokens, 5 calls, 1 layer; hit % (last 5 tokens): 6 20.0 (20.0)"
     assert out.splitlines()[4] == "t.jsonl: 5 tokens, 5 calls, 1 layer"  # the last table
     assert err == "sim: t.jsonl: it was cut from 2,360 to 295 bytes; read from its first byte\n"

@@ -21,7 +21,7 @@ AFTER = pl.DataFrame(
 def test_rows_of_both_tables_are_compared() -> None:
     found = changed(BEFORE, AFTER, "tok_s")
     assert (found.rows, found.machines, found.better, found.worse) == (3, 2, 1, 1)
-    assert (found.before, found.after) == (pytest.approx(0.1), pytest.approx(0.1))  # of 10, 20, 10 % and 5, 10, 20 %
+    assert (found.before, found.after) == (pytest.approx(0.1), pytest.approx(0.1))  # of 10, 20, 10% and 5, 10, 20%
     assert found.lo == pytest.approx(-0.075)  # machine one alone
     assert found.hi == pytest.approx(0.1)  # machine two alone
 

@@ -57,7 +57,7 @@ def test_the_fastest_predicted_is_chosen_and_what_it_loses_is_measured(tmp_path:
 
 
 def test_of_settings_within_3_percent_the_one_that_keeps_less_is_chosen(tmp_path: Path) -> None:
-    """One more layer of 48 on the CPU costs less than 3 % of the speed, and keeps a 48th less."""
+    """One more layer of 48 on the CPU costs less than 3% of the speed, and keeps a 48th less."""
     found = made(
         tmp_path,
         {"experts_on_cpu_layers": "40", "decode_tok_s": "30"},
@@ -95,7 +95,7 @@ def test_nine_in_ten_do_not_exceed_the_ninth_decile() -> None:
 
 
 def test_choosing_loses_little(rows: list[Judged]) -> None:
-    """The goals: 3 % in the median, 15 % in nine of ten series that vary one setting, as `sim recommend` predicts.
+    """The goals: 3% in the median, 15% in nine of ten series that vary one setting, as `sim recommend` predicts.
 
     With the costs of engines, tuned without the machine, the second is missed since engines are here that ran on one
     machine only: with and without a cache they get the costs of two unlike groups.

@@ -46,7 +46,7 @@ def committed() -> tuple[list[Pair], list[Pair]]:
 
 
 def test_probability_by_hand() -> None:
-    """A level of 0.1 and a standard deviation of 0.5: one fifth of it, which 57.93 % of a normal curve lie below."""
+    """A level of 0.1 and a standard deviation of 0.5: one fifth of it, which 57.93% of a normal curve lie below."""
     kinds, engines = {ANY: (0.1, 0.4), LRU: (-0.1, 0.4)}, {"known": (0.2, 0.4)}
     found = Gains(1.0, 0.3, kinds, engines, {"one": (0.1, 0.4)}, pairs=3, machines=2, right=1.0)
     assert p_of(found, asked("ssd_stream", "unknown")) == pytest.approx(0.5793, abs=1e-4)
@@ -105,7 +105,7 @@ def test_stored_numbers_are_those_of_today() -> None:
 
 
 def test_scores_by_machine_left_out() -> None:
-    """137 pairs: a Brier score of 0.039 and 95 % of signs right; the goals are 0.15 and 85 %."""
+    """137 pairs: a Brier score of 0.039 and 95% of signs right; the goals are 0.15 and 85%."""
     tuned, alone = committed()
     likely = left_out(seen(alone))
     assert all(0 < p < 1 for p in likely)

@@ -73,7 +73,7 @@ def test_conditioning_is_that_of_draws() -> None:
 
 
 def test_spread_is_found_again() -> None:
-    """Rows made with a spread give it back; and 90 % of their intervals hold."""
+    """Rows made with a spread give it back; and 90% of their intervals hold."""
     random = np.random.default_rng(2)
     rows = []
     for machine in range(300):

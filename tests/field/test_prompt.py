@@ -44,7 +44,7 @@ def priced(folder: Path, **cells: str) -> Raw:
 
 
 def test_parts_by_hand(tmp_path: Path) -> None:
-    """Qwen3-30B-A3B with all 48 layers' experts in RAM: 512 tokens use 98 % of 128 experts, each is copied once."""
+    """Qwen3-30B-A3B with all 48 layers' experts in RAM: 512 tokens use 98% of 128 experts, each is copied once."""
     raw = priced(tmp_path, experts_on_cpu_layers="48", flags="llama-bench")
     assert raw.way is not None
     machine, model = raw.way.machine, raw.way.model
@@ -119,7 +119,7 @@ def test_an_engine_that_nobody_measured_leans_on_the_others(tmp_path: Path) -> N
 
 
 def test_prompts_are_predicted_as_the_page_says() -> None:
-    """Goals: a median error of 30 %, and 80 % within a factor of two, without the row's machine."""
+    """Goals: a median error of 30%, and 80% within a factor of two, without the row's machine."""
     rows = pl.read_csv(prompt_page.TABLE)
     one = prompt_page.scored(rows, prompt_page.WITHOUT)
     assert one.rows >= 260

@@ -71,7 +71,7 @@ def errors(basis: str) -> dict[str, float]:
 
 
 def test_sizes_in_logs_of_engines() -> None:
-    """11 lines of logs: at most 0.0 % too little, 11.3 % too much."""
+    """11 lines of logs: at most 0.0% too little, 11.3% too much."""
     found = errors("log").values()
     assert len(found) == 11
     assert 0 <= min(found) <= max(found) < 0.12
@@ -79,7 +79,7 @@ def test_sizes_in_logs_of_engines() -> None:
 
 
 def test_sizes_that_llama_cpp_reserves_for_named_models() -> None:
-    """17 models: the worst are 8.2 % too little (qwen3-next, -ub 2048) and 38 % too much (minimax-m2.1, -ub 4096)."""
+    """17 models: the worst are 8.2% too little (qwen3-next, -ub 2048) and 38% too much (minimax-m2.1, -ub 4096)."""
     found = errors("reserved")
     assert len(found) == 17 * 6
     assert min(found.values()) > -0.09

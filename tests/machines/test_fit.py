@@ -139,7 +139,7 @@ def test_what_is_not_told_is_refused_by_name(equations: list[dict[str, float]], 
 
 
 def test_observations_that_disagree_widen_the_interval() -> None:
-    """Each is 10 % off, where 5 % is the standard deviation: the interval is as wide as what was seen says."""
+    """Each is 10% off, where 5% is the standard deviation: the interval is as wide as what was seen says."""
     alike = fit([observed(ALL_HIT) for _ in range(4)], ["layer_us"])
     apart = fit([observed(ALL_HIT, error=error) for error in (0.1, -0.1, 0.1, -0.1)], ["layer_us"])
     ratio = sqrt(4 * (0.1 / 0.05) ** 2 / 3)

@@ -44,7 +44,7 @@ def test_a_server_is_not_two_channels() -> None:
     found = {ram: memory.bandwidth_gb_s for ram, memory in sizes.items() if memory is not None}
     assert found[64].value < found[192].value < found[512].value
     assert found[512].lo > 40
-    assert found[512].value == 155.8  # 76 % of eight channels of DDR4-3200
+    assert found[512].value == 155.8  # 76% of eight channels of DDR4-3200
     assert "eight of DDR4-3200" in found[512].source
 
 

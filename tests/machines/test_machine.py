@@ -47,7 +47,7 @@ def test_wrong_reads() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_more_in_flight_and_larger_reads_take_longer(name: str) -> None:
-    """From 16 KiB on: one published sweep has reads of 4 KiB 3 % slower than those of 16 KiB, 32 in flight."""
+    """From 16 KiB on: one published sweep has reads of 4 KiB 3% slower than those of 16 KiB, 32 in flight."""
     of = load_machine(name).storage
     depths, sizes = range(1, 41), [round(2 ** (power / 4)) for power in range(56, 100)]
     for size in sizes:

@@ -159,9 +159,9 @@ def test_the_example_composes(tmp_path: Path) -> None:
     found = {path: (quantity.value, quantity.estimated) for path, quantity in machine.quantities()}
     assert found["memory.ram_gib"] == (64, False)
     assert found["link.pinned_gb_s"] == (23.9, False)
-    assert found["gpu.weights_gb_s"] == (291.6, True)  # 81 % of 360
-    assert found["memory.bandwidth_gb_s"] == (38.91, True)  # 76 % of 51.2
-    assert found["storage.read_gb_s"] == (4.97, True)  # 71 % of 7
+    assert found["gpu.weights_gb_s"] == (291.6, True)  # 81% of 360
+    assert found["memory.bandwidth_gb_s"] == (38.91, True)  # 76% of 51.2
+    assert found["storage.read_gb_s"] == (4.97, True)  # 71% of 7
     assert found["gpu.memory_gib"] == (11.2, True)
     write_machine(machine, tmp_path / "mine.toml")
     assert load_machine(tmp_path / "mine.toml") == machine
@@ -259,9 +259,9 @@ def test_a_link_is_what_card_and_cpu_have_in_common(parts: str, pinned: str) -> 
     ("parts", "read_gb_s"),
     [
         ("ryzen-9950x + 9100-pro", 10.5),
-        ("ryzen-5600 + 9100-pro", 7.089),  # 90 % of PCIe 4.0 x4
+        ("ryzen-5600 + 9100-pro", 7.089),  # 90% of PCIe 4.0 x4
         ("i9-9900k + 990-pro", 3.544),
-        ("i9-9900k + nvme-gen3", 2.414),  # 71 % of 3.4
+        ("i9-9900k + nvme-gen3", 2.414),  # 71% of 3.4
         ("i9-9900k + sata-ssd", 0.3905),
     ],
 )

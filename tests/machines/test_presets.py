@@ -88,7 +88,7 @@ def test_published_numbers(name: str, path: str, value: float) -> None:
     ],
 )
 def test_published_decode_speeds_come_out(name: str, bytes_gb: float, layers: int, tok_s: float) -> None:
-    """What a token reads over weights_gb_s, and layer_us a layer: within 15 % of what was measured."""
+    """What a token reads over weights_gb_s, and layer_us a layer: within 15% of what was measured."""
     gpu = load_machine(name).gpu
     assert gpu is not None
     seconds = bytes_gb / rate(gpu) + layers * gpu.layer_us.value * 1e-6

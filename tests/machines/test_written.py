@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import load_machine
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.parts import catalogue
-from flashmoe_sim.machines.written import chips_as_sold, find_part, parse_parts
+from flashmoe_sim.machines.written import chips_as_sold, find_part, parse_parts, reported_part
 
 
 @pytest.mark.parametrize(
@@ -164,5 +164,29 @@ def test_memory_of_either_generation_in_an_intel_desktop() -> None:
     ddr4, ddr5 = compose("i5-12400 + 64GB DDR4"), compose("i5-12400 + 64GB DDR5")
     assert ddr4.memory is not None
     assert ddr5.memory is not None
-    assert ddr4.memory.bandwidth_gb_s.value == 38.91  # 76 % of 51.2
+    assert ddr4.memory.bandwidth_gb_s.value == 38.91  # 76% of 51.2
     assert ddr5.memory == compose("i5-12400 + 64GB").memory
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "memory_gib", "part"),
+    [
+        ("NVIDIA GeForce RTX 3060", "gpu", 11.76, "rtx-3060"),
+        ("NVIDIA GeForce RTX 3060", "gpu", 8, "rtx-3060-8gb"),
+        ("NVIDIA H100 80GB HBM3", "gpu", 79.1, "h100"),
+        ("NVIDIA A100-SXM4-80GB", "gpu", 79.3, "a100-80gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "gpu", 95, "rtx-pro-6000"),
+        ("Tesla P40", "gpu", 22.5, "p40"),
+        ("AMD Ryzen 5 5600 6-Core Processor", "cpu", None, "ryzen-5600"),
+        ("12th Gen Intel(R) Core(TM) i5-12600K", "cpu", None, "i5-12600k"),
+        ("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz", "cpu", None, "xeon-e5-2680-v4"),
+        ("AMD EPYC 7402 24-Core Processor", "cpu", None, "epyc-7402"),
+        ("Intel(R) Xeon(R) Processor", "cpu", None, None),
+        ("AMD Ryzen 5 5600 6-Core Processor", "gpu", 8, None),
+    ],
+)
+def test_names_as_systems_and_drivers_report_them(
+    name: str, kind: str, memory_gib: float | None, part: str | None
+) -> None:
+    found = reported_part(name, kind, memory_gib=memory_gib)
+    assert (None if found is None else found.name) == part

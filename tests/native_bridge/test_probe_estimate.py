@@ -10,13 +10,13 @@ from native_bridge.probe.estimate import estimate
 
 
 def test_five_rounds_span_the_interval() -> None:
-    """The median of all lies outside five rounds only if all five are on one side of it: 2 / 32, less than 10 %."""
+    """The median of all lies outside five rounds only if all five are on one side of it: 2 / 32, less than 10%."""
     found = estimate([3.0, 1.0, 5.0, 2.0, 4.0])
     assert (found.value, found.lo, found.hi, found.rounds) == (3.0, 1.0, 5.0, 5)
 
 
 def test_of_eight_rounds_the_outermost_are_left_out() -> None:
-    """Outside the second to the seventh of eight: 2 x (1 + 8) / 256 = 7 %; outside the third to the sixth: 29 %."""
+    """Outside the second to the seventh of eight: 2 x (1 + 8) / 256 = 7%; outside the third to the sixth: 29%."""
     found = estimate([8.0, 1.0, 7.0, 2.0, 6.0, 3.0, 5.0, 4.0])
     assert (found.value, found.lo, found.hi) == (4.5, 2.0, 7.0)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.api import compare
 from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.write import write_machine
@@ -152,7 +153,8 @@ def test_what_is_evidently_memory_is_marked(tmp_path: Path) -> None:
 
 def test_a_graphics_card(tmp_path: Path) -> None:
     machine = made(replace(FOUND, gpu=CARD, link=LINK), tmp_path)
-    assert (machine.unified, machine.cpu) == (False, None)
+    assert not machine.unified
+    assert machine.cpu is not None  # which computes experts beside the card
     assert machine.gpu is not None
     assert machine.gpu.memory_gib is not None
     assert (machine.gpu.memory_gib.value, machine.gpu.memory_gib.condition) == (23, "free on A card")
@@ -162,6 +164,27 @@ def test_a_graphics_card(tmp_path: Path) -> None:
     assert machine.link.pageable_gb_s.condition == "copies of 4 and 64 MiB to A card, pageable, 5 rounds"
     assert " with A card, 32 GiB" in machine.title
     assert machine.host.first_touch_gb_s is None  # the bank is in its own memory
+
+
+def test_a_card_and_a_processor_that_the_catalogue_has(tmp_path: Path) -> None:
+    card = replace(CARD, name="NVIDIA GeForce RTX 4060 Ti", memory_bytes=16 * GIB, free_bytes=15 * GIB)
+    facts = replace(FOUND.facts, processor="AMD Ryzen 9 5950X 16-Core Processor", cores=16)
+    machine, parts = (
+        made(replace(FOUND, gpu=card, facts=facts), tmp_path),
+        load_machine("rtx-4060-ti-16gb + 5950x + 32GiB"),
+    )
+    assert machine.gpu is not None
+    assert parts.gpu is not None
+    assert machine.gpu.weights_gb_s == parts.gpu.weights_gb_s
+    assert machine.gpu.memory_gib is not None
+    assert machine.gpu.memory_gib.value == 15  # measured
+    assert (machine.gpu_compute, machine.cpu_features) == (parts.gpu_compute, parts.cpu_features)
+    assert machine.cpu_cores == 16
+    assert machine.link == parts.link  # not measured
+    assert machine.memory is not None
+    assert machine.memory.bandwidth_gb_s.value == 50  # measured
+    answer = compare(model="gpt-oss-20b", machine=machine, systems="placed:cpu_layers=8", hit_rate=0.5)
+    assert answer["tok_s"][0] > 10
 
 
 def test_a_gpu_that_shares_the_memory_has_no_link(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_all_of_it_held() -> None:
     assert [one.held for one in found.settings] == [True, True, True]
     assert found.in_short() == (
         "slot-bank:slots=32 was the fastest, as recommended; the predicted order held; 3 of 3 speeds were within their "
-        "90 % interval; all counts were equal."
+        "90% interval; all counts were equal."
     )
 
 
@@ -58,7 +58,7 @@ def test_the_order_did_not_hold_in_any_round() -> None:
     assert found.contradicted == [(found.settings[1], found.settings[0])]
     assert found.in_short() == (
         "slot-bank:slots=32, the recommended one, was 18.2% slower than slot-bank:slots=16; against the prediction, "
-        "slot-bank:slots=16 was faster than slot-bank:slots=32; 1 of 2 speeds were within their 90 % interval; "
+        "slot-bank:slots=16 was faster than slot-bank:slots=32; 1 of 2 speeds were within their 90% interval; "
         "all counts were equal."
     )
 
@@ -92,7 +92,7 @@ def test_counts_and_failures() -> None:
     assert (found.lost, found.within_noise, found.recommended.held) == (None, None, None)
     assert found.failed == ["slots 16 failed"] * 3 + ["slots 32 failed"]
     assert found.in_short() == (
-        "slot-bank:slots=16, the recommended one, has no speed: its runs failed; 1 of 1 speeds were within their 90 % "
+        "slot-bank:slots=16, the recommended one, has no speed: its runs failed; 1 of 1 speeds were within their 90% "
         "interval; the counts of slot-bank:slots=32 differ."
     )
     assert verified(measured(16, 10, None, None, None)).fastest is None

@@ -13,6 +13,7 @@ import pytest
 from flashmoe_sim.cli.common import json_option, print_json
 from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.measured.by_hand import read_by_hand
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.cpu import Cpu
@@ -191,16 +192,16 @@ def test_the_table_and_the_verdict(capsys: pytest.CaptureFixture[str], monkeypat
     run("--model", MODEL, "--verify")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"recommended for {MODEL}"
-    assert max(map(len, lines[1:])) <= 80
-    assert " ".join(lines[2].split()) == "setting predicted 90 % measured lo to hi held counts"
+    assert max(map(len, lines[1:-1])) <= 80  # the last one is a command
+    assert " ".join(lines[2].split()) == "setting predicted 90% measured lo to hi held counts"
     assert [" ".join(line.split()) for line in lines[4:7]] == [
         "slot-bank:slots=64 1,500 1,400 to 1,600 1,570 1,570 to 1,570 yes equal",
         "slot-bank:slots=16 1,350 1,300 to 1,400 1,370 1,370 to 1,370 yes equal",
         "slot-bank:slots=32 1,200 1,200 to 1,300 1,190 1,190 to 1,190 no equal",
     ]
-    assert " ".join(lines[8:]).startswith(
-        "slot-bank:slots=64 was the fastest, as recommended; the predicted order held"
-    )
+    said = " ".join(" ".join(lines[8:]).split())
+    assert said.startswith("slot-bank:slots=64 was the fastest, as recommended; the predicted order held")
+    assert "sharper with --measured slot-bank:slots=64=1568 --measured slot-bank:slots=16=1368" in said
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -210,6 +211,12 @@ def test_one_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     document = json.loads(capsys.readouterr().out)
     assert document["recommended"] == "slot-bank"
     assert document["verified"]["fastest"] == "slot-bank:slots=64"
+    learnt = [read_by_hand(option) for option in document["verified"]["measured_options"]]
+    assert [(one.system, one.tok_s) for one in learnt] == [
+        ("slot-bank:slots=64", 1568),
+        ("slot-bank:slots=16", 1368),
+        ("slot-bank:slots=32", 1190),
+    ]
     kept = json.loads((tmp_path / "runs" / "slot-bank-slots-64-rep3" / "run.json").read_text())
     assert kept["prompt"] == "Some text."
 

@@ -34,7 +34,7 @@ GIB = 2**30
         ("1/8", Bank(share=Fraction(1, 8)), "12.5%"),
         ("1/3", Bank(share=Fraction(1, 3)), "1/3"),
         ("2/6", Bank(share=Fraction(1, 3)), "1/3"),
-        ("100 %", Bank(share=Fraction(1)), "100%"),
+        ("100%", Bank(share=Fraction(1)), "100%"),
         ("0.39%", Bank(share=Fraction(39, 10_000)), "0.39%"),
         ("1/1000000", Bank(share=Fraction(1, 10**6)), "0.0001%"),
     ],

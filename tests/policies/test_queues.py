@@ -71,7 +71,7 @@ def test_sieve_where_the_newcomer_is_in_the_queue_before_the_victim_leaves() -> 
 
 @pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
 def test_slru(contract: str) -> None:
-    """Three slots, of which 80 % are two; probation | protected, each from old to new.
+    """Three slots, of which 80% are two; probation | protected, each from old to new.
 
     0 1 2   three misses         0 1 2 |
     0       promoted             1 2 | 0

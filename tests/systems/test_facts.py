@@ -69,7 +69,7 @@ def test_a_larger_bank_leaves_less_page_cache_on_unified_memory() -> None:
 
 
 def test_a_static_list_covers_little_of_what_comes_later() -> None:
-    """Pull request #27861 found the same elsewhere: 10 % where 6.2 % are chance, and LRU 67 %."""
+    """Pull request #27861 found the same elsewhere: 10% where 6.2% are chance, and LRU 67%."""
     workload, slots = _workload("deepseek-v2-lite"), 8
     assert workload.geometry is not None
     case = Case(workload.geometry, load_machine("rtx-3090"))

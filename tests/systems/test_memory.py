@@ -49,7 +49,7 @@ def asked(row: dict[str, str]) -> tuple[Placed, Case]:
 
 
 def test_memory_that_cards_held() -> None:
-    """With driver and desktop, the plan is 0.6 % less to 18 % more; the latter is of a card without a desktop."""
+    """With driver and desktop, the plan is 0.6% less to 18% more; the latter is of a card without a desktop."""
     found = []
     for row in measured():
         system, of = asked(row)
@@ -117,14 +117,14 @@ def test_sizes_leave_room_for_a_desktop_and_the_error_of_the_plan() -> None:
 
 
 def test_what_is_within_the_error_of_the_plan_is_not_refused() -> None:
-    """2.25 GiB: refused only if it is more than 4 % above what the GPU has."""
+    """2.25 GiB: refused only if it is more than 4% above what the GPU has."""
     AllGpu().check(case(gpu_gib=2.17))
     with pytest.raises(BadInput, match=r"takes 2\.2 GiB of the GPU, which has 2\.1 for it"):
         AllGpu().check(case(gpu_gib=2.12))
 
 
 def test_a_search_chooses_a_tight_setting_only_if_all_are() -> None:
-    """All on the GPU takes 2.25 of 2.3 GiB: less than half a GiB and 4 % are free."""
+    """All on the GPU takes 2.25 of 2.3 GiB: less than half a GiB and 4% are free."""
     on = replace(case(gpu_gib=2.3), leaves_spare=True)
     found = search(workload(on.model), on, [AllGpu(), Placed(), Cpu()])
     by_name = {one.best.system.name: one.best for one in found.systems}

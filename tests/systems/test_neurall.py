@@ -129,7 +129,7 @@ def test_it_starts_with_what_it_learnt_or_with_nothing() -> None:
 
 @pytest.mark.parametrize("trace", ["python-256", "prose-256", "cpp-256"])
 def test_leads_cost_hits_and_admission_spares_uploads(trace: str) -> None:
-    """Measured there with 100 of 288 experts: 65 % hits with the lead of a slow link, 71.2 % without any."""
+    """Measured there with 100 of 288 experts: 65% hits with the lead of a slow link, 71.2% without any."""
     found = {}
     for lead, admit in ((10, 0), (2, 0), (0, 0), (0, 2)):
         result = sim.replay(trace, bank=90, policy=ScoredSwaps(lead=lead, admit=admit), contract="atomic")

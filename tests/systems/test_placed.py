@@ -92,8 +92,26 @@ def test_layers_that_are_not_neighbours_may_stay() -> None:
 
 
 def test_prompts_are_copied_from_32_tokens_on_and_by_ik_for_enough_of_each_expert() -> None:
-    assert Placed().plan(case()).execution == PrefillCopy(32)
+    assert Placed(mmap="yes").plan(case()).execution == PrefillCopy(32)
     assert PlacedIk().plan(case()).execution == PrefillCopy(32 * 16 // 2)
+
+
+def test_what_is_not_mapped_is_pinned_for_the_copies_of_prompts() -> None:
+    """llama.cpp maps unless told otherwise; the command line says --no-mmap if RAM holds all."""
+    on = case()
+    for system, pinned in ((Placed(cpu_layers=4), True), (Placed(cpu_layers=4, mmap="no"), True)):
+        assert system.plan(on).execution == PrefillCopy(32, pinned)
+        assert "--no-mmap" in system.launch(on).words
+    mapped = Placed(cpu_layers=4, mmap="yes")
+    assert mapped.plan(on).execution == PrefillCopy(32, pinned=False)
+    assert "--no-mmap" not in mapped.launch(on).words
+    assert not PrefillCopy.pinned
+    link = on.machine.link
+    assert link is not None
+    assert PrefillCopy(32, pinned=True).link_rate(link) == link.pinned_gb_s
+    assert PrefillCopy(32).link_rate(link) == link.pageable_gb_s
+    with pytest.raises(BadInput, match="mmap 'maybe'; expected yes or no"):
+        Placed(mmap="maybe")
 
 
 def test_the_two_commands_of_the_guide_are_opposites() -> None:

@@ -52,7 +52,7 @@ def test_a_file(tmp_path: Path, text: str) -> None:
         ("bank,hit_pct\n16,nan\n", ":2: found bank '16' and hit_pct 'nan'"),
         ("bank,hit_rate\n16,58.8\n", "hit rate 58.8 at bank 16; expected 0 to 1"),
         ("bank,hit_pct\n16,50\n16,51\n", "bank 16 is there twice"),
-        ("bank,hit_pct\n32,50\n16,51\n", "falls from 51.0 % at bank 16 to 50.0 % at 32; under LRU"),
+        ("bank,hit_pct\n32,50\n16,51\n", "falls from 51.0% at bank 16 to 50.0% at 32; under LRU"),
         ("bank,hit_pct\n0,5\n", "a bank of 0 slots"),
         ("bank,hit_pct\n" + "16,5\n" * 10_001, "more than 10,000 rows"),
         ("bank,hit_pct\n16,\xff\n", "not a CSV file"),

@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from flashmoe_sim.io.notes import GAP, SKIPPED, TORN, Note
 from flashmoe_sim.trace.counting import count_repeats
 from flashmoe_sim.trace.lint import Finding, lint
+from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.nulls import uniform_null
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
@@ -65,6 +67,39 @@ def test_layers_unlike_the_models() -> None:
     assert silent
     assert (silent.severity, silent.count) == ("warning", 2)
     assert "2-3" in silent.message
+
+
+def text_of(seed: int, tokens: int) -> list[tuple[int, list[int]]]:
+    """Calls of one token in three layers, each with 4 of 64 experts, as a text routes them."""
+    draw = np.random.default_rng(seed)
+    return [(layer, draw.choice(64, 4, replace=False).tolist()) for _ in range(tokens) for layer in range(3)]
+
+
+def test_text_that_is_there_twice() -> None:
+    begin, middle = text_of(1, 10), text_of(2, 200)
+    finding = found(trace_of(*begin, *middle, *begin), "repeated-text")
+    assert finding
+    assert (finding.severity, finding.count) == ("warning", 10)
+    changed = [*begin[:-1], (2, [*begin[-1][1][1:], int(begin[-1][1][0] == 0)])]
+    nine = found(trace_of(*begin, *middle, *changed), "repeated-text")
+    assert nine
+    assert nine.count == 9
+    assert found(trace_of(*begin, *middle), "repeated-text") is None
+
+
+def test_a_prompt_is_compared_token_by_token() -> None:
+    text = text_of(3, 200)
+    prompt = [(layer, [expert for at in range(layer, len(text), 3) for expert in text[at][1]]) for layer in range(3)]
+    finding = found(trace_of(*prompt, *text[:30], n_tokens=[200] * 3 + [1] * 30), "repeated-text")
+    assert finding
+    assert finding.count == 10
+
+
+def test_routing_that_looks_like_chance() -> None:
+    assert found(trace_of(*text_of(4, 300)), "random-routing")
+    recorded = load_trace("gpt-oss-120b")
+    assert found(recorded, "random-routing") is None
+    assert found(uniform_null(recorded), "random-routing")
 
 
 def test_duplicates_within_a_token() -> None:

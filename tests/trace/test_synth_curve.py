@@ -130,9 +130,9 @@ def test_a_curve_of_another_length() -> None:
     [
         ({2: 0.5, 16: 0.6}, {}, "a bank of 2 slots does not hold a token's 4 experts; leave it out"),
         ({16: 0.5, 300: 0.6}, {}, "a bank of 300 slots; a layer has 256 experts"),
-        ({16: 1.0}, {}, "misses 0.0 % at bank 16, but the first uses of 4 experts in a layer alone are 1.0 %"),
-        ({16: 0.5, 64: 0.9, 128: 0.95}, {}, "misses 5.0 % at bank 128, but the first uses of 65 experts"),
-        ({16: 0.5, 256: 0.6}, {"tokens": 500}, "misses 40.0 % at bank 256, which holds all: these are first uses"),
+        ({16: 1.0}, {}, "misses 0.0% at bank 16, but the first uses of 4 experts in a layer alone are 1.0%"),
+        ({16: 0.5, 64: 0.9, 128: 0.95}, {}, "misses 5.0% at bank 128, but the first uses of 65 experts"),
+        ({16: 0.5, 256: 0.6}, {"tokens": 500}, "misses 40.0% at bank 256, which holds all: these are first uses"),
         (QWEN, {"tokens": 2000}, "at most 256 experts, but in 2,000 tokens they would be 1,240; give the length of"),
         (QWEN, {"tokens": 2000}, "(--curve-tokens, at most 426)"),
         ({64: 0.8, 128: 0.8}, {"tokens": 2000}, "bank 128, which hits no more than bank 64: these are first uses"),
@@ -151,5 +151,5 @@ def test_refusals(curve: dict[int, float], options: dict[str, int], found: str) 
 
 
 def test_a_curve_that_cannot_be_had_says_what_it_comes_to() -> None:
-    with pytest.raises(BadInput, match=r"in 12 tokens bank 17 comes to 17.7 %, not to 55.0 %; give as many"):
+    with pytest.raises(BadInput, match=r"in 12 tokens bank 17 comes to 17.7%, not to 55.0%; give as many"):
         from_curve({16: 0.05, 17: 0.55}, plain_shape(layers=2, n_experts=256, top_k=4), tokens=12)

@@ -40,7 +40,7 @@ def test_every_ordered_pair() -> None:
         assert (one.seconds_more > 0.5) if smaller else (one.seconds_more == pytest.approx(0, abs=1e-9))
         assert set(one.as_row()) == {column.name for column in TRANSFERS}
     assert found[0].sentence == (
-        "slot-bank:slots=4, the choice of of 4, takes 77 % longer on of 6 than slot-bank:slots=6, its own choice"
+        "slot-bank:slots=4, the choice of of 4, takes 77% longer on of 6 than slot-bank:slots=6, its own choice"
     )
 
 
@@ -56,7 +56,7 @@ def test_a_profile_of_other_experts_is_worth_nothing(spec: str) -> None:
     assert other.seconds_more == 0.0
     assert other.with_profile is not None
     assert other.with_profile > 0.05
-    assert f"with the profile of low it takes {100 * other.with_profile:.0f} % longer" in other.sentence
+    assert f"with the profile of low it takes {100 * other.with_profile:.0f}% longer" in other.sentence
 
 
 def test_a_setting_that_does_not_run_there() -> None:

@@ -39,7 +39,7 @@ def test_a_working_set_that_stays_is_settled() -> None:
     assert (found.since_tokens, found.largest, found.settled, found.wanted_tokens) == (32, False, True, None)
     assert not found.speed_moves
     assert found.sentences == (
-        "slot-bank:slots=6 is the choice from 32 of 512 tokens on, within 3 %; a longer trace is unlikely to change it",
+        "slot-bank:slots=6 is the choice from 32 of 512 tokens on, within 3%; a longer trace is unlikely to change it",
     )
 
 
@@ -51,7 +51,7 @@ def test_a_first_half_that_misleads() -> None:
     assert found.wanted_tokens == 2048
     moves, advice = found.sentences
     assert moves == (
-        "the choice still moves: the first 256 tokens lead to slot-bank:slots=4, which takes 78 % longer on all 512; "
+        "the choice still moves: the first 256 tokens lead to slot-bank:slots=4, which takes 78% longer on all 512; "
         "record about 2,000 tokens"
     )
     assert "may prefer a larger size" in advice
@@ -65,7 +65,7 @@ def test_a_short_trace_settles_only_the_largest_size() -> None:
         "128 decoded tokens are too few to choose below the largest size; record about 500 tokens"
     )
     assert found.speed_moves  # the bank fills in the first half
-    assert "moved by +10 % from half" in found.sentences[-1]
+    assert "moved by +10% from half" in found.sentences[-1]
     largest = of([range(16)] * 128)
     assert chosen_slots(largest)[-1] == 16
     assert largest.settled

@@ -67,7 +67,7 @@ def test_a_warm_run_of_the_chosen_bank_is_near_the_best() -> None:
 def test_the_bank_chosen_for_cold_runs_was_measured_only_without_misses() -> None:
     """No cold run had 64 slots, but for the anchor whose every request hits, which reads nothing.
 
-    So the choice is judged by the predicted speeds of the banks that were run: they are right within 5 %, and the
+    So the choice is judged by the predicted speeds of the banks that were run: they are right within 5%, and the
     chosen bank is predicted faster than any of them was measured.
     """
     speeds = measured("cold")
@@ -80,7 +80,7 @@ def test_the_bank_chosen_for_cold_runs_was_measured_only_without_misses() -> Non
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_larger_bank_is_chosen_only_for_speed(kind: str) -> None:
-    """Both choose all 64 slots, as each step up to there was measured to gain more than 3 %."""
+    """Both choose all 64 slots, as each step up to there was measured to gain more than 3%."""
     speeds = list(measured(kind).values())
     assert chosen(kind) == 64
     assert all(later > 1.03 * earlier for earlier, later in pairwise(speeds))

@@ -31,7 +31,7 @@ def made(slots: int, tok_s: float | None, *, prompt_tok_s: float | None = None) 
 
 def test_of_settings_within_3_percent_the_smallest_is_taken() -> None:
     tried = [made(32, 51.0), made(64, 53.2), made(128, 53.0), made(256, 54.5)]
-    assert pick(tried, DECODE) is tried[1]  # 53.2 is 2.4 % below 54.5, 51.0 is 6.4 % below
+    assert pick(tried, DECODE) is tried[1]  # 53.2 is 2.4% below 54.5, 51.0 is 6.4% below
     assert pick([*tried, made(512, None)], DECODE) is tried[1]
     assert pick([*tried, made(512, 60.0)], DECODE).system == SlotBank(slots=512)  # type: ignore[union-attr]
 
@@ -40,7 +40,7 @@ def test_of_those_one_without_aliasing_is_preferred() -> None:
     near = [replace(made(32, 53.0), aliased_share=0.001), replace(made(64, 54.0), aliased_share=0.0), made(128, 54.5)]
     assert pick(near, DECODE) is near[1]
     slow = replace(made(256, 60.0), aliased_share=0.01)
-    assert pick([*near, slow], DECODE) is slow  # the others are not within 3 % of it
+    assert pick([*near, slow], DECODE) is slow  # the others are not within 3% of it
 
 
 def test_of_equal_ones_llama_cpp_itself_is_preferred() -> None:
@@ -80,7 +80,7 @@ def test_objectives_that_mean_nothing_are_refused(asked: dict[str, object], mess
 
 @pytest.mark.parametrize("machine", ["rtx-3090", "m4-max-128", "laptop-ddr4"])
 def test_the_search_finds_what_trying_everything_finds(machine: str) -> None:
-    """No other size with the same choices is 3 % faster, no smaller one as near; no other choice gains 3 %.
+    """No other size with the same choices is 3% faster, no smaller one as near; no other choice gains 3%.
 
     If some size as near is free of aliasing, the chosen one is. A smaller one may be, too: more slots can alias more.
     """

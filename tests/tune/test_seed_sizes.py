@@ -58,9 +58,9 @@ def test_the_sweet_spot_of_qwen(anchor: dict[str, str]) -> None:
 
 
 def test_published_speeds_of_qwen_alone_pick_another_bank() -> None:
-    """256 is published 3.6 % faster than 64, though it installs the same as 128: noise that no prediction repeats.
+    """256 is published 3.6% faster than 64, though it installs the same as 128: noise that no prediction repeats.
 
-    As published it is taken, as nothing else is within 3 %. Without it 32 is: 2.4 % slower than 64 with half the bytes.
+    As published it is taken, as nothing else is within 3%. Without it 32 is: 2.4% slower than 64 with half the bytes.
     """
     speeds, model = published(QWEN), load_model(qwen_bank.MODEL)
     assert 1 - speeds[64] / speeds[256] == pytest.approx(0.036, abs=0.001)

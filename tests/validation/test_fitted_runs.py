@@ -1,7 +1,7 @@
 """A machine fitted on two timed runs, the smallest bank and an all-hit one, predicts the others.
 
 Counts are those of a replay of each run's own trace. Repeats of one configuration
-differ by up to 5 % in tokens a second.
+differ by up to 5% in tokens a second.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def test_rows_are_reported_once_with_what_they_were_fitted_on() -> None:
 
 
 def test_intervals_hold_what_they_are_of() -> None:
-    """They contain less than 90 % of the measurements: they cover chance, not what a model leaves out."""
+    """They contain less than 90% of the measurements: they cover chance, not what a model leaves out."""
     assert reading_sd() == pytest.approx(0.024, abs=0.001)
     known = [row for row in predictions() if row.lo is not None and row.hi is not None]
     inside = [row.lo <= row.measured <= row.hi for row in known if row.lo is not None and row.hi is not None]
@@ -70,7 +70,7 @@ def test_hot_cache_is_fitted_on_the_ends() -> None:
 
 
 def test_placed_layers_need_no_fit_and_a_hot_window_is_too_fast_even_with_its_own_hits() -> None:
-    """Also with the trace borrowed from a large model, which hits 55 % where the README has 52 %."""
+    """Also with the trace borrowed from a large model, which hits 55% where the README has 52%."""
     on_cpu, eight_on_gpu, borrowed, with_hits = hot_window.group().predictions
     assert max(abs(on_cpu.error), abs(eight_on_gpu.error)) <= 0.10
     assert 0.2 < with_hits.error < borrowed.error < 0.35

@@ -23,7 +23,7 @@ TOP = 8  # pixels between the axis and the first row
 
 
 def systems(table: polars.DataFrame) -> Chart:
-    """Decode speed of each system with its 90 % interval, the fastest on top, coloured by what misses wait for.
+    """Decode speed of each system with its 90% interval, the fastest on top, coloured by what misses wait for.
 
     table: schema.COMPARED, as returned by `compare`. It reads setting, why_not, tok_s, tok_s_lo, tok_s_hi, read_ms,
         upload_ms, cpu_ms, gpu_bytes, held_bytes and hit_rate. Systems that cannot run are listed below with the reason.
@@ -86,7 +86,7 @@ def systems(table: polars.DataFrame) -> Chart:
         if cannot:
             subtitle += f" {len(cannot)} of {len(every)} do not run."
     if rows:
-        subtitle += " Lines: 90 % intervals."
+        subtitle += " Lines: 90% intervals."
     return titled(chart, "Systems by decode speed", subtitle, f"Systems by decode speed. {subtitle}")
 
 

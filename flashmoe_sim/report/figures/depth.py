@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def speeds_by_depth(rows: polars.DataFrame) -> Chart:
-    """Decode speed against the tokens in the context, a line per system; the first has its 90 % interval as a band.
+    """Decode speed against the tokens in the context, a line per system; the first has its 90% interval as a band.
 
     rows: schema.BY_DEPTH. Rows without a speed are left out.
     Raises BadInput if no row has a speed.
@@ -49,7 +49,7 @@ def speeds_by_depth(rows: polars.DataFrame) -> Chart:
     ends = [row for row in data if row["system"] == first]
     subtitle = (
         f"{first}: {ends[0]['speed']} tok/s at {ends[0]['depth']:,} tokens, {ends[-1]['speed']} at "
-        f"{ends[-1]['depth']:,}. Band: its 90 % interval."
+        f"{ends[-1]['depth']:,}. Band: its 90% interval."
     )
     chart = altair.layer(*layers).properties(height=HEIGHT)
     return titled(chart, "Decode speed as the context fills", subtitle, f"Decode speed by depth. {subtitle}")

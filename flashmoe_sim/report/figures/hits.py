@@ -122,7 +122,8 @@ def _at_middle_bank(rows: list[Row]) -> str:
     parts = []
     if at:
         policy = "lru" if "lru" in at else max(at, key=at.__getitem__)
-        parts.append(f"{label(policy)} hits {at[policy]:.1%}")
+        evicts = ", which evicts the expert used longest ago," if policy == "lru" else ""
+        parts.append(f"{label(policy)}{evicts} hits {at[policy]:.1%}")
     if best is not None:
         parts.append(f"min (dashed), the best from an empty bank, {best:.1%}")
     unit = " slots" if bank.isdigit() else ""

@@ -50,7 +50,7 @@ def misses_by_layer(rows: polars.DataFrame) -> Chart:
     worst = max(smallest, key=lambda row: row["missed"])
     subtitle = (
         f"{label(known[0]['trace'], 40)}, {label(known[0]['policy'])}. At a bank of {shown[0]}, layer {worst['layer']} "
-        f"misses most: {worst['missed']:.1f} % of its requests."
+        f"misses most: {worst['missed']:.1f}% of its requests."
     )
     chart = _bars(data) if len(banks) == 1 else _heat_map(data, shown)
     return titled(chart, "Misses by layer", subtitle, f"Share of each layer's requests that miss. {subtitle}")

@@ -18,7 +18,7 @@ DIGITS = ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))  # of ticks; the seco
 
 
 def predicted_measured(rows: polars.DataFrame) -> Chart:
-    """Predicted against measured decode speed with 90 % intervals, the diagonal, and a band of a factor of 2.
+    """Predicted against measured decode speed with 90% intervals, the diagonal, and a band of a factor of 2.
 
     rows: columns measured_tok_s and tok_s; optionally tok_s_lo and tok_s_hi (the interval), source (a point's name) and
         group (its colour), all but group as in schema.PREDICTED. Rows without both speeds, or with one that is not
@@ -51,7 +51,7 @@ def predicted_measured(rows: polars.DataFrame) -> Chart:
     seen = altair.when(toggled).then(altair.value(0.85)).otherwise(altair.value(0.06))
     thin = altair.when(toggled).then(altair.value(0.45)).otherwise(altair.value(0.04))
     tooltip = [altair.Tooltip("source:N", title="row"), altair.Tooltip("group:N")] if legend else []
-    titles = {"measured": "measured, tok/s", "predicted": "predicted, tok/s", "lo": "90 % from", "hi": "90 % to"}
+    titles = {"measured": "measured, tok/s", "predicted": "predicted, tok/s", "lo": "90% from", "hi": "90% to"}
     tooltip += [altair.Tooltip(f"{name}:Q", title=title, format=".3g") for name, title in titles.items()]
     drawn = altair.Chart(values(data)).encode(x=x, color=colour)
     layers = [

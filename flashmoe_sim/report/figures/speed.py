@@ -31,7 +31,7 @@ MOST_BANDS = 3
 
 
 def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> Chart:
-    """Decode speed against the bank with its 90 % interval, a line per policy and predictor.
+    """Decode speed against the bank with its 90% interval, a line per policy and predictor.
 
     rows: schema.RESULT_COLUMNS of one trace and one machine. It reads trace, machine, policy, contract, prefetch,
         scope, bank, tok_s, tok_s_lo, tok_s_hi and resident_bytes; rows without a speed are left out.
@@ -62,7 +62,7 @@ def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> 
     best = max([row for row in known if not foresees(row)] or known, key=lambda row: row["tok_s"])
     subtitle = (
         f"{label(best['trace'], 40)}: {label(best['policy'])} reaches {three(best['tok_s'])} tok/s at a bank of "
-        f"{label(best['bank'])}. {'Bands' if len(names.coloured) <= MOST_BANDS else 'Bars'}: 90 % intervals."
+        f"{label(best['bank'])}. {'Bands' if len(names.coloured) <= MOST_BANDS else 'Bars'}: 90% intervals."
     )
     if names.others:
         subtitle += f" Grey: {names.others} others."

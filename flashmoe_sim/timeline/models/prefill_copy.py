@@ -46,9 +46,9 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 class PrefillCopy(InRam):
     """Calls of many tokens copy missing experts to the GPU. Smaller calls compute them in RAM after the hits.
 
-    Copies are from mapped files, not from pinned buffers. A call without misses does not stop for the host, for example
-    in a layer whose experts are all on the GPU.
-    copy_from_tokens: tokens of a call from which its misses are copied to the GPU.
+    A call without misses does not stop for the host, for example in a layer whose experts are all on the GPU.
+    copy_from_tokens: tokens of a call from which its misses are copied to the GPU. pinned: whether the experts in RAM
+    are in pinned buffers, as llama.cpp has them without mmap, and not in a mapped file.
     """
 
     name: ClassVar[str] = "prefill-copy"
@@ -57,13 +57,14 @@ class PrefillCopy(InRam):
     serve: ClassVar[Any] = serve
 
     copy_from_tokens: int = 32
+    pinned: bool = False
 
     @property
     def threshold(self) -> int:
         return self.copy_from_tokens
 
     def link_rate(self, link: Link) -> Quantity:
-        return link.pageable_gb_s
+        return link.pinned_gb_s if self.pinned else link.pageable_gb_s
 
     def brought_in(self, work: Work) -> NDArray[np.int32]:
         copied = work.n_tokens >= self.copy_from_tokens

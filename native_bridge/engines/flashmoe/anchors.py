@@ -23,7 +23,7 @@ from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.run_log import Routed
 from native_bridge.engines.runs import Run
 
-PRIME_SD = 0.1  # filling a whole bank at once took 4 to 33 % less than filling it while decoding
+PRIME_SD = 0.1  # filling a whole bank at once took 4 to 33% less than filling it while decoding
 LEAST_INSTALL_SD = 0.01  # however equal the layers of one run are, another run would differ by this
 ANCHOR_MODES = tuple(name for name, mode in MODES.items() if mode.kind in ("resident", "streamed", "all-hit"))
 

@@ -70,7 +70,7 @@ def test_misses_by_layer_are_those_of_the_rows(tmp_path: Path, banks: int) -> No
     drawn = svg(chart, tmp_path)
     for text in ("Misses by layer", "layer", "misses, % of a layer's requests"):
         assert f">{text}<" in drawn
-    assert "At a bank of 1, layer 2 misses most: 61.0 %" in chart.description
+    assert "At a bank of 1, layer 2 misses most: 61.0%" in chart.description
 
 
 def test_popularity_has_the_share_of_the_statistics(tmp_path: Path) -> None:

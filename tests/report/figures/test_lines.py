@@ -29,7 +29,10 @@ def test_hit_rates_are_those_of_the_rows(tmp_path: Path) -> None:
         assert f">{text}<" in drawn
     assert ">16</tspan>" in drawn
     assert ">3.00 GiB</tspan>" in drawn
-    assert "At a bank of 64 slots, lru hits 70.0%, min (dashed)" in chart.description
+    assert (
+        "At a bank of 64 slots, lru, which evicts the expert used longest ago, hits 70.0%, min (dashed)"
+        in chart.description
+    )
 
 
 def test_a_curve_has_its_own_optimum_and_no_other_line() -> None:

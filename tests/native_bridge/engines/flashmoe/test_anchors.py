@@ -161,7 +161,7 @@ def test_memory_that_was_never_written_by_a_bank_that_fills() -> None:
     each_s = 1e-3 * 5917.227 / 13363
     expected = 768 * EXPERT / 1e9 / (0.992 - 768 * each_s)
     assert fitted.machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
-    few = fit(TIMED / "warm-bank12", TIMED / "warm-stock", TIMED / "warm-bank48")  # 13 % of its installs
+    few = fit(TIMED / "warm-bank12", TIMED / "warm-stock", TIMED / "warm-bank48")  # 13% of its installs
     assert "first_touch_gb_s" not in few.fit.parameters
 
 

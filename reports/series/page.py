@@ -1,0 +1,77 @@
+"""`reports/series/README.md`: what a probe and one run of llama-bench say about the others of their machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from flashmoe_sim.io.cells import speed
+from flashmoe_sim.measured.learn import Expected
+from reports.series.predicted import KNOWN, PARTS, Row
+
+PAGE = Path(__file__).with_name("README.md")
+HEAD = f"""\
+# One run given, the others predicted
+
+Models of random weights, with shapes and sizes of real ones, were timed by llama-bench (llama.cpp 0c1e57098) on two
+virtual machines with an H200, 16 cores of a Xeon and 126 GiB: experts of some layers on the CPU, depth, prompts and
+micro-batches, 16 threads. No row has taken part in any fit. What is known of the machine:
+
+- parts: `{PARTS}`, which is what such a server is; but a virtual machine gets a share of its RAM.
+- probed: `sim machine probe`, 20 seconds.
+- one run: also `--measured` with the run that has all experts on the CPU, its prompt of 512 tokens and its decoding.
+  A measurement that is more than two standard deviations off is not used.
+
+A mapped file (`mmap=yes`, llama-bench's default) is copied to the GPU for prompts from pages that are not pinned:
+prompts of gpt-oss-20b are 4 to 6 times as fast without. Experts in Q4_0 are repacked for the CPU, which then computes
+prompts itself, with its AMX units faster than any copy: this is not modelled, and why prompts of qwen3-30b-a3b are
+predicted up to 8 times too slow. Runs alike differ by up to 1.6 times on these shared machines (33.6 and 55.3 tok/s).
+
+```sh
+python -m reports.series.measure --llama-bench build/bin/llama-bench --out mine   # on a machine with a GPU
+python -m reports.series                                                           # this page
+```
+"""
+KINDS: dict[str, Callable[[Row], bool]] = {
+    "decoding, experts on the CPU": lambda row: not row.measured.prompt and row.measured.system != "all-gpu",
+    "decoding, all on the GPU": lambda row: not row.measured.prompt and row.measured.system == "all-gpu",
+    "prompts, experts on the CPU": lambda row: row.measured.prompt and row.measured.system != "all-gpu",
+    "prompts, all on the GPU": lambda row: row.measured.prompt and row.measured.system == "all-gpu",
+}
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The page: errors by kind of row and by what is known, then every row."""
+    lines = [HEAD, "| rows | known | number | median error | largest factor | inside 90% | ends apart |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name, belongs in KINDS.items():
+        some = [row for row in rows if belongs(row) and not row.given]
+        lines += [_line(name, known, some) for known in KNOWN]
+    for of in dict.fromkeys((row.machine, row.model) for row in rows):
+        lines += ["", f"## {of[1]} on {of[0]}", "", "| setting | timed | measured | parts | probed | probed, one run |"]
+        lines += ["|---|---|---|---|---|---|", *(row_line(row) for row in rows if (row.machine, row.model) == of)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, known: str, rows: Sequence[Row]) -> str:
+    pairs = [(row.measured.tok_s, row.expected[known]) for row in rows]
+    factors = [max(one.tok_s / tok_s, tok_s / one.tok_s) for tok_s, one in pairs]
+    inside = sum(one.lo <= tok_s <= one.hi for tok_s, one in pairs)
+    apart = math.exp(median(math.log(one.hi / one.lo) for _, one in pairs))
+    error = median(abs(one.tok_s / tok_s - 1) for tok_s, one in pairs)
+    cells = (f"{error:.0%}", f"{max(factors):.1f}", f"{inside} of {len(rows)}", f"a factor of {apart:.1f}")
+    return f"| {name} | {known} | {len(rows)} | {' | '.join(cells)} |"
+
+
+def row_line(row: Row) -> str:
+    """A row of the table of a model on a machine."""
+    one = row.measured
+    timed = f"prompt of {one.tokens:,}" if one.prompt else f"{one.tokens} tokens at a depth of {one.depth:,}"
+    known = ["given" if row.given and "run" in name else _expected(row.expected[name]) for name in KNOWN]
+    return f"| {one.system} | {timed} | {speed(one.tok_s)} | {known[0]} | {known[2]} | {known[3]} |"
+
+
+def _expected(one: Expected) -> str:
+    return f"{speed(one.tok_s)} ({speed(one.lo)} to {speed(one.hi)})"
