@@ -9,7 +9,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
+from flashmoe_sim.systems.base import LOAD_MODE_NONE, Case, Launch, Plan, Share, System, gpu_weights, llama_words
 from flashmoe_sim.systems.split import fastest_first, loads, served, written
 from flashmoe_sim.timeline.models.resident import Resident
 
@@ -22,12 +22,13 @@ class AllGpu(System):
     title: ClassVar[str] = "llama.cpp, all on the GPU"
     engine: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl, src/llama-model.cpp:1278"
+    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl, src/llama-model.cpp:1589"
     keeps: ClassVar[str] = "every expert in GPU memory"
     misses: ClassVar[str] = "none"
     caches: ClassVar[bool] = False
     gpu: ClassVar[bool] = True
     several_gpus: ClassVar[bool] = True
+    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")

@@ -32,7 +32,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
-NO_MMAP = "--no-mmap"
+NO_MMAP, LOAD_MODE_NONE = ("--no-mmap",), ("--load-mode", "none")  # before and since August 2026
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -240,6 +240,7 @@ class System(ABC):
     costs: operations that take it more or less time than the machine's file says.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
+    unmapped: flags with which it reads files into RAM as a whole, instead of mapping them.
     """
 
     name: ClassVar[str]
@@ -258,6 +259,7 @@ class System(ABC):
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
+    unmapped: ClassVar[tuple[str, ...]] = NO_MMAP
 
     @property
     def spec(self) -> str:
@@ -422,7 +424,7 @@ class System(ABC):
         """
         words = ("-fa", "on", "-ub", str(case.micro_batch), "-np", "1")
         needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
-        return (*words, NO_MMAP) if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
+        return (*words, *self.unmapped) if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         """The files that `launch` names by placeholders such as PROFILE.json, with contents made from a workload."""

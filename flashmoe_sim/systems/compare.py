@@ -20,7 +20,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import NO_MMAP, Case, Launch, System, free_bytes
+from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
 from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted
 from flashmoe_sim.timeline.assemble import page_cache_bytes, price, weights_of
@@ -105,7 +105,7 @@ class Compared:
     @property
     def loads_files(self) -> bool:
         """Whether it reads into RAM, as a whole, what it could map."""
-        return self.launch is not None and NO_MMAP in self.launch.words
+        return self.launch is not None and self.system.unmapped[0] in self.launch.words
 
     @property
     def pass_cost(self) -> float | None:

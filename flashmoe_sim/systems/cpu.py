@@ -9,7 +9,18 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
+from flashmoe_sim.systems.base import (
+    LOAD_MODE_NONE,
+    PAGE_FAULTS,
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    System,
+    drafter_share,
+    llama_words,
+)
 from flashmoe_sim.timeline.models.mapped import Mapped
 
 
@@ -21,11 +32,12 @@ class Cpu(System):
     title: ClassVar[str] = "llama.cpp on the CPU, mapped"
     engine: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: -ngl 0, mapped file"
+    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl 0, mapped file"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"
     caches: ClassVar[bool] = False
     several_gpus: ClassVar[bool] = True
+    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     def why_not(self, case: Case) -> str:

@@ -25,7 +25,7 @@ from flashmoe_sim.policies.placed import Placed as PlacedPolicy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    NO_MMAP,
+    LOAD_MODE_NONE,
     PAGE_FAULTS,
     Case,
     Cost,
@@ -82,15 +82,15 @@ class Placed(System):
         that do. With -1 for cpu_layers, --fit decides.
     ubatch: tokens of a prompt that are computed together, as in `-ub`; 0: 512. The experts of a layer on the CPU are
         copied to the GPU once for all of them, and buffers grow with them.
-    mmap: yes or no, as --mmap and --no-mmap; empty: no if RAM holds the files as a whole. Without it, what prompts copy
-        to the GPU is pinned: on an H200 beside a Xeon, prompts of 512 tokens were 6 times as fast.
+    mmap: whether the files are mapped, yes or no; empty: no if RAM holds the files as a whole. What prompts copy to the
+        GPU is pinned then: on an H200 beside a Xeon, prompts of 512 tokens were 6 times as fast.
     """
 
     name: ClassVar[str] = "placed"
     title: ClassVar[str] = "llama.cpp, experts placed by layer"
     engine: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0eca4d490: common/fit.cpp, common/arg.cpp:2464, ggml-cuda.cu:5464"
+    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: common/fit.cpp, common/arg.cpp:2767, ggml-cuda.cu:5654"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
     caches: ClassVar[bool] = False
@@ -99,6 +99,7 @@ class Placed(System):
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (0, 1024, 2048, 4096)}
+    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
     pins: ClassVar[bool] = True  # what it does not map
 
     cpu_layers: int = AUTO
@@ -232,7 +233,7 @@ class Placed(System):
         layers = [case.model.layers[number] for number in on.values()]
         policy = TheseLayers(rows=tuple(on)) if on else Demand()
         bank = Bank(None, sum(layer.expert_bytes * layer.n_experts for layer in layers) or 1)
-        pinned = self.pins and NO_MMAP in self.serving_words(case)
+        pinned = self.pins and self.unmapped[0] in self.serving_words(case)
         execution = PrefillCopy(self.copy_from_tokens(case), pinned)
         return Plan(Setup(bank, policy, "atomic"), execution, self.machine_of(case))
 
@@ -268,7 +269,7 @@ class Placed(System):
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         batch = ("-b", str(self.ubatch)) if self.ubatch > BATCH else ()
         words = super().serving_words(self.in_batches(case), maps=maps and self.mmap != "yes")
-        loads = (NO_MMAP,) if self.mmap == "no" and NO_MMAP not in words else ()
+        loads = self.unmapped if self.mmap == "no" and self.unmapped[0] not in words else ()
         return (*words, *loads, *batch)
 
     def pattern(self, case: Case) -> str:

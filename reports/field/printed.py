@@ -146,7 +146,7 @@ def _placed(kind: type[Placed]) -> Callable[[FieldRow, Settings], System]:
         layers = settings.cpu_layers
         if layers is None and "--fit" not in row.flags:
             raise BadInput(f"{row.where}: does not say how many layers' experts are on the CPU")
-        mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
+        mmap = "no" if NO_MMAP[0] in row.flags else "yes"  # as llama.cpp does unless told otherwise
         most = len(model_of(row).layers)
         return kind(mmap=mmap) if layers is None else kind(cpu_layers=min(round(layers), most), mmap=mmap)
 

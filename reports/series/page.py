@@ -25,9 +25,10 @@ micro-batches, 16 threads. No row has taken part in any fit. What is known of th
   A measurement that is more than two standard deviations off is not used.
 
 A mapped file (`mmap=yes`, llama-bench's default) is copied to the GPU for prompts from pages that are not pinned:
-prompts of gpt-oss-20b are 4 to 6 times as fast without. Experts in Q4_0 are repacked for the CPU, which then computes
-prompts itself, with its AMX units faster than any copy: this is not modelled, and why prompts of qwen3-30b-a3b are
-predicted up to 8 times too slow. Runs alike differ by up to 1.6 times on these shared machines (33.6 and 55.3 tok/s).
+prompts of gpt-oss-20b are 4 to 6 times as fast without. Random weights route as they are drawn: tokens of gpt-oss use
+all experts of a layer, those of qwen3-30b-a3b the same 8 of 128, so that its prompts are left out here. Runs alike
+differ by up to 1.6 times on these shared machines (33.6 and 55.3 tok/s). Micro-batches of 2,048 read prompts on the GPU
+2.4 times as fast as those of 512, which the prediction does not know.
 
 ```sh
 python -m reports.series.measure --llama-bench build/bin/llama-bench --out mine   # on a machine with a GPU

@@ -97,14 +97,14 @@ def test_prompts_are_copied_from_32_tokens_on_and_by_ik_for_enough_of_each_exper
 
 
 def test_what_is_not_mapped_is_pinned_for_the_copies_of_prompts() -> None:
-    """llama.cpp maps unless told otherwise; the command line says --no-mmap if RAM holds all."""
+    """llama.cpp maps unless told otherwise; the command line says --load-mode none if RAM holds all."""
     on = case()
     for system, pinned in ((Placed(cpu_layers=4), True), (Placed(cpu_layers=4, mmap="no"), True)):
         assert system.plan(on).execution == PrefillCopy(32, pinned)
-        assert "--no-mmap" in system.launch(on).words
+        assert "--load-mode" in system.launch(on).words
     mapped = Placed(cpu_layers=4, mmap="yes")
     assert mapped.plan(on).execution == PrefillCopy(32, pinned=False)
-    assert "--no-mmap" not in mapped.launch(on).words
+    assert "--load-mode" not in mapped.launch(on).words
     assert not PrefillCopy.pinned
     link = on.machine.link
     assert link is not None

@@ -22,9 +22,9 @@ def test_a_file_is_read_into_ram_only_if_it_fits(system: System) -> None:
     on = case()
     needed = sum(share.size_bytes for share in system.memory(on) if share.where in ("ram", "mapped"))
     enough = needed / LOADED_SHARE / 2**30 + 0.5  # half a GiB is the system's
-    assert system.launch(case(ram_gib=1.01 * enough)).line.endswith(" --no-mmap")
-    assert "--no-mmap" not in system.launch(case(ram_gib=0.9 * enough)).line
-    assert "--no-mmap" not in AllGpu().launch(on).line  # nothing is computed from the file
+    assert system.launch(case(ram_gib=1.01 * enough)).line.endswith(" --load-mode none")
+    assert "--load-mode" not in system.launch(case(ram_gib=0.9 * enough)).line
+    assert "--load-mode" not in AllGpu().launch(on).line  # nothing is computed from the file
 
 
 def test_the_cpu_alone_leaves_a_gpu_alone() -> None:
