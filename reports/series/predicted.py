@@ -19,8 +19,8 @@ from reports.series.make_model import SHAPES, write
 
 FOLDER = Path(__file__).parents[2] / "data" / "series"
 PARTS = "h200 + xeon-8480 + 128GiB"
-# Their weights have a mean that is not zero, and send all tokens of a prompt to the same 8 experts of a layer: llama.cpp
-# copies and computes no others.
+# Their weights have a mean that is not zero, and send all tokens of a prompt to the same 8 experts of a layer:
+# llama.cpp copies and computes no others.
 ALIKE = ("qwen3-30b-a3b",)
 KNOWN = ("parts", "parts, one run", "probed", "probed, one run")
 
