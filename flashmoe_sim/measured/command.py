@@ -12,6 +12,7 @@ FLAGS = {  # with a value; names in `Measured.settings`
     "ubatch": ("-ub", "--ubatch-size"),
     "batch": ("-b", "--batch-size"),
     "threads": ("-t", "--threads"),
+    "load_mode": ("-lm", "--load-mode"),
     "type_k": ("-ctk", "--cache-type-k"),
     "type_v": ("-ctv", "--cache-type-v"),
     "model": ("-m", "--model", "-hf", "--hf-repo"),
@@ -35,6 +36,8 @@ def settings_of_command(line: str) -> dict[str, str]:
             _put(settings, name, value if equals else after)
         elif flag in ("-cmoe", "--cpu-moe"):
             settings["overrides"] = "exps=CPU"
+        elif flag in ("--mmap", "--no-mmap"):
+            settings["mmap"] = "off" if flag == "--no-mmap" else "on"
         elif flag in ("-nkvo", "--no-kv-offload"):
             settings["elsewhere"] = "has the context in RAM (--no-kv-offload), which no system does"
     if settings.pop("device", "") == "none":

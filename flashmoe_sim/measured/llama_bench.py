@@ -222,8 +222,7 @@ def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
     settings |= {"elsewhere": elsewhere} if elsewhere else {}
     settings = {name: value for name, value in settings.items() if value}
     engine = IK if ik else "llama.cpp"
-    by_default = {} if "load_mode" in settings else {"mmap": "on"}
-    system, unplaced = system_of(by_default | settings, engine=engine, prompt=not generated)
+    system, unplaced = system_of(settings, engine=engine, prompt=not generated)
     return Measured(
         where=row.where,
         engine=engine,

@@ -50,9 +50,8 @@ def with_layers(measured: Measured, layers: int) -> Measured:
 
 
 def _mapped(settings: Mapping[str, str]) -> str:
-    """Whether the file was mapped: yes, no, or empty if that is not known."""
-    mode = settings.get("load_mode", settings.get("mmap", ""))
-    return "yes" if mode in MAPPED else "no" if mode else ""
+    """Whether the file was mapped, yes or no; yes unless the settings say otherwise, as in llama.cpp."""
+    return "yes" if settings.get("load_mode", settings.get("mmap", "on")) in MAPPED else "no"
 
 
 def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tuple[str, str]:
@@ -69,5 +68,5 @@ def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tup
         words.append("ts=" + "/".join(f"{share:g}" for share in shares))
     ubatch = settings.get("ubatch", DEFAULT_UBATCH)
     words += [f"ubatch={ubatch}"] if ubatch != DEFAULT_UBATCH else []
-    words += [f"mmap={mapped}"] if prompt and (mapped := _mapped(settings)) else []
+    words += [f"mmap={_mapped(settings)}"] if prompt else []
     return ":".join(words), ""

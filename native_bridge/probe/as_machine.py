@@ -259,7 +259,11 @@ def _weights(section: str, unified: bool, memory: Memory | None) -> Quantity:
         return _middle(rates)
     share, of = _middle(shares), memory.bandwidth_gb_s
     condition = f"share of memory.bandwidth_gb_s: {share.condition}"
-    return replace(share, value=share.value * of.value, lo=share.lo * of.lo, hi=share.hi * of.hi, condition=condition)
+    lo, value, hi = (
+        float(f"{one * times:.4g}")
+        for one, times in zip((share.lo, share.value, share.hi), (of.lo, of.value, of.hi), strict=True)
+    )
+    return replace(share, lo=lo, value=value, hi=hi, condition=condition)
 
 
 def _unmeasured(path: str) -> Quantity:

@@ -18,7 +18,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.all_gpu import AllGpu
-from flashmoe_sim.systems.base import NO_MMAP, System
+from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
@@ -146,9 +146,7 @@ def _placed(kind: type[Placed]) -> Callable[[FieldRow, Settings], System]:
         layers = settings.cpu_layers
         if layers is None and "--fit" not in row.flags:
             raise BadInput(f"{row.where}: does not say how many layers' experts are on the CPU")
-        mmap = "no" if NO_MMAP[0] in row.flags else "yes"  # as llama.cpp does unless told otherwise
-        most = len(model_of(row).layers)
-        return kind(mmap=mmap) if layers is None else kind(cpu_layers=min(round(layers), most), mmap=mmap)
+        return kind() if layers is None else kind(cpu_layers=min(round(layers), len(model_of(row).layers)))
 
     return made
 

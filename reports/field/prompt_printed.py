@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import SD_90, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.base import NO_MMAP, System
 from flashmoe_sim.systems.compare import at_setting, case_of
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -55,7 +55,8 @@ def _asked(
     """A row's prompt as the commands time it; empty if they refuse it."""
     assert workload.geometry is not None
     if isinstance(system, Placed):
-        system = replace(system, ubatch=prompt.batch)
+        mmap = "no" if NO_MMAP[0] in row.flags else "yes"  # as llama.cpp does unless told otherwise
+        system = replace(system, ubatch=prompt.batch, mmap=mmap)
     case = case_of(workload.geometry, machine, workload=workload)
     if case.model.attention is not None:
         case = replace(case, depth=prompt.depth, kv_type=kv_type_of(row))

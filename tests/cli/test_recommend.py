@@ -174,7 +174,7 @@ def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.Captu
     assert main(asked) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit." in output
-    assert "Get it llama.cpp: released 2026-06-30; licence MIT; for Linux, macOS and Windows." in output
+    assert "Get it llama.cpp: released 2026-10-01; licence MIT; for Linux, macOS and Windows." in output
 
 
 def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import Measured, missing, read_measured, read_with_notes, with_layers
+from flashmoe_sim.measured.placement import system_of
 from tests.measured.bench import WRITTEN, any_rows, as_json, row
 
 FILES = Path(__file__).parent / "files"
@@ -177,3 +178,21 @@ def test_what_windows_writes(tmp_path: Path) -> None:
 def test_lines_of_a_log_before_the_list(tmp_path: Path) -> None:
     (found,) = read(tmp_path, "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: x\n" + as_json([row()]))
     assert found.tok_s == 16.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "mapped"),
+    [
+        ({}, "yes"),
+        ({"mmap": "on"}, "yes"),
+        ({"mmap": "off"}, "no"),
+        ({"load_mode": "auto", "mmap": "off"}, "yes"),
+        ({"load_mode": "none"}, "no"),
+        ({"load_mode": "dio"}, "no"),
+    ],
+)
+def test_whether_the_file_was_mapped(settings: dict[str, str], mapped: str) -> None:
+    """It decides how fast prompts are copied, and nothing else."""
+    of = {"n_gpu_layers": "99", "n_cpu_moe": "7"} | settings
+    assert system_of(of, engine="llama.cpp", prompt=True)[0] == f"placed:cpu_layers=7:mmap={mapped}"
+    assert system_of(of, engine="llama.cpp", prompt=False)[0] == "placed:cpu_layers=7"

@@ -16,7 +16,8 @@ def test_a_server_with_its_command_line() -> None:
     """A prompt of 971 tokens and 100 decoded; 200 more at the end of 4,200; two requests at once; a short prompt."""
     found = read_with_notes(FILES / "server.log")
     prompt, decode, later = found.measured
-    assert {one.system for one in found.measured} == {"placed:cpu_layers=33:ubatch=1024"}
+    assert prompt.system == "placed:cpu_layers=33:ubatch=1024:mmap=yes"  # as llama.cpp does unless told otherwise
+    assert {decode.system, later.system} == {"placed:cpu_layers=33:ubatch=1024"}
     assert (prompt.prompt, prompt.tokens, prompt.depth) == (True, 971, 0)
     assert prompt.tok_s == pytest.approx(971 / 8.73421)
     assert (decode.prompt, decode.tokens, decode.depth, decode.tok_s) == (False, 100, 970, 16.0)
@@ -130,6 +131,8 @@ def test_ik_llama_cpp_by_its_log(tmp_path: Path) -> None:
         ("llama-cli -ngl all -t x -ub", {}),
         ("llama-server -dev none -cmoe", {"backend": "CPU", "overrides": "exps=CPU"}),
         ("llama-server --spec-type draft-mtp", {"elsewhere": "was measured with drafts"}),
+        ("llama-server --no-mmap", {"mmap": "off"}),
+        ("llama-server --load-mode none", {"load_mode": "none"}),
         ("llama-server -nkvo", {"elsewhere": "has the context in RAM (--no-kv-offload), which no system does"}),
         ("llama-server -m 'unclosed -ngl 5", {"model": "'unclosed", "n_gpu_layers": "5"}),
         ("", {}),

@@ -27,7 +27,7 @@ def test_a_table_as_latex() -> None:
     table = Table((("bank", "right"), ("hit %", "left")), (("16", "a_b & 5%"), ("32", "\\x{y}~^#$")), caption="of  all")
     assert latex(table) == (
         "% needs \\usepackage{booktabs}\n% of all\n\\begin{tabular}{rl}\n\\toprule\nbank & hit \\% \\\\\n\\midrule\n"
-        "16 & a\\_b \\& 5 \\% \\\\\n32 & \\textbackslash{}x\\{y\\}\\textasciitilde{}\\textasciicircum{}\\#\\$ \\\\\n"
+        "16 & a\\_b \\& 5\\% \\\\\n32 & \\textbackslash{}x\\{y\\}\\textasciitilde{}\\textasciicircum{}\\#\\$ \\\\\n"
         "\\bottomrule\n\\end{tabular}\n"
     )
 
