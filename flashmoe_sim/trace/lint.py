@@ -282,8 +282,9 @@ def _repeated(trace: RoutingTrace) -> Iterator[Finding]:
     for view in trace.by_layer:
         tokens = trace.n_tokens[view.call].astype(np.int64)
         width = np.diff(view.offset) // np.maximum(tokens, 1)
-        if (width * tokens != np.diff(view.offset)).any() or not len(view.expert):
-            return
+        whole_calls = (width * tokens == np.diff(view.offset)) & ((width > 0) | (tokens == 0))
+        if not len(view.expert) or not whole_calls.all() or len(np.unique(numbers[view.call])) < len(view.call):
+            return  # what belongs to which token is not known
         token = np.arange(tokens.sum()) + np.repeat(start[numbers[view.call]] - np.cumsum(tokens) + tokens, tokens)
         first = np.append(0, np.cumsum(np.repeat(width, tokens)))[:-1]
         drawn = np.random.PCG64(view.layer).random_raw(int(view.expert.max()) + 1)

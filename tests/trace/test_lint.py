@@ -95,6 +95,16 @@ def test_a_prompt_is_compared_token_by_token() -> None:
     assert finding.count == 10
 
 
+def test_text_is_not_compared_if_tokens_are_not_known() -> None:
+    """Calls without experts at the end, of a broken number of experts, and two calls of a layer in one step."""
+    text = text_of(5, 40)
+    assert found(trace_of(*text, *text, (0, []), (1, []), (2, [])), "repeated-text") is None
+    assert found(trace_of(*text, *text, (0, [1, 2, 3]), n_tokens=[1] * 240 + [2]), "repeated-text") is None
+    twice = trace_of(*text, *text)
+    assert found(twice, "repeated-text")
+    assert found(twice.with_(step=twice.steps // 2), "repeated-text") is None
+
+
 def test_routing_that_looks_like_chance() -> None:
     assert found(trace_of(*text_of(4, 300)), "random-routing")
     recorded = load_trace("gpt-oss-120b")
