@@ -222,7 +222,7 @@ def _function(name: str, function: Callable[..., Any]) -> list[str]:
 
 
 def _paragraphs(text: str, parameters: Iterable[str]) -> list[str]:
-    """A docstring as Markdown: examples as code, and a list of what it says of the parameters."""
+    """A docstring as Markdown: examples become blocks of code, parameters a list."""
     rule, meanings = _split(text, parameters)
     lines = []
     for paragraph in rule.split("\n\n"):

@@ -337,6 +337,6 @@ def _quant(table: dict[str, object]) -> Quant:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a model's name, without its publisher or folder and the end of a file's name."""
+    """The words of a model's name, without its publisher or folder, and without .gguf."""
     last = re.split(r"[/\\]", name.lower().removesuffix(".gguf"))[-1]
     return [word for word in re.split(r"[-_ ]+", last) if word]

@@ -249,8 +249,8 @@ def _knee(gpu: Part) -> Quantity:
         return _estimate(KNEE, f"median of the {DESKTOPS}", condition)
     kind = "other"
     if gpu.compute:
-        kind = "tensor" if float(gpu.compute) >= TENSOR_CORES and "GTX" not in gpu.title else "cuda"
-        kind = "data center" if gpu.compute in DATA_CENTERS else kind
+        tensor = "data center" if gpu.compute in DATA_CENTERS else "tensor"
+        kind = tensor if float(gpu.compute) >= TENSOR_CORES and "GTX" not in gpu.title else "cuda"
     shares, cases = OPERATIONS[kind]
     lo, value, hi = (share * rate.value * 1e3 * WEIGHT_BYTES / 2 / (GPU_SHARE[1] * nominal) for share in shares)
     return _estimate((lo, value, hi), f"{shares[1]:g} times {rate.value:g} TFLOPS ({cases}); {rate.source}", condition)

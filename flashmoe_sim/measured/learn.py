@@ -105,6 +105,11 @@ def learn_from(
 
 
 def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> Seen:
+    """A measurement with its expected speed on a machine, whether or not the machine's parts can explain it.
+
+    workload, model: in question; a measurement that names another known model is of that one.
+    Raises BadInput for an unknown model, for a setting that cannot have run, and without the place of its experts.
+    """
     geometry = _model(one, model)
     one = with_layers(one, max(geometry.layers) + 1)
     system = parse_system(_system(one, machine))

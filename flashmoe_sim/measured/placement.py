@@ -11,7 +11,7 @@ from flashmoe_sim.measured.value import Measured
 ALL_LAYERS = 99  # what people write for all layers; a smaller number may be all or a part
 DEFAULT_UBATCH = "512"
 IK = "ik_llama.cpp"
-MAPPED = {"auto", "mmap", "mmap+mlock", "1", "true", "on"}  # load modes of llama-bench, and what use_mmap is else
+MAPPED = {"auto", "mmap", "mmap+mlock", "1", "true", "on"}  # load modes that map, and values of use_mmap
 _NO_GPU = {"CPU", "BLAS", "ZenDNN"}
 _UNSURE = "which may be all layers or a part of them"
 

@@ -9,7 +9,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import LOAD_MODE_NONE, Case, Launch, Plan, Share, System, gpu_weights, llama_words
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
 from flashmoe_sim.systems.split import fastest_first, loads, served, written
 from flashmoe_sim.timeline.models.resident import Resident
 
@@ -28,7 +28,6 @@ class AllGpu(System):
     caches: ClassVar[bool] = False
     gpu: ClassVar[bool] = True
     several_gpus: ClassVar[bool] = True
-    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")

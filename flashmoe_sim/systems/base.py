@@ -26,13 +26,12 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import Engine, HowToGet, Sizes, facts_of
+from flashmoe_sim.systems.facts import NO_MMAP, Engine, HowToGet, Sizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
-NO_MMAP, LOAD_MODE_NONE = ("--no-mmap",), ("--load-mode", "none")  # before and since August 2026
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -240,7 +239,6 @@ class System(ABC):
     costs: operations that take it more or less time than the machine's file says.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
-    unmapped: flags with which it reads files into RAM as a whole, instead of mapping them.
     """
 
     name: ClassVar[str]
@@ -259,7 +257,6 @@ class System(ABC):
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
-    unmapped: ClassVar[tuple[str, ...]] = NO_MMAP
 
     @property
     def spec(self) -> str:
@@ -295,6 +292,12 @@ class System(ABC):
     @classmethod
     def facts_of_engine(cls) -> Engine | None:
         return facts_of(cls.program) if cls.program else None
+
+    @property
+    def unmapped(self) -> tuple[str, ...]:
+        """The flags with which it reads files into RAM as a whole instead of mapping them."""
+        get = None if self.facts is None else self.facts.get
+        return (NO_MMAP,) if get is None else tuple(get.unmapped.split())
 
     @property
     def common(self) -> bool:

@@ -14,7 +14,6 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    LOAD_MODE_NONE,
     PAGE_FAULTS,
     Case,
     Cost,
@@ -51,7 +50,6 @@ class BoundedInsert(GpuSlots):
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
 
     slots: int = 0
     inserts: int = 1

@@ -9,18 +9,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import (
-    LOAD_MODE_NONE,
-    PAGE_FAULTS,
-    Case,
-    Cost,
-    Launch,
-    Plan,
-    Share,
-    System,
-    drafter_share,
-    llama_words,
-)
+from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
 from flashmoe_sim.timeline.models.mapped import Mapped
 
 
@@ -37,7 +26,6 @@ class Cpu(System):
     misses: ClassVar[str] = "page faults that read the file"
     caches: ClassVar[bool] = False
     several_gpus: ClassVar[bool] = True
-    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     def why_not(self, case: Case) -> str:

@@ -43,6 +43,7 @@ STATES = {
     "source": "built from source, last commit",
 }
 Kind = TypeVar("Kind")
+NO_MMAP = "--no-mmap"
 FEW = 2  # architectures, so few that they are what the engine is for
 OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android": "Android"}
 
@@ -218,7 +219,8 @@ class Get:
     """How to get and build it. build: command lines by the interface of the GPU, or `cpu`.
 
     steps: lines between the clone and the build. weights: how its file of the model is made or downloaded. path: the
-    folder of the built programs. downloads: what can be had without building; empty for nothing.
+    folder of the built programs. downloads: what can be had without building; empty for nothing. unmapped: the flags
+    with which it reads files into RAM as a whole instead of mapping them.
     """
 
     clone: str
@@ -232,6 +234,7 @@ class Get:
     recursive: bool = False
     steps: tuple[str, ...] = ()
     downloads: str = ""
+    unmapped: str = NO_MMAP
 
     def lines(self, api: str) -> list[str]:
         """The lines that a shell takes, for a kind of GPU; for the CPU if the engine has no build for that kind."""

@@ -25,7 +25,6 @@ from flashmoe_sim.policies.placed import Placed as PlacedPolicy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    LOAD_MODE_NONE,
     PAGE_FAULTS,
     Case,
     Cost,
@@ -99,7 +98,6 @@ class Placed(System):
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (0, 1024, 2048, 4096)}
-    unmapped: ClassVar[tuple[str, ...]] = LOAD_MODE_NONE
     pins: ClassVar[bool] = True  # what it does not map
 
     cpu_layers: int = AUTO

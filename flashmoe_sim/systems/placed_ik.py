@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from flashmoe_sim.systems.base import NO_MMAP, Case, Launch
+from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.placed import AUTO, MIN_BATCH, Placed
 from flashmoe_sim.systems.split import gpu_of_layers, shared_out
 
@@ -31,7 +31,6 @@ class PlacedIk(Placed):
     program: ClassVar[str] = "ik_llama-cpp"
     source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: llama-load-tensors.cpp:270-350, ggml-cuda.cu:5180"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of many tokens"
-    unmapped: ClassVar[tuple[str, ...]] = NO_MMAP
     pins: ClassVar[bool] = False
 
     def on_cpu(self, case: Case) -> list[int]:

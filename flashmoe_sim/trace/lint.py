@@ -17,7 +17,7 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
 
 SEVERITIES = ("error", "warning", "info")
-REPEATED = 0.02  # of the tokens, from which repeated text is told
+REPEATED = 0.02  # share of repeated tokens from which they are reported
 MOST_PAIRS = 100  # consecutive tokens of a layer that are compared
 LEAST_EXPECTED, CHANCE_SD = 50.0, 3.0
 
@@ -291,8 +291,7 @@ def _repeated(trace: RoutingTrace) -> Iterator[Finding]:
         content[token] += np.add.reduceat(drawn[view.expert], first)
         layers[token] += 1
     whole = content[layers >= layers.max(initial=0) - 1]  # the last layer of a prompt computes only what is output
-    _, earliest = np.unique(whole, return_index=True)
-    again = len(whole) - len(earliest)
+    again = len(whole) - len(np.unique(whole))
     if again >= REPEATED * len(whole):
         message = f"{again:,} of {len(whole):,} tokens route in all layers like an earlier token"
         advice = "a template or text that is there twice, or a model that repeats itself; new text hits less"

@@ -52,8 +52,8 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
     [('lfu-decay', 2, 0.045), ('fifo', 0, -0.025)]
 
     A row of docs/reference/columns.md for each trace, bank and policy; with several traces also rows without a trace,
-    which are means. Intervals are of these traces: they say how sure it is that more of the same text would give the
-    same. What holds on other text, `ahead` says.
+    which are means. Intervals say how far more of the same text could move a difference, and `ahead` on how many traces
+    it holds.
     Warns about banks that do not fit a trace.
     Raises BadInput for unknown words, for a bank that fits no trace, and if all steps of a trace are skipped.
     """

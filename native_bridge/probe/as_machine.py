@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from statistics import median
-from typing import NamedTuple
 
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines import PRESETS, load_machine
-from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
@@ -38,89 +37,71 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: of a card that is in
-    the catalogue of parts as of a machine from parts, otherwise the median of the presets, in an interval from their
+    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: for a card in the
+    catalogue of parts those of a machine from parts, otherwise the median of the presets, in an interval from their
     least to their most.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     memory = _memory(found, source)
-    if found.gpu is not None and not found.gpu.integrated:
-        computes = _with_card(found, memory, source)
-    else:
-        computes = _sharing_ram(found, memory)
-    machine = Machine(
+    storage = _storage(found.storage, source, found.facts.where)
+    base = _of_parts(found, memory) or _of_presets(found, memory, storage)
+    machine = replace(
+        base,
         name=name,
         title=f"{_title(found)}; computing not measured",
-        unified=_is_unified(found),
-        storage=_storage(found.storage, source, found.facts.where),
-        host=replace(computes.host, first_touch_gb_s=_first_touch(found, source)),
+        storage=storage,
+        host=replace(base.host, first_touch_gb_s=_first_touch(found, source)),
         memory=memory,
-        link=_link(found, source) or computes.link,
-        gpu=computes.gpu,
-        cpu=computes.cpu,
+        link=_link(found, source) or base.link,
+        gpu=base.gpu and replace(base.gpu, memory_gib=_gpu_memory(found, source)),
         api="metal" if found.mac is not None else "cuda" if found.gpu is not None else "",  # it measures by CUDA alone
         gpu_maker="apple" if found.mac is not None else "nvidia" if found.gpu is not None else "",
-        gpu_compute=computes.gpu_compute,
         os=next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), ""),
-        cpu_features=computes.cpu_features,
-        cpu_cores=found.facts.cores,
+        cpu_cores=found.facts.physical_cores,
     )
-    return with_attention(machine)
+    return with_attention(bare(machine))
 
 
-class _Computes(NamedTuple):
-    """The parts of a machine that compute, and what is known of them."""
+def _of_parts(found: Probed, memory: Memory | None) -> Machine | None:
+    """The machine that the catalogue of parts makes of the card, the processor and the RAM, with the rate of this RAM.
 
-    gpu: Compute | None
-    cpu: Compute | None
-    host: Host
-    link: Link | None = None
-    gpu_compute: str = ""
-    cpu_features: tuple[str, ...] | None = None
-
-
-def _with_card(found: Probed, memory: Memory | None, source: str) -> _Computes:
-    """A card and the processor beside it: what the catalogue of parts knows of them, the rest as presets have it."""
-    assert found.gpu is not None
-    known, gpu = _known(found), found.gpu
-    own = Quantity(*(_gib(gpu.free_bytes),) * 3, f"{source}, {gpu.by}", f"free on {gpu.name}")
-    cpu = _estimated("cpu", memory, unified=False)
-    if known is None or known.gpu is None or known.cpu is None:
-        card = replace(_estimated("gpu", memory, unified=False), memory_gib=own)
-        return _Computes(card, cpu, _host())
-    return _Computes(
-        replace(known.gpu, memory_gib=own, attention_gb_s=None),
-        replace(cpu, layer_us=known.cpu.layer_us, knee_tokens=known.cpu.knee_tokens),
-        known.host,
-        known.link,
-        known.gpu_compute,
-        known.cpu_features,
-    )
-
-
-def _known(found: Probed) -> Machine | None:
-    """The machine of the card, the processor and the RAM by the catalogue of parts; None if it has no such card."""
-    assert found.gpu is not None
+    None for a card that it does not have, and without one.
+    """
+    if found.gpu is None or found.gpu.integrated:
+        return None
     card = reported_part(found.gpu.name, "gpu", memory_gib=found.gpu.memory_bytes / GIB)
     processor = reported_part(found.facts.processor, "cpu")
     if card is None:
         return None
     named = [card.name, *([processor.name] if processor else []), f"{found.facts.ram_bytes / GIB:.3f}GiB"]
-    return compose(" + ".join(named))
+    made = compose(" + ".join(named))
+    assert made.cpu is not None
+    return replace(made, cpu=replace(made.cpu, weights_gb_s=_weights("cpu", False, memory)))
 
 
-def _sharing_ram(found: Probed, memory: Memory | None) -> _Computes:
-    """A GPU that shares the RAM, or the processor alone."""
-    processor = reported_part(found.facts.processor, "cpu")
-    features = None if processor is None else processor.features
-    if not _is_unified(found):
-        return _Computes(None, _estimated("cpu", memory, unified=False), _host(), cpu_features=features)
-    unit = _estimated("gpu", memory, unified=True)
+def _of_presets(found: Probed, memory: Memory | None, storage: Storage) -> Machine:
+    """A machine that computes as presets do: on the processor, on a card beside it, or on a GPU that shares its RAM."""
+    unified, processor = _is_unified(found), reported_part(found.facts.processor, "cpu")
+    return Machine(
+        name="",
+        title="",
+        unified=unified,
+        storage=storage,
+        host=Host(call_us=_unmeasured("host.call_us"), install_us=_unmeasured("host.install_us")),
+        gpu=_estimated("gpu", memory, unified=unified) if unified or found.gpu is not None else None,
+        cpu=None if unified else _estimated("cpu", memory, unified=False),
+        cpu_features=None if processor is None else processor.features,
+    )
+
+
+def _gpu_memory(found: Probed, source: str) -> Quantity | None:
+    """What weights and caches can take of the GPU's memory; None if the GPU takes what it wants of the RAM."""
+    if found.gpu is not None and not found.gpu.integrated:
+        return Quantity(*(_gib(found.gpu.free_bytes),) * 3, f"{source}, {found.gpu.by}", f"free on {found.gpu.name}")
     if found.mac is not None and found.mac.wired_limit_mib is not None:
         limit = min(found.mac.wired_limit_mib / 1024, _gib(found.facts.ram_bytes))
-        of_gpu = Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
-        unit = replace(unit, memory_gib=of_gpu)
-    return _Computes(unit, None, _host())
+        return Quantity(limit, limit, limit, "sysctl iogpu.wired_limit_mb", found.facts.system)
+    return None
 
 
 def _estimated(section: str, memory: Memory | None, *, unified: bool) -> Compute:
@@ -129,10 +110,6 @@ def _estimated(section: str, memory: Memory | None, *, unified: bool) -> Compute
         layer_us=_unmeasured(f"{section}.layer_us"),
         knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
     )
-
-
-def _host() -> Host:
-    return Host(call_us=_unmeasured("host.call_us"), install_us=_unmeasured("host.install_us"))
 
 
 def _title(found: Probed) -> str:

@@ -19,6 +19,7 @@ class Facts:
     """cores: available to this process. ram_bytes: available to it, of which available_bytes are free now.
 
     ram_limited: a control group limits it to less than the machine has. device: with its model if known.
+    physical_cores: of those available; 0 if unknown, as on a Mac, whose cores are unlike.
     """
 
     processor: str
@@ -29,6 +30,7 @@ class Facts:
     system: str
     file_system: str
     device: str
+    physical_cores: int = 0
 
     @property
     def where(self) -> str:
@@ -41,15 +43,18 @@ def machine_facts(folder: Path) -> Facts:
     memory = system_facts().virtual_memory()
     limit = min((found for path in CGROUP_LIMITS if (found := _number(path)) is not None), default=memory.total)
     file_system, device = _mounted(folder)
+    linux = sys.platform == "linux"
+    cores = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
     return Facts(
         processor=cpu_name(),
-        cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        cores=cores,
         ram_bytes=min(memory.total, limit),
         ram_limited=limit < memory.total,
         available_bytes=min(memory.available, limit),
         system=_system(),
         file_system=file_system,
         device=device,
+        physical_cores=min(system_facts().cpu_count(logical=False) or 0, cores) if linux else 0,
     )
 
 

@@ -13,8 +13,9 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import SD_90, error_draws
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import NO_MMAP, System
+from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.compare import at_setting, case_of
+from flashmoe_sim.systems.facts import NO_MMAP
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.field.depth import kv_type_of
@@ -55,7 +56,7 @@ def _asked(
     """A row's prompt as the commands time it; empty if they refuse it."""
     assert workload.geometry is not None
     if isinstance(system, Placed):
-        mmap = "no" if NO_MMAP[0] in row.flags else "yes"  # as llama.cpp does unless told otherwise
+        mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
         system = replace(system, ubatch=prompt.batch, mmap=mmap)
     case = case_of(workload.geometry, machine, workload=workload)
     if case.model.attention is not None:

@@ -35,7 +35,7 @@ def measure(model: str, *, llama_bench: Path, folder: Path, out: Path, threads: 
     file = folder / f"{model}.gguf"
     write(file, SHAPES[model])
     try:
-        with (out / f"{model}-h200.jsonl").open("w", encoding="utf-8") as lines:
+        with (out / f"{model}.jsonl").open("w", encoding="utf-8") as lines:
             for options in SERIES[model]:
                 command = [str(llama_bench), "-m", str(file), *ALWAYS, "-t", threads, *options.split()]
                 print(" ".join(command), file=sys.stderr, flush=True)

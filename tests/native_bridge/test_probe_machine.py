@@ -168,7 +168,7 @@ def test_a_graphics_card(tmp_path: Path) -> None:
 
 def test_a_card_and_a_processor_that_the_catalogue_has(tmp_path: Path) -> None:
     card = replace(CARD, name="NVIDIA GeForce RTX 4060 Ti", memory_bytes=16 * GIB, free_bytes=15 * GIB)
-    facts = replace(FOUND.facts, processor="AMD Ryzen 9 5950X 16-Core Processor", cores=16)
+    facts = replace(FOUND.facts, processor="AMD Ryzen 9 5950X 16-Core Processor", cores=32, physical_cores=16)
     machine, parts = (
         made(replace(FOUND, gpu=card, facts=facts), tmp_path),
         load_machine("rtx-4060-ti-16gb + 5950x + 32GiB"),
