@@ -129,7 +129,7 @@ def test_a_cpu_that_is_not_told(tmp_path: Path) -> None:
 
 
 def test_a_drive_in_the_notes(tmp_path: Path) -> None:
-    named = numbers(tmp_path, notes="Samsung 990 PRO, ext4; 66% disk / 34% nvme")
+    named = numbers(tmp_path, notes="Samsung 990 PRO, ext4; 66 % disk / 34 % nvme")
     assert named["storage.read_gb_s"] == 6.2
     assert numbers(tmp_path, notes="Samsung 990 PRO", ssd_gb_s="5")["storage.read_gb_s"] == 5
 

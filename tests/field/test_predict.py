@@ -86,7 +86,7 @@ def test_a_list_hits_by_how_it_was_chosen(tmp_path: Path, placement: str, missed
         strategy="vram_static_profile",
         engine="ktransformers",
         flags=f"--kt-expert-placement-strategy {placement}; TP 2",
-        slots_per_layer_or_cache_gib="50% of 128 experts/layer on GPU",
+        slots_per_layer_or_cache_gib="50 % of 128 experts/layer on GPU",
     )
     assert price_of(found).missed.rate == pytest.approx(missed, abs=0.001)
 
