@@ -45,7 +45,7 @@ def command(asked: Compare, *, full: bool, out: Path | None, force: bool, lenien
     """Compare engines and settings on a machine, and give the flags of each.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
-    made for that model from the bundled one with the nearest shape, or --hit-rate applies to all systems.
+    made for that model, like bundled ones of other models, or --hit-rate applies to all systems.
 
     \b
     Examples:  sim compare gpt-oss-120b --machine rtx-4090

@@ -58,7 +58,7 @@ def command(
     """Recommend an engine and its flags for a model on a machine, with the evidence.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
-    made for that model from the bundled one with the nearest shape.
+    made for that model, like bundled ones of other models.
 
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090

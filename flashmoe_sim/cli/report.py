@@ -45,7 +45,7 @@ def command(
     RESULTS is a folder written by `sim sweep --out`: the page shows its rows. TRACE is a file, or a name from `sim
     trace catalog`. Alone, it is swept for the page; after RESULTS, it is a trace from the sweep, and adds what only a
     trace can show. A bundled trace need not be given after RESULTS. With --model alone, or a model's name, a trace is
-    made for that model from the bundled one with the nearest shape.
+    made for that model, like bundled ones of other models.
 
     \b
     Examples:  sim report python-256 --out report.html

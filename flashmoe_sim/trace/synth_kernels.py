@@ -16,7 +16,7 @@ def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int
     for place in range(begin, end):
         if not taken[place]:
             total += weight[place]
-    left = fraction * total
+    left = max(fraction * total, 0.0)  # rounding may leave less than nothing beside a few heavy places
     picked = -1
     for place in range(begin, end):
         if not taken[place] and weight[place] > 0.0:
@@ -185,7 +185,7 @@ def _pick_besides(weight: Any, upto: Any, held: Any, fraction: float) -> int:
     total = upto[-1]
     for place in held:
         total -= weight[place]
-    left = fraction * total
+    left = max(fraction * total, 0.0)  # rounding may leave less than nothing beside a few heavy places
     for place in held:
         if upto[place] > left:
             break

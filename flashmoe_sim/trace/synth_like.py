@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,8 @@ def alike(
     trace: RoutingTrace,
     *,
     shape: Shape | None = None,
+    other: RoutingTrace | None = None,
+    share: float = 1.0,
     tokens: int | None = None,
     prompt: int = 0,
     seed: int = 1,
@@ -78,6 +81,7 @@ def alike(
     expert that does not occur stays out, and in a short trace chance looks like popularity.
     shape: of another model, whose layers imitate the layers at the same relative depth, with experts in a new random
         order that are as popular at the same relative rank; by default the trace's own.
+    other: a second trace, for a shape; what is measured is then `share` of the first one's and the rest of this one's.
     tokens: after the prompt; by default as many as the other trace has, including its prompt.
     Calls of unknown tokens are not measured.
     progress: called with the layers drawn and all.
@@ -91,6 +95,9 @@ def alike(
         shape = Shape(trace.name, n_experts, trace.top_k, trace.expert_bytes, trace.n_experts_known)
     else:
         layers = _in_shape(shape, layers, seed=seed)
+    if other is not None:
+        others = _in_shape(shape, _measure(other), seed=seed)
+        layers = [_mixed(*pair, share) for pair in zip(layers, others, strict=True)]
     tokens = trace.tokens if tokens is None else tokens
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
     top_k, length = shape.top_k, tokens + prompt
@@ -138,6 +145,23 @@ def _in_shape(shape: Shape, layers: Sequence[_Measured], *, seed: int) -> list[_
         count, of_stretch = (np.rint(each * 1000).astype(np.int64) for each in (wanted, wanted * share))
         found.append(_Measured(np.maximum(count, 1)[place], of_stretch[:, place], source.overlap, source.hits))
     return found
+
+
+def _mixed(one: _Measured, other: _Measured, share: float) -> _Measured:
+    """A layer with a share of what is measured of one, and the rest of another of the same experts.
+
+    The odds of a hit are mixed as powers: hits of 50% and 90% make 75%, in equal shares.
+    """
+
+    def mixed(of_one: Any, of_other: Any) -> Any:
+        return share * of_one + (1 - share) * of_other
+
+    stretches = [_shares(each.of_stretch, each.count / each.count.sum()) for each in (one, other)]
+    of_stretch = np.rint(mixed(*stretches) * one.count.sum() / STRETCHES).astype(np.int64)
+    hits = [np.clip(each.hits, LEAST_SHARE, 1 - LEAST_SHARE) for each in (one, other)]
+    odds = np.exp(mixed(*(np.log(each / (1 - each)) for each in hits)))
+    count = np.maximum(of_stretch.sum(axis=0), 1)
+    return _Measured(count, of_stretch, mixed(one.overlap, other.overlap), odds / (1 + odds))
 
 
 def _fit(measured: _Measured, draw: NDArray[np.float64], tokens: int) -> NDArray[np.int16]:

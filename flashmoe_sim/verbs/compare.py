@@ -58,9 +58,8 @@ class Compare(MemoryOptions):
     >>> table["why_not"][2]
     'takes 60.8 GiB of the GPU, which has 23.2 for it'
 
-    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model` from the
-    bundled model with the nearest shape, with a warning, or `hit_rate`, 0 to 1, applies to all systems. Systems may be
-    objects.
+    The fastest comes first; systems that cannot run come last. Without a trace, one is made for `model`, like
+    bundled ones of other models, with a warning, or `hit_rate`, 0 to 1, applies to all systems. Systems may be objects.
     Raises BadInput for unknown words, and for a trace that lacks layers of its model.
     """
 

@@ -30,8 +30,8 @@ class Recommend(MemoryOptions):
         found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
         print(found.best.best.launch.line)
 
-    Without a trace, one is made for `model` from the bundled model with the nearest shape, with a warning. Systems may
-    be objects, and so may the objective. `buy` adds `.bought`.
+    Without a trace, one is made for `model`, like bundled ones of other models, with a warning. Systems may be
+    objects, and so may the objective. `buy` adds `.bought`.
     Raises BadInput for unknown words, and if nothing can run.
     """
 

@@ -28,7 +28,7 @@ BANKS = 16  # sizes of the sweep that a report makes if none are requested
 class Report(MemoryOptions):
     """Gather what a page shows of the rows of a sweep, of traces that are swept for it, or of a model alone.
 
-    Without a trace, the model's bundled one is used, or one is made from the bundled one with the nearest shape.
+    Without a trace, the model's bundled one is used, or one is made, like bundled ones of other models.
     Raises BadInput whenever a sweep does, for traces of several models on one machine, and for a machine without a
     model.
     """

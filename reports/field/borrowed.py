@@ -19,7 +19,7 @@ from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.borrow import made_like
+from flashmoe_sim.systems.borrow import ALSO_LIKE, MOST_LIKE, made_like
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.trace.load import load_trace
@@ -33,13 +33,14 @@ RECORDED = {
     "deepseek-v2-lite": "deepseek-v2-lite",
     "qwen3-30b-a3b": "qwen3-30b-mlx",
 }
-LENDERS = (*RECORDED.values(), "gemma-4-26b-phone")
+LENDERS = (*((name,) for name in (*RECORDED.values(), "gemma-4-26b-phone")), (MOST_LIKE, ALSO_LIKE))
 MACHINES = ("rtx-3060", "rtx-4090", "m3-16", "m3-max-48", "m4-32", "laptop-ddr4", "strix-halo-128", "phone-ufs4")
-INTRO = """Without a trace, popularity and overlap are borrowed from another model. Here models with a recorded trace
-borrow from others, and from their own recording, on {machines} presets. The choice from the borrowed trace is timed on
-the recorded one, beside the choice that the recorded one leads to: *first* is the one that `sim recommend` names,
-*fastest* the fastest engine, whatever shows its speed. Machines on which that is the whole model on the GPU are left
-out. `python -m reports.field.borrowed` makes [borrowed.csv](borrowed.csv).
+INTRO = """Without a trace, popularity and overlap are borrowed from other models. Here models with a recorded trace
+borrow from others, one by one and as a model without a recording does, and from their own recording, on {machines}
+presets. The choice from the borrowed trace is timed on the recorded one, beside the choice that the recorded one leads
+to: *first* is the one that `sim recommend` names, *fastest* the fastest engine, whatever shows its speed. Machines on
+which that is the whole model on the GPU are left out. `python -m reports.field.borrowed` makes
+[borrowed.csv](borrowed.csv).
 """
 
 
@@ -50,7 +51,7 @@ def rows() -> Iterator[dict[str, Any]]:
     """
     for name, recorded in RECORDED.items():
         model, trace = named_model(name), load_trace(recorded)
-        traces = {lender: made_like(lender, model) for lender in LENDERS}
+        traces = {" and ".join(lender): made_like(lender, model) for lender in LENDERS}
         for machine in MACHINES:
             on = resolve(workload=prepare(trace, model), model=None, machine=load_machine(machine))
             assert on.workload is not None
@@ -92,8 +93,13 @@ def section(found: pl.DataFrame) -> str:
     lines.append("| choice | the trace is from | cases | another system | loss: median | nine in ten at most | most |")
     lines.append("|---|---|---|---|---|---|---|")
     own = pl.col("lender").replace({trace: model for model, trace in RECORDED.items()}) == pl.col("model")
+    two = pl.col("lender") == f"{MOST_LIKE} and {ALSO_LIKE}"
     for choice, rows_of in found.group_by("choice", maintain_order=True):
-        for what, some in (("another model", rows_of.filter(~own)), ("its own recording", rows_of.filter(own))):
+        for what, some in (
+            ("another model", rows_of.filter(~own & ~two)),
+            ("two models", rows_of.filter(two)),
+            ("its own recording", rows_of.filter(own)),
+        ):
             lost = sorted(some["loss"].to_list())
             lines.append(
                 f"| {choice[0]} | {what} | {len(some)} | {np.mean(~some['same_system'].to_numpy()):.0%} "

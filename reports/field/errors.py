@@ -22,9 +22,9 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
 from reports.field.depth import attended
+from reports.field.lent import made_sd
 from reports.field.model import name_of
 from reports.field.printed import Printed
-from reports.field.prior import HitCurve
 
 FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
@@ -32,8 +32,8 @@ HEAD = """# Written by `python -m reports.field`: how far published speeds and o
 # shares: of its square, what all engines on a machine, all settings of a program, and all of a model have in common.
 # prompts: sd of the speeds of prompts, of any system.
 # checked: how many rows were predicted, and the share of them in the intervals that are printed.
-# hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of another model,
-# added to text_sd; profile_lo, profile_hi: 90% interval of how a profile of another text differs from its own.
+# hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of a model from a
+# trace made for it, beside text_sd; profile_lo, profile_hi: 90% interval of how a profile of another text differs.
 """
 MOST = 1.2  # of ln(measured / predicted): more is a row that ran otherwise than it says
 SHALLOW = 8192  # tokens in the context
@@ -207,11 +207,8 @@ def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, rows: int, 
     return "\n".join(lines)
 
 
-def hits(curve: HitCurve) -> dict[str, float]:
-    """How much the odds of a hit differ between texts of one model, between models, and between profiles.
-
-    curve: of LRU banks, fitted on many models.
-    """
+def hits() -> dict[str, float]:
+    """How much the odds of a hit differ between texts of one model, between models, and between profiles."""
     differences, profiles = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         for names in TEXTS:
@@ -231,9 +228,10 @@ def hits(curve: HitCurve) -> dict[str, float]:
                         if place != number
                     ]
     lo, hi = np.quantile(profiles, (0.05, 0.95))
+    text_sd = _rms(differences)
     return {
-        "text_sd": _rms(differences),
-        "made_sd": curve.sd,
+        "text_sd": text_sd,
+        "made_sd": made_sd(text_sd),
         "profile_lo": float(lo),
         "profile_hi": max(float(hi), 0.0),
     }

@@ -64,7 +64,7 @@ def write(*, tune_again: bool) -> None:
     inside = printed_page.inside(asked)
     prompts = prompt_printed.table(prompt_rows())
     prompts.write_csv(prompt_printed.TABLE)
-    sd, of_hits = prompt_printed.sd_of(prompts), errors.hits(found.curves["lru"])
+    sd, of_hits = prompt_printed.sd_of(prompts), errors.hits()
     errors.FILE.write_text(errors.text(off, of_hits, prompt_sd=sd, rows=len(asked), inside=inside))
     figures.draw(rows, FOLDER)
     gains.save(gains.with_score(gains.seen(both_ways([one.without_machine for one in rows])[1])))
@@ -74,16 +74,17 @@ def write(*, tune_again: bool) -> None:
 
 def sections(rows: Sequence[Judged]) -> dict[str, str]:
     """The parts of the page that are made from tables in this folder, by title."""
-    from reports.field import borrowed, drafts, printed_page, simulated
+    from reports.field import borrowed, drafts, lent, printed_page, simulated
 
-    printed, wins, lent = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS, borrowed.TABLE))
+    printed, wins = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS))
+    choices, hits = (pl.read_csv(table) for table in (borrowed.TABLE, lent.TABLE))
     asked, timed, made = (pl.read_csv(table) for table in (prompt_page.TABLE, prompt_printed.TABLE, simulated.TABLE))
     return {
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
         "One measurement of your own": f"{given_page.section(rows, given.load())}\n{simulated.section(made)}",
-        "Borrowed traces": borrowed.section(lent),
+        "Borrowed traces": f"{borrowed.section(choices)}\n{lent.section(hits)}",
     }
 
 

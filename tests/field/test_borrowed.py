@@ -20,7 +20,7 @@ def test_a_row_of_the_table_is_computed_again() -> None:
     on = resolve(workload=prepare(trace, model), model=None, machine=load_machine("laptop-ddr4"))
     assert on.workload is not None
     own = borrowed.chosen(on.workload, on.case, on.systems)
-    theirs = borrowed.chosen(made_like("qwen3-30b-mlx", model), on.case, on.systems, borrowed=True)
+    theirs = borrowed.chosen(made_like(["qwen3-30b-mlx"], model), on.case, on.systems, borrowed=True)
     rows = pl.read_csv(borrowed.TABLE).filter(model=model_name, machine="laptop-ddr4", lender="qwen3-30b-mlx")
     assert rows["choice"].to_list() == ["first", "fastest"]
     for row in rows.iter_rows(named=True):

@@ -15,7 +15,7 @@ from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.systems.base import System
-from flashmoe_sim.systems.borrow import borrow, bundled, nearest
+from flashmoe_sim.systems.borrow import borrow, bundled, lenders
 from flashmoe_sim.systems.compare import GROUPS, NEAR, Compared, case_of, compare
 from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
@@ -106,9 +106,23 @@ def test_a_borrowed_trace_widens_what_misses_decide_and_nothing_else() -> None:
     assert (own["slot-bank"].tok_s_hi or 0) < (lent["slot-bank"].tok_s_hi or 0)
 
 
-def test_a_trace_is_borrowed_from_the_nearest_shape() -> None:
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("gpt-oss-120b", ("gpt-oss-120b",)),
+        ("gpt-oss-20b", ("gpt-oss-120b",)),
+        ("deepseek-v2-lite", ("deepseek-v2-lite",)),
+        ("glm-4.7-flash", ("deepseek-v2-lite",)),
+        ("qwen3-30b-a3b", ("gpt-oss-120b", "deepseek-v2-lite")),  # whose recordings are short
+        ("kimi-k2.5", ("gpt-oss-120b", "deepseek-v2-lite")),
+    ],
+)
+def test_whom_a_trace_is_borrowed_from(model: str, names: tuple[str, ...]) -> None:
+    assert lenders(load_model(model)) == names
+
+
+def test_a_trace_is_borrowed_for_every_layer() -> None:
     model = load_model("qwen3-235b-a22b")
-    assert nearest(model) == "qwen3-30b-mlx"
     made, note = borrow(model)
     assert (made.trace.top_k, made.trace.layers, set(made.n_experts)) == (8, tuple(range(94)), {128})
     assert "no trace of qwen3-235b-a22b:q4_k_m is at hand" in note

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
 from flashmoe_sim.trace.synth_like import alike
+from flashmoe_sim.trace.synth_shape import Shape
 from tests.trace.strategies import trace_of
 
 NAMES = ("python-256", "gpt-oss-120b", "qwen3-30b-mlx")
@@ -69,6 +72,31 @@ def hits(trace: RoutingTrace) -> dict[tuple[str, int], float]:
             requests += after.sum()
         found["half", share] = float(hit / requests)
     return found
+
+
+def test_between_two_recordings_it_hits_between_them() -> None:
+    """In equal shares, hits of 90% and 50% make 75%: the mean of the logarithms of the odds."""
+    one, other = load_trace("gpt-oss-120b"), load_trace("deepseek-v2-lite")
+    shape = Shape("of another model", dict.fromkeys(range(4), 96), top_k=6)
+    likes = (alike(one, shape=shape)[0], alike(other, shape=shape)[0])
+    made, fit = alike(one, shape=shape, other=other, share=0.5)
+    both = [hits(each) for each in likes]
+    for (policy, share), found in hits(made).items():
+        low, high = sorted(each[policy, share] for each in both)
+        assert low < found < high
+        if policy == "lru":
+            odds = [each[policy, share] / (1 - each[policy, share]) for each in both]
+            assert found == pytest.approx(1 - 1 / (1 + math.sqrt(odds[0] * odds[1])), abs=0.04)
+    assert fit.asked.overlap == pytest.approx(sum((inspect(each).overlap or 0) for each in (one, other)) / 2, abs=0.02)
+    whole = alike(one, shape=shape, other=other, share=1.0)[0]
+    assert hits(whole) == pytest.approx(both[0], abs=0.01)
+
+
+def test_few_experts_with_most_of_the_weight() -> None:
+    """A token of eight takes the few heavy experts of a layer first; what is left of the weight rounds to nothing."""
+    made, _ = alike(load_trace("gpt-oss-120b"), shape=Shape("olmoe", dict.fromkeys(range(16), 64), top_k=8))
+    assert made.expert.min() >= 0
+    assert (np.diff(np.sort(made.expert.reshape(-1, 8), axis=1), axis=1) > 0).all()
 
 
 def test_what_was_asked_is_what_was_measured() -> None:
