@@ -106,7 +106,8 @@ def test_the_interval_is_wider_below_for_a_prompt_of_decoded_tokens() -> None:
         assert one.prompt_tok_s_hi is not None
     assert made.prompt_tok_s_lo / made.prompt_tok_s < recorded.prompt_tok_s_lo / recorded.prompt_tok_s  # type: ignore[operator]
     borrowed = at_setting(workload(of.model, tokens=128), of, system, borrowed=True, prompt_tokens=PROMPT)
-    assert borrowed.prompt_tok_s_lo < made.prompt_tok_s_lo  # type: ignore[operator]
+    spreads = [np.std(np.log(one.prompt_draws)) for one in (made, borrowed) if one.prompt_draws is not None]
+    assert spreads[0] < spreads[1]
     assert MADE_MISSES[0] == 1  # so that it is not wider above
     in_memory = [at_setting(on, of, Cpu(), prompt_tokens=PROMPT) for on in (both(of), workload(of.model, tokens=128))]
     assert in_memory[0].prompt_tok_s_lo == pytest.approx(in_memory[1].prompt_tok_s_lo, rel=0.02)

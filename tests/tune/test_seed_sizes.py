@@ -16,7 +16,7 @@ from flashmoe_sim.systems.compare import Compared, case_of
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import pick
-from flashmoe_sim.tune.recommend import KNEE, Recommendation, recommend
+from flashmoe_sim.tune.recommend import Recommendation, recommend
 from reports.fidelity import kimi_bank, qwen_bank
 from reports.fidelity.from_table import fitted, table
 
@@ -95,14 +95,14 @@ def speeds_on_a_small_mac(top_k: int) -> dict[int, float]:
 
 @pytest.mark.parametrize("top_k", [4, 0], ids=["top_k 4", "all 8 experts"])
 def test_few_slots_are_advised_for_8_gb(top_k: int) -> None:
-    """The README advises 8 to 16 slots on 8 GB: 16 have nine tenths of the speed of any size that fits.
+    """The README advises 8 to 16 slots on 8 GB: the fastest size is one of them, and no more than that is advised.
 
     A slot takes its RAM from the page cache, which then serves fewer misses, but a hit in a slot needs no copy.
     """
     speeds = speeds_on_a_small_mac(top_k)
-    assert speeds[16] >= KNEE * max(speeds.values())
+    assert 8 <= max(speeds, key=lambda slots: speeds[slots]) <= 16
     slots = on_a_small_mac(top_k).best.best.system.slots  # type: ignore[attr-defined]
-    assert 16 < slots <= max(speeds)
+    assert slots <= 16 < max(speeds)
 
 
 def test_memory_bounds_the_slots_on_8_gb() -> None:
