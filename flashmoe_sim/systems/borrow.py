@@ -17,7 +17,7 @@ from flashmoe_sim.trace.synth_shape import Shape
 TOKENS = 512  # of a recording that is enough by itself
 MOST_LIKE, ALSO_LIKE = "gpt-oss-120b", "deepseek-v2-lite"  # the recordings of large models with four kinds of work
 # Of the first in a made trace. Models lie between the two: the odds of a hit in LRU banks are right in the mean so, and
-# three times too high with the first alone, beside 36 published hit rates (`reports/field/lent.py`).
+# almost three times too high with the first alone, beside 36 published hit rates (`reports/field/lent.py`).
 SHARE = 2 / 3
 FEW_EXPERTS = 64  # models with so few spread their work as evenly as the second
 

@@ -21,7 +21,7 @@ from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_dr
 ROUNDS = 20
 SLACK = 30
 FITTED_TOKENS = 2048
-STRETCHES = 4  # of equal length, each with its own popularity
+STRETCH_TOKENS, FEWEST, MOST = 128, 4, 8  # of a stretch with its own popularity, and how many there are
 CHANCE = 0.15  # requests of an expert for which its own popularity in a stretch and that of the whole trace count alike
 BANKS = (8, 4, 2)  # one over the share of the experts that an LRU bank holds, whose hits are fitted
 LEAST_SHARE = 3e-3  # of the requests: a smaller difference is chance
@@ -74,11 +74,11 @@ def alike(
 ) -> tuple[RoutingTrace, LikeFit]:
     """A trace of any length in which each layer's experts are as popular as in another trace, and recur as soon.
 
-    Popularity changes with each quarter of the trace, as in the other one. Each expert of a token is kept for the next
-    with one probability; the others are drawn without repeats, by a weight times a factor for how recently they were
-    used. Probability, weights and factors are corrected, round by round, until a run of at least 2,048 tokens has the
-    measured overlap, counts and LRU hits. Nothing else is imitated: layers are independent, and ranks mean nothing. An
-    expert that does not occur stays out, and in a short trace chance looks like popularity.
+    Popularity changes with each of four to eight stretches of the trace, as in the other one. Each expert of a token is
+    kept for the next with one probability; the others are drawn without repeats, by a weight times a factor for how
+    recently they were used. Probability, weights and factors are corrected, round by round, until a run of at least
+    2,048 tokens has the measured overlap, counts and LRU hits. Nothing else is imitated: layers are independent, and
+    ranks mean nothing. An expert that does not occur stays out, and in a short trace chance looks like popularity.
     shape: of another model, whose layers imitate the layers at the same relative depth, with experts in a new random
         order that are as popular at the same relative rank; by default the trace's own.
     other: a second trace, for a shape; what is measured is then `share` of the first one's and the rest of this one's.
@@ -89,14 +89,16 @@ def alike(
     """
     if not trace.calls or not trace.top_k:
         raise BadInput(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")
-    layers = _measure(trace)
+    shorter = min(one.tokens for one in (trace, other) if one is not None)
+    stretches = min(max(shorter // STRETCH_TOKENS, FEWEST), MOST)
+    layers = _measure(trace, stretches)
     if shape is None:
         n_experts = {layer: trace.n_experts[layer] for layer in trace.layers}
         shape = Shape(trace.name, n_experts, trace.top_k, trace.expert_bytes, trace.n_experts_known)
     else:
         layers = _in_shape(shape, layers, seed=seed)
     if other is not None:
-        others = _in_shape(shape, _measure(other), seed=seed)
+        others = _in_shape(shape, _measure(other, stretches), seed=seed)
         layers = [_mixed(*pair, share) for pair in zip(layers, others, strict=True)]
     tokens = trace.tokens if tokens is None else tokens
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
@@ -113,7 +115,7 @@ def alike(
             if progress:
                 progress(len(experts), len(layers))
     made = assemble(shape, experts, prompt=prompt, name=f"like {trace.name}", notes=())
-    fit = LikeFit(_skew(layers), _skew(_measure(made)))
+    fit = LikeFit(_skew(layers), _skew(_measure(made, stretches)))
     asked, got = fit.asked, fit.made
     note = (
         f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10% of "
@@ -157,7 +159,7 @@ def _mixed(one: _Measured, other: _Measured, share: float) -> _Measured:
         return share * of_one + (1 - share) * of_other
 
     stretches = [_shares(each.of_stretch, each.count / each.count.sum()) for each in (one, other)]
-    of_stretch = np.rint(mixed(*stretches) * one.count.sum() / STRETCHES).astype(np.int64)
+    of_stretch = np.rint(mixed(*stretches) * one.count.sum() / len(one.of_stretch)).astype(np.int64)
     hits = [np.clip(each.hits, LEAST_SHARE, 1 - LEAST_SHARE) for each in (one, other)]
     odds = np.exp(mixed(*(np.log(each / (1 - each)) for each in hits)))
     count = np.maximum(of_stretch.sum(axis=0), 1)
@@ -168,17 +170,18 @@ def _fit(measured: _Measured, draw: NDArray[np.float64], tokens: int) -> NDArray
     """One layer's experts with what was measured, i16 [tokens, top_k]. draw: f64 [tokens or more, 2, top_k]."""
     most, _, top_k = draw.shape
     n_experts, edge = len(measured.count), _edges(len(measured.count), top_k)
-    stretch, popularity = _stretches(most), measured.count / measured.count.sum()
+    stretches, popularity = len(measured.of_stretch), measured.count / measured.count.sum()
+    stretch = _stretch_of(most, stretches)
     chance = CHANCE * n_experts / measured.count.sum()
     share = (_shares(measured.of_stretch, popularity) + chance * popularity) / (1 + chance)
-    wanted = np.minimum(share, 1 / top_k) * np.bincount(stretch, minlength=STRETCHES)[:, None] * top_k
+    wanted = np.minimum(share, 1 / top_k) * np.bincount(stretch, minlength=stretches)[:, None] * top_k
     weight, keep, pull = wanted / wanted.max(), measured.overlap, np.ones(len(edge) + 1)
     expert, depth = np.empty((2, most, top_k), np.int16)
     for _ in range(ROUNDS):
         draw_alike(weight, stretch, edge, pull, keep, draw, expert, depth)
-        made = _of_stretches(expert, stretch, n_experts)
+        made = _of_stretches(expert, stretch, n_experts, stretches)
         # In proportion to the difference: a ratio would be biased by rare experts, whose counts vary most by chance.
-        weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK / STRETCHES), 0.2)
+        weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK / stretches), 0.2)
         weight /= weight.max()
         overlap = _overlap(expert, n_experts)
         asked, got = (
@@ -190,13 +193,13 @@ def _fit(measured: _Measured, draw: NDArray[np.float64], tokens: int) -> NDArray
         pull = np.clip(pull / pull[-1], 1 / MOST_PULL, MOST_PULL)
         keep = min(max(keep + KEEP_STEP * (measured.overlap - overlap), 0.0), 1.0)
     made_expert, its_depth = np.empty((2, tokens, top_k), np.int16)
-    draw_alike(weight, _stretches(tokens), edge, pull, keep, draw[:tokens], made_expert, its_depth)
+    draw_alike(weight, _stretch_of(tokens, stretches), edge, pull, keep, draw[:tokens], made_expert, its_depth)
     return made_expert
 
 
-def _stretches(tokens: int) -> NDArray[np.int64]:
-    """The stretch that each token is in."""
-    return np.arange(tokens, dtype=np.int64) * STRETCHES // tokens
+def _stretch_of(tokens: int, stretches: int) -> NDArray[np.int64]:
+    """The stretch that each token is in: they have equal length."""
+    return np.arange(tokens, dtype=np.int64) * stretches // tokens
 
 
 def _shares(of_stretch: NDArray[np.int64], popularity: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -205,10 +208,12 @@ def _shares(of_stretch: NDArray[np.int64], popularity: NDArray[np.float64]) -> N
     return np.where(total > 0, of_stretch / np.maximum(total, 1), popularity)
 
 
-def _of_stretches(expert: NDArray[np.int16], stretch: NDArray[np.int64], n_experts: int) -> NDArray[np.int64]:
+def _of_stretches(
+    expert: NDArray[np.int16], stretch: NDArray[np.int64], n_experts: int, stretches: int
+) -> NDArray[np.int64]:
     """Tokens that use each expert, i64 [stretches, experts]. expert: i16 [tokens, top_k]."""
     key = stretch[:, None] * n_experts + expert
-    return np.bincount(key.reshape(-1), minlength=STRETCHES * n_experts).reshape(STRETCHES, n_experts)
+    return np.bincount(key.reshape(-1), minlength=stretches * n_experts).reshape(stretches, n_experts)
 
 
 def _edges(n_experts: int, top_k: int) -> NDArray[np.int64]:
@@ -233,8 +238,8 @@ def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
     return float(shared / compared)
 
 
-def _measure(trace: RoutingTrace) -> list[_Measured]:
-    """Every layer of a trace, without calls of unknown tokens."""
+def _measure(trace: RoutingTrace, stretches: int) -> list[_Measured]:
+    """Every layer of a trace, without calls of unknown tokens; popularity by stretch."""
     found = []
     for view in trace.by_layer:
         tokens, length = trace.n_tokens[view.call], np.diff(view.offset)
@@ -249,7 +254,7 @@ def _measure(trace: RoutingTrace) -> list[_Measured]:
         distinct = known[(np.diff(np.sort(known, axis=1), axis=1) > 0).all(axis=1)]
         depth = np.empty(distinct.shape, np.int16)
         depths_of(np.ascontiguousarray(distinct), n_experts, depth)
-        of_stretch = _of_stretches(known, _stretches(len(known)), n_experts)
+        of_stretch = _of_stretches(known, _stretch_of(len(known), stretches), n_experts, stretches)
         hits = _hits(depth, _edges(n_experts, trace.top_k))
         found.append(_Measured(of_stretch.sum(axis=0), of_stretch, shared / compared, hits))
     return found

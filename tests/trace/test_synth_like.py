@@ -51,9 +51,28 @@ def test_banks_hit_as_in_the_recording(name: str) -> None:
     trace = load_trace(name)
     asked, made = hits(trace), hits(alike(trace)[0])
     assert made == pytest.approx(asked, abs=0.03)
+    if name != "cpp-256":  # whose recording ends in the same words again and again
+        assert swapped(alike(trace)[0]) == pytest.approx(swapped(trace), abs=0.025)
     if name == "gpt-oss-120b":  # recency and drift, which popularity alone has not
         assert asked["lru", 4] > 0.87
         assert asked["half", 4] < 0.7
+
+
+def swapped(trace: RoutingTrace) -> float:
+    """Hits of the second half in a sixth of the experts, a profile's at first, exchanged for those used more since.
+
+    Such a cache lives on experts that are used again and again for a while, longer than LRU has to remember.
+    """
+    workload, steps = (
+        prepare(trace.with_(expert_bytes=dict.fromkeys(trace.layers, 1)), None),
+        len(np.unique(trace.steps)),
+    )
+    policy = f"bounded-swaps:profile_steps={steps // 2}"
+    setup = plan_setup(f"{sum(trace.n_experts.values()) // 6}B", policy=policy, contract="atomic")
+    stream = replay(workload, setup, record=True).stream
+    assert stream is not None
+    late = stream.step >= np.median(stream.step)
+    return float(1 - stream.misses[late].sum() / stream.requests[late].sum())
 
 
 def hits(trace: RoutingTrace) -> dict[tuple[str, int], float]:
@@ -89,7 +108,7 @@ def test_between_two_recordings_it_hits_between_them() -> None:
             assert found == pytest.approx(1 - 1 / (1 + math.sqrt(odds[0] * odds[1])), abs=0.04)
     assert fit.asked.overlap == pytest.approx(sum((inspect(each).overlap or 0) for each in (one, other)) / 2, abs=0.02)
     whole = alike(one, shape=shape, other=other, share=1.0)[0]
-    assert hits(whole) == pytest.approx(both[0], abs=0.01)
+    assert hits(whole) == pytest.approx(both[0], abs=0.02)
 
 
 def test_few_experts_with_most_of_the_weight() -> None:
