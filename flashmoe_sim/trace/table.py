@@ -42,7 +42,9 @@ def read_table(
     `trace_of_requests` and plain CSV refuse.
     """
     hints = hints or Hints()
-    parts = [values_of(path, read_frame(path, columns, progress), columns) for path in paths]
+    frames = [read_frame(path, columns, progress) for path in paths]
+    parts = [values_of(path, frame, columns) for path, frame in zip(paths, frames, strict=True)]
+    left_out = columns.left_out(frames[0].columns)
     if len({part["expert"].shape[1] for part in parts}) > 1:
         raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -59,7 +61,7 @@ def read_table(
         rows = TokenRows(request, value["position"], value["layer"], value["expert"], rank, value.get("weight"))
         layers, requests = requests_of_rows(rows, prompt, hints=hints, where=where)
         hints = replace(hints, moe_layers=hints.moe_layers or layers)
-        notes = [
+        notes = left_out + [
             f"{field}= is not used beside position=: prompts are cut into chunks and requests served one after "
             "another; for the engine's own passes give step= without position="
             for field in ("step", "call", "n_tokens")
@@ -78,6 +80,7 @@ def read_table(
     trace = trace_of_rows(
         _in_rows(value, columns), list(COLUMNS), path=paths[0], top_k=hints.top_k, format=FORMAT, name=name
     )
+    trace = trace.with_(notes=(*trace.notes, *left_out))
     if hints.model:
         check_layers(np.array(trace.layers), hints, where=where)
         experts = {layer: hints.model[layer] for layer in trace.layers}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,17 @@ class Columns:
         """Whether a column of the table has one of the fields, or decides which rows are read."""
         used = [*self.columns.values(), *(self.where or ())[:1]]
         return any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in used)
+
+    def left_out(self, names: Sequence[str]) -> list[str]:
+        """A note if one of several experts of a token is read: `e0` in a table that also has `e1`."""
+        name = self.columns.get("expert", "")
+        prefix = name.rstrip("0123456789")
+        others = [one for one in names if re.fullmatch(re.escape(prefix) + "[0-9]+", one) and not self.reads(one)]
+        if prefix in ("", name) or not others:
+            return []
+        return [
+            f"expert={name} leaves out {', '.join(others)}; to read all of them as experts of a token: expert={prefix}*"
+        ]
 
 
 def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | None) -> pl.DataFrame:

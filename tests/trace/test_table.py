@@ -92,6 +92,18 @@ def test_a_row_for_each_expert_and_weights(tmp_path: Path) -> None:
     assert (trace.weight == (trace.expert / 16).astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("name", ["e0", "e1"])
+def test_one_of_several_experts_is_noted(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("step,layer,e0,e1,e_count\n0,0,1,2,2\n1,0,3,2,2\n")
+    other = {"e0": "e1", "e1": "e0"}[name]
+    trace = read_table([path], Columns(columns={"step": "step", "layer": "layer", "expert": name}))
+    assert trace.notes[-1] == f"expert={name} leaves out {other}; to read all of them as experts of a token: expert=e*"
+    whole = read_table([path], Columns(columns={"step": "step", "layer": "layer", "expert": "e*"}))
+    assert whole.expert.tolist() == [1, 2, 3, 2]
+    assert not any("leaves out" in note for note in whole.notes)
+
+
 def test_several_requests(tmp_path: Path) -> None:
     other = made(5, prompt=3)
     both = pl.concat([frame().with_columns(r=pl.lit("b")), frame(other).with_columns(r=pl.lit("a"))])
