@@ -64,10 +64,11 @@ class Strata(System):
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "gpu.layer_us",
+            170,
             250,
-            330,
-            500,
-            "its own cost model (generate.cpp): 0.33 ms for a layer of a window on an RTX 5080, 0.5 on a 3090",
+            420,
+            "its own cost model (generate.cpp): 0.33 ms for a layer of a window on an RTX 5080 and 0.5 on a 3090, of which "
+            "reading the layer's dense weights takes 0.08",
             scales=False,
         ),
     )
