@@ -148,13 +148,12 @@ def _faster(found: Recommendation) -> str:
     for one in found.faster[:FASTER]:
         system, proof = one.best.system, found.proof_of(one)
         rows = f"shown by {proof.words}" if proof.rows else "unproven"
-        sure = f"in {found.wins(one):.0%} of the draws"
         if reason := system.changes_text(found.case):
             why = f"which changes the text: {reason}"
         elif not proof.there and system.facts is not None:
             why = f"on {listed([OS_NAMES[name] for name in system.facts.platform.os])} only, {rows}"
         elif (proof.shown or proof.common) and not one.best.tight:
-            why = f"but only {sure}, {rows}"
+            why = f"but in fewer than nine of ten draws, {rows}"
         elif one.best.tight:
             why = f"which may not fit: it leaves {(one.best.gpu_free_bytes or 0) / GIB:.1f} GiB of the GPU free"
         else:

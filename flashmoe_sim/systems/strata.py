@@ -67,8 +67,8 @@ class Strata(System):
             170,
             250,
             420,
-            "its own cost model (generate.cpp): 0.33 ms for a layer of a window on an RTX 5080 and 0.5 on a 3090, of which "
-            "reading the layer's dense weights takes 0.08",
+            "its own cost model (generate.cpp): 0.33 ms for a layer of a window on an RTX 5080 and 0.5 on a 3090, of "
+            "which reading the layer's dense weights takes 0.08",
             scales=False,
         ),
     )
