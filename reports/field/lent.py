@@ -119,15 +119,17 @@ def section(found: pl.DataFrame) -> str:
     for policy, words in POLICIES.items():
         made, alone = (differences(found, policy, column) for column in ("made", "alone"))
         for model, each in made.items():
-            lent = " and ".join(lenders(named_model(model)))
-            lines.append(
-                f"| {words} | {model} | {len(each)} | {lent} | {fmean(each):+.1f} | {fmean(alone[model]):+.1f} |"
-            )
+            cells = [words, model, str(len(each)), " and ".join(lenders(named_model(model)))]
+            lines.append(f"| {' | '.join([*cells, _signed(fmean(each)), _signed(fmean(alone[model]))])} |")
         lines += [
-            f"| {words} | **mean** | | | **{_mean(made):+.1f}** | **{_mean(alone):+.1f}** |",
+            f"| {words} | **mean** | | | **{_signed(_mean(made))}** | **{_signed(_mean(alone))}** |",
             f"| {words} | **root mean square** | | | **{_rms(made):.1f}** | **{_rms(alone):.1f}** |",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def _mean(by_model: Mapping[str, Sequence[float]]) -> float:
