@@ -70,10 +70,10 @@ def test_hot_cache_is_fitted_on_the_ends() -> None:
 
 
 def test_placed_layers_need_no_fit_and_a_hot_window_is_too_fast_even_with_its_own_hits() -> None:
-    """Also with the trace borrowed from a large model, which hits 55% where the README has 52%."""
+    """Also with a made trace, which hits 46% where the README has 52%."""
     on_cpu, eight_on_gpu, borrowed, with_hits = hot_window.group().predictions
     assert max(abs(on_cpu.error), abs(eight_on_gpu.error)) <= 0.10
-    assert 0.2 < with_hits.error < borrowed.error < 0.35
+    assert 0.1 < borrowed.error < with_hits.error < 0.35
 
 
 def test_passes_follow_from_rounded_misses() -> None:
