@@ -31,8 +31,8 @@ def large(gpu_gib: float = 4.0) -> Case:
     return Case(model(layers=range(2, 26), experts=64, top_k=4), machine(gpu_gib=gpu_gib))
 
 
-def found(of: Case, *systems: Any, **asked: Any) -> Recommendation:
-    return recommend(workload(of.model, tokens=128), of, list(systems), **asked)
+def found(of: Case, *systems: Any, tokens: int = 128, **asked: Any) -> Recommendation:
+    return recommend(workload(of.model, tokens=tokens), of, list(systems), **asked)
 
 
 def pays(of: Case, *systems: Any) -> CachePays:
@@ -97,7 +97,7 @@ def against(on: Recommendation, tok_s: float) -> CachePays:
 
 
 def test_it_breaks_even_at_the_size_at_which_the_speeds_are_equal() -> None:
-    on = found(large(), HotCache(), Placed())
+    on = found(large(), HotCache(), Placed(), tokens=512)  # few tokens leave chance in a profile of half of them
     (tried,) = [one.tried for one in on.found.systems if one.best.system.caches]
     speeds = [one.tok_s or 0.0 for one in tried]
     middle = (min(speeds) + max(speeds)) / 2
