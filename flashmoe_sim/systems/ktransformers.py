@@ -50,6 +50,7 @@ class ByNumber(PinningPolicy):
 
 # How the CPU computes a published format; without AVX-512, AVX2 serves since March 2026.
 METHODS = {"bf16": "BF16", "fp8": "FP8", "int4": "RAWINT4", "mxfp4": "MXFP4"}
+PROMPT_ON_GPU = 400  # tokens of a prompt, as the engine's tutorials have it; without the flag the CPU reads all
 STRATEGIES = ("uniform", "frequency", "front-loading")
 
 
@@ -58,7 +59,8 @@ class KTransformers(GpuSlots):
     """The GPU holds a fixed share of the experts, and the CPU computes misses in parallel.
 
     Several GPUs divide every tensor; here they compute at the speed of one. The engine's `random` placement and its
-    dynamic one, which changes during long prompts, are left out.
+    dynamic one, which changes during long prompts, are left out. It reads prompts of 400 tokens and more on the GPU, to
+    which it copies the experts of one layer after another; that is not timed.
 
     experts: experts per layer on the GPU, on average; 0: as many as it has room for. The engine needs a number.
     strategy: `uniform` (the first of each layer), `frequency` (the most requested of a profile) or `front-loading`
@@ -78,6 +80,7 @@ class KTransformers(GpuSlots):
     misses: ClassVar[str] = "computed on the CPU"
     size: ClassVar[str] = "experts"
     several_gpus: ClassVar[bool] = True
+    times_prompts: ClassVar[bool] = False
 
     experts: int = 0
     strategy: str = "uniform"
@@ -127,6 +130,7 @@ class KTransformers(GpuSlots):
         words += ["--kt-method", METHODS[case.model.quant]] if case.model.quant in METHODS else []
         words += ["--context-length", str(case.context)] if case.context else []
         words += ["--kt-num-gpu-experts", str(self.experts), "--kt-expert-placement-strategy", self.strategy]
+        words += ["--kt-gpu-prefill-token-threshold", str(PROMPT_ON_GPU)]
         words += ["--tensor-parallel-size", str(case.machine.gpus)] if case.machine.gpus > 1 else []
         words += ["--init-expert-location", "ACTIVATION.pt"] if self.strategy == "frequency" else []
         return Launch(tuple(words))

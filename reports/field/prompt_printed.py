@@ -25,6 +25,7 @@ from reports.field.prompt import Prompt, prompt_of
 from reports.field.rows import FieldRow
 from reports.field.scores import machine_id
 
+REPACKED = "-rtr"  # of ik_llama.cpp: no prompt copies repacked experts to the GPU, and no setting here says so
 TABLE = Path(__file__).with_name("prompts_printed.csv")
 SDS = np.linspace(0.1, 1.5, 141)
 
@@ -53,9 +54,11 @@ def table(rows: Sequence[FieldRow]) -> pl.DataFrame:
 def _asked(
     row: FieldRow, system: System, machine: Machine, workload: Workload, prompt: Prompt, *, borrowed: bool
 ) -> dict[str, object]:
-    """A row's prompt as the commands time it; empty if they refuse it."""
+    """A row's prompt as the commands time it; empty if they refuse it, or cannot be asked so."""
     assert workload.geometry is not None
     if isinstance(system, Placed):
+        if REPACKED in row.flags.split():
+            return {}
         mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
         system = replace(system, ubatch=prompt.batch, mmap=mmap)
     case = case_of(workload.geometry, machine, workload=workload)
@@ -85,13 +88,13 @@ def _asked(
 def sd_of(rows: pl.DataFrame) -> float:
     """The least error of engines with which nine of ten measured speeds are inside, beside what the machine explains.
 
-    A machine counts as the square root of its rows.
+    They are, whether a machine counts as its rows or as the square root of them.
     """
     off = (rows["measured_tok_s"] / rows["tok_s"]).log().abs().to_numpy()
     weights = rows.select(pl.len().over("machine_id"))["len"].to_numpy() ** -0.5
     explained = rows["machine_sd"].to_numpy()
     for sd in SDS:
         inside = off <= SD_90 * np.hypot(explained, sd)
-        if weights[inside].sum() >= 0.9 * weights.sum():
+        if min(inside.mean(), weights[inside].sum() / weights.sum()) >= 0.9:
             return float(sd)
     return float(SDS[-1])
