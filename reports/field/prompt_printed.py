@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import SD_90, error_draws
+from flashmoe_sim.machines.belief import ENDS_OF_90, Draws, error_draws, errors
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import System
-from flashmoe_sim.systems.compare import at_setting, case_of
+from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.facts import NO_MMAP
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -30,13 +31,13 @@ TABLE = Path(__file__).with_name("prompts_printed.csv")
 SDS = np.linspace(0.1, 1.5, 141)
 
 
-def table(rows: Sequence[FieldRow]) -> pl.DataFrame:
-    """A row for each prompt of a told length, on the machine of its parts and on presets; lo and hi as printed.
+def table(rows: Sequence[FieldRow]) -> tuple[pl.DataFrame, float]:
+    """A row for each prompt of a told length, on the machine of its parts and on presets; and the error of engines.
 
-    machine_sd: of the logarithm of the speed, without the error of engines.
+    lo and hi are as printed with that error, see `sd_of`.
     """
     traces = dict[object, tuple[RoutingTrace, bool]]()
-    found = []
+    found, of_machine, of_engine = list[dict[str, object]](), list[Draws](), list[Draws]()
     for row in rows:
         if not (prompt := prompt_of(row)).length_given:
             continue
@@ -44,21 +45,41 @@ def table(rows: Sequence[FieldRow]) -> pl.DataFrame:
             system, model = system_of(row), model_of(row)
             workload, borrowed = workload_of(model, traces)
             for name, machine in machines_of(row).items():
-                asked = _asked(row, system, machine, workload, prompt, borrowed=borrowed)
-                found += [{"machine": name, **asked}] if asked else []
+                one = _asked(row, system, machine, workload, prompt, borrowed=borrowed)
+                if one is None or one.prompt_draws is None or one.prompt_tok_s is None:
+                    continue
+                engine = error_draws(machine, one.system.whose(model.base_name), prompt=True)
+                of_machine.append(np.log(one.prompt_draws / one.prompt_tok_s) - engine)
+                of_engine.append(engine / errors()["prompts"]["sd"])
+                found.append(
+                    {
+                        "machine": name,
+                        "id": row.id,
+                        "machine_id": machine_id(row),
+                        "setting": one.system.spec,
+                        "measured_tok_s": row.prompt_tok_s,
+                        "tok_s": one.prompt_tok_s,
+                    }
+                )
         except BadInput:
             continue
-    return pl.DataFrame(found, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
+    frame = pl.DataFrame(found, infer_schema_length=None)
+    tok_s = frame["tok_s"].to_numpy()
+    weights = frame.select(pl.len().over("machine_id"))["len"].to_numpy() ** -0.5
+    machines, engines = np.array(of_machine), np.array(of_engine)
+    sd = sd_of(np.log(frame["measured_tok_s"].to_numpy() / tok_s), machines, engines, weights)
+    lo, hi = tok_s * np.exp(np.quantile(machines + sd * engines, ENDS_OF_90, axis=1))
+    return frame.with_columns(lo=lo, hi=hi).with_columns(pl.selectors.float().round_sig_figs(4)), sd
 
 
 def _asked(
     row: FieldRow, system: System, machine: Machine, workload: Workload, prompt: Prompt, *, borrowed: bool
-) -> dict[str, object]:
-    """A row's prompt as the commands time it; empty if they refuse it, or cannot be asked so."""
+) -> Compared | None:
+    """A row's prompt as the commands time it; None if they refuse it, or cannot be asked so."""
     assert workload.geometry is not None
     if isinstance(system, Placed):
         if REPACKED in row.flags.split():
-            return {}
+            return None
         mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
         system = replace(system, ubatch=prompt.batch, mmap=mmap)
     case = case_of(workload.geometry, machine, workload=workload)
@@ -67,34 +88,22 @@ def _asked(
     try:
         setting = system if system.size_given else system.sized(case)
     except BadInput:
-        return {}
-    one = at_setting(workload, case, setting, borrowed=borrowed, prompt_tokens=prompt.tokens)
-    if one.prompt_draws is None or one.prompt_tok_s is None:
-        return {}
-    engine = error_draws(machine, setting.whose(case.model.base_name), prompt=True)
-    of_machine = np.log(one.prompt_draws / one.prompt_tok_s) - engine
-    return {
-        "id": row.id,
-        "machine_id": machine_id(row),
-        "setting": setting.spec,
-        "measured_tok_s": row.prompt_tok_s,
-        "tok_s": one.prompt_tok_s,
-        "lo": one.prompt_tok_s_lo,
-        "hi": one.prompt_tok_s_hi,
-        "machine_sd": float(of_machine.std()),
-    }
+        return None
+    return at_setting(workload, case, setting, borrowed=borrowed, prompt_tokens=prompt.tokens)
 
 
-def sd_of(rows: pl.DataFrame) -> float:
+def sd_of(
+    off: NDArray[np.float64], machines: NDArray[np.float64], engines: NDArray[np.float64], weights: NDArray[np.float64]
+) -> float:
     """The least error of engines with which nine of ten measured speeds are inside, beside what the machine explains.
 
-    They are, whether a machine counts as its rows or as the square root of them.
+    They are, whether a row counts as one or by its weight.
+    off: f64 [rows], the logarithm of the measured speed over the predicted one. machines, engines: f64 [rows, 512],
+    draws of what the machine explains of it, and of an engine's error of 1.
     """
-    off = (rows["measured_tok_s"] / rows["tok_s"]).log().abs().to_numpy()
-    weights = rows.select(pl.len().over("machine_id"))["len"].to_numpy() ** -0.5
-    explained = rows["machine_sd"].to_numpy()
     for sd in SDS:
-        inside = off <= SD_90 * np.hypot(explained, sd)
+        lo, hi = np.quantile(machines + sd * engines, ENDS_OF_90, axis=1)
+        inside = (lo <= off) & (off <= hi)
         if min(inside.mean(), weights[inside].sum() / weights.sum()) >= 0.9:
             return float(sd)
     return float(SDS[-1])
