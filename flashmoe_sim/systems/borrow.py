@@ -14,10 +14,10 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
 from flashmoe_sim.trace.synth_shape import Shape
 
-TOKENS = 512  # of a recording that is enough by itself
+ENOUGH_TOKENS = 512  # of a recording that is imitated alone
 MOST_LIKE, ALSO_LIKE = "gpt-oss-120b", "deepseek-v2-lite"  # the recordings of large models with four kinds of work
-# Of the first in a made trace. Models lie between the two: the odds of a hit in LRU banks are right in the mean so, and
-# almost three times too high with the first alone, beside 36 published hit rates (`reports/field/lent.py`).
+# The weight of the first one where both are imitated. Beside 36 published hit rates of LRU banks, the odds of a hit are
+# then right in the mean; with the first one alone they are almost three times too high (`reports/field/lent.py`).
 SHARE = 2 / 3
 FEW_EXPERTS = 64  # models with so few spread their work as evenly as the second
 
@@ -46,7 +46,7 @@ def borrow(model: ModelGeometry) -> tuple[Workload, str]:
 
 
 def made_like(sources: Sequence[str], model: ModelGeometry) -> Workload:
-    """A synthetic trace of the model with the popularity and overlap of one bundled trace, or between those of two."""
+    """A synthetic trace of the model. Its popularity and overlap are those of a bundled trace, or lie between two."""
     shape = find_shape(model)
     assert shape is not None
     return prepare(_alike(tuple(sources), shape.name, tuple(sorted(shape.n_experts.items())), shape.top_k), model)
@@ -61,13 +61,13 @@ def _alike(sources: tuple[str, ...], name: str, n_experts: tuple[tuple[int, int]
 
 
 def lenders(model: ModelGeometry) -> tuple[str, ...]:
-    """The bundled traces that a trace of this model is made from: the longest recording of its shape, else two.
+    """The bundled traces that a trace of this model imitates: the longest of its own shape, else one or two others.
 
-    A short recording has less than its model's: first uses count for much, and chance looks like popularity.
+    A short one is not imitated: most of its misses are first uses, and chance looks like popularity.
     """
     experts = [layer.n_experts for layer in model.layers.values()]
     shape = len(experts), max(experts)
-    recorded = [one for one in catalog().values() if (one.layers, one.experts) == shape and one.tokens >= TOKENS]
+    recorded = [one for one in catalog().values() if (one.layers, one.experts) == shape and one.tokens >= ENOUGH_TOKENS]
     if recorded:
         return (max(recorded, key=lambda one: one.tokens).name,)
     if model.arch == "gpt-oss":

@@ -16,7 +16,7 @@ def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int
     for place in range(begin, end):
         if not taken[place]:
             total += weight[place]
-    left = max(fraction * total, 0.0)  # rounding may leave less than nothing beside a few heavy places
+    left = fraction * total
     picked = -1
     for place in range(begin, end):
         if not taken[place] and weight[place] > 0.0:

@@ -81,7 +81,7 @@ def alike(
     ranks mean nothing. An expert that does not occur stays out, and in a short trace chance looks like popularity.
     shape: of another model, whose layers imitate the layers at the same relative depth, with experts in a new random
         order that are as popular at the same relative rank; by default the trace's own.
-    other: a second trace, for a shape; what is measured is then `share` of the first one's and the rest of this one's.
+    other: a second trace, which is imitated in part; it needs a shape. share: the weight of the first one.
     tokens: after the prompt; by default as many as the other trace has, including its prompt.
     Calls of unknown tokens are not measured.
     progress: called with the layers drawn and all.
@@ -150,9 +150,9 @@ def _in_shape(shape: Shape, layers: Sequence[_Measured], *, seed: int) -> list[_
 
 
 def _mixed(one: _Measured, other: _Measured, share: float) -> _Measured:
-    """A layer with a share of what is measured of one, and the rest of another of the same experts.
+    """The mean of two layers with equally many experts. share: the weight of the first one.
 
-    The odds of a hit are mixed as powers: hits of 50% and 90% make 75%, in equal shares.
+    Of hits it is the mean of the logarithms of the odds: 50% and 90% make 75%, in equal shares.
     """
 
     def mixed(of_one: Any, of_other: Any) -> Any:

@@ -42,9 +42,11 @@ def read_table(
     `trace_of_requests` and plain CSV refuse.
     """
     hints = hints or Hints()
-    frames = [read_frame(path, columns, progress) for path in paths]
-    parts = [values_of(path, frame, columns) for path, frame in zip(paths, frames, strict=True)]
-    left_out = columns.left_out(frames[0].columns)
+    parts, left_out = [], list[str]()
+    for path in paths:
+        frame = read_frame(path, columns, progress)
+        parts.append(values_of(path, frame, columns))
+        left_out = left_out or columns.left_out(frame.columns)
     if len({part["expert"].shape[1] for part in parts}) > 1:
         raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -37,9 +37,9 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: for a card in the
-    catalogue of parts those of a machine from parts, otherwise the median of the presets, in an interval from their
-    least to their most.
+    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates. A card in the
+    catalogue of parts gets those of a machine from parts; any other gets the median of the presets, in an interval from
+    their least to their most.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     memory = _memory(found, source)
@@ -80,7 +80,7 @@ def _of_parts(found: Probed, memory: Memory | None) -> Machine | None:
 
 
 def _of_presets(found: Probed, memory: Memory | None, storage: Storage) -> Machine:
-    """A machine that computes as presets do: on the processor, on a card beside it, or on a GPU that shares its RAM."""
+    """A machine with the estimates of presets: for its processor and card, or for a GPU that shares its RAM."""
     unified, processor = _is_unified(found), reported_part(found.facts.processor, "cpu")
     return Machine(
         name="",

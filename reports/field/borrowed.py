@@ -33,7 +33,8 @@ RECORDED = {
     "deepseek-v2-lite": "deepseek-v2-lite",
     "qwen3-30b-a3b": "qwen3-30b-mlx",
 }
-LENDERS = (*((name,) for name in (*RECORDED.values(), "gemma-4-26b-phone")), (MOST_LIKE, ALSO_LIKE))
+TWO = f"{MOST_LIKE} and {ALSO_LIKE}"
+LENDERS = {name: [name] for name in (*RECORDED.values(), "gemma-4-26b-phone")} | {TWO: [MOST_LIKE, ALSO_LIKE]}
 MACHINES = ("rtx-3060", "rtx-4090", "m3-16", "m3-max-48", "m4-32", "laptop-ddr4", "strix-halo-128", "phone-ufs4")
 INTRO = """Without a trace, popularity and overlap are borrowed from other models. Here models with a recorded trace
 borrow from others, one by one and as a model without a recording does, and from their own recording, on {machines}
@@ -51,7 +52,7 @@ def rows() -> Iterator[dict[str, Any]]:
     """
     for name, recorded in RECORDED.items():
         model, trace = named_model(name), load_trace(recorded)
-        traces = {" and ".join(lender): made_like(lender, model) for lender in LENDERS}
+        traces = {lender: made_like(names, model) for lender, names in LENDERS.items()}
         for machine in MACHINES:
             on = resolve(workload=prepare(trace, model), model=None, machine=load_machine(machine))
             assert on.workload is not None
@@ -93,7 +94,7 @@ def section(found: pl.DataFrame) -> str:
     lines.append("| choice | the trace is from | cases | another system | loss: median | nine in ten at most | most |")
     lines.append("|---|---|---|---|---|---|---|")
     own = pl.col("lender").replace({trace: model for model, trace in RECORDED.items()}) == pl.col("model")
-    two = pl.col("lender") == f"{MOST_LIKE} and {ALSO_LIKE}"
+    two = pl.col("lender") == TWO
     for choice, rows_of in found.group_by("choice", maintain_order=True):
         for what, some in (
             ("another model", rows_of.filter(~own & ~two)),

@@ -25,6 +25,7 @@ from reports.field.depth import attended
 from reports.field.lent import made_sd
 from reports.field.model import name_of
 from reports.field.printed import Printed
+from reports.field.prior import logit
 
 FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
@@ -252,8 +253,7 @@ def _same_text(text: Workload, bank: int, file: Path) -> float:
 
 def _odds(text: Workload, bank: int, policy: str) -> float:
     """The logarithm of the odds of a hit."""
-    hit_rate = replay(text, bank=bank, contract="atomic", policy=policy)["hit_rate"].item()
-    return math.log(hit_rate / (1 - hit_rate))
+    return logit(replay(text, bank=bank, contract="atomic", policy=policy)["hit_rate"].item())
 
 
 def _rms(values: Sequence[float]) -> float:

@@ -20,15 +20,16 @@ from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.borrow import MOST_LIKE, lenders, made_like
 from flashmoe_sim.trace.cut import cut
+from reports.field.prior import logit
 
 TABLE = Path(__file__).with_name("lent.csv")
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "replayed_hits.csv"
 POLICIES = {"lru": "LRU", "half": "a list learned on other text"}
-INTRO = """Do they hit as often as the models themselves? [lent.csv](lent.csv) has {rates} published hit rates of
-{models} models, each beside that of a trace made for its model, in a bank of the same size, over as many tokens, first
-uses included. A list is learned on the first half of the made trace and judged on the second. The differences are of
-the logarithm of the odds of a hit (+0.5 is 62% instead of 50%); means count each model once. *Alone*: made like {alone}
-only. `python -m reports.field.lent` makes the table.
+INTRO = """Do they hit as often as the models themselves? [lent.csv](lent.csv) compares {rates} published hit rates of
+{models} models with those of made traces. Banks have the same size and runs the same length, and first uses count. A
+list is learned on the first half of the made trace and judged on the second. The differences are of the logarithm of
+the odds of a hit (+0.5 is 62% instead of 50%); means count each model once. *Alone*: made like {alone} only. `python -m
+reports.field.lent` makes the table.
 """
 
 
@@ -102,7 +103,7 @@ def differences(found: pl.DataFrame, policy: str, column: str = "made") -> dict[
     """By model, the logarithm of the odds of a hit in a made trace, less the published one."""
     of_policy = found.filter(policy=policy)
     return {
-        str(model): [_logit(made) - _logit(asked) for made, asked in zip(rows[column], rows["published"], strict=True)]
+        str(model): [logit(made) - logit(asked) for made, asked in zip(rows[column], rows["published"], strict=True)]
         for (model,), rows in of_policy.group_by("model", maintain_order=True)
     }
 
@@ -138,10 +139,6 @@ def _mean(by_model: Mapping[str, Sequence[float]]) -> float:
 
 def _rms(by_model: Mapping[str, Sequence[float]]) -> float:
     return math.sqrt(fmean(fmean(each**2 for each in of_model) for of_model in by_model.values()))
-
-
-def _logit(share: float) -> float:
-    return math.log(share / (1 - share))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class HitCurve:
             return 1.0
         level = self.level + self.offsets.get(model, 0.0)
         sd = self.known_sd if model in self.offsets else self.sd
-        return _logistic(level + self.slope * _logit(share) + deviations * sd)
+        return _logistic(level + self.slope * logit(share) + deviations * sd)
 
 
 class Point(NamedTuple):
@@ -76,8 +76,8 @@ def fitted(points: Iterable[Point], kind: str) -> HitCurve:
     of_kind = [point for point in points if point.kind == kind and LEAST_HIT <= point.hit_rate <= MOST_HIT]
     models = [point.model for point in of_kind]
     weight = np.array([models.count(model) ** -0.5 for model in models])
-    x = np.array([_logit(point.share) for point in of_kind])
-    y = np.array([_logit(point.hit_rate) for point in of_kind])
+    x = np.array([logit(point.share) for point in of_kind])
+    y = np.array([logit(point.hit_rate) for point in of_kind])
     slope, level = np.polyfit(x, y, 1, w=weight)
     residual = y - level - slope * x
     offsets, left = dict[str, float](), residual.copy()
@@ -159,7 +159,8 @@ def _share(cells: dict[str, str]) -> float | None:
     return share if x >= int(shape[3]) and share < 1 else None
 
 
-def _logit(share: float) -> float:
+def logit(share: float) -> float:
+    """The logarithm of the odds; a share near 0 or 1 counts as one in ten thousand from it."""
     share = min(max(share, 1e-4), 1 - 1e-4)
     return math.log(share / (1 - share))
 

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.belief import ENDS_OF_90, Draws, error_draws, errors
+from flashmoe_sim.machines.belief import Draws, ends, error_draws, errors
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import System
@@ -67,8 +67,8 @@ def table(rows: Sequence[FieldRow]) -> tuple[pl.DataFrame, float]:
     tok_s = frame["tok_s"].to_numpy()
     weights = frame.select(pl.len().over("machine_id"))["len"].to_numpy() ** -0.5
     machines, engines = np.array(of_machine), np.array(of_engine)
-    sd = sd_of(np.log(frame["measured_tok_s"].to_numpy() / tok_s), machines, engines, weights)
-    lo, hi = tok_s * np.exp(np.quantile(machines + sd * engines, ENDS_OF_90, axis=1))
+    sd = sd_of(frame["measured_tok_s"].to_numpy() / tok_s, machines, engines, weights)
+    lo, hi = tok_s * _ends(machines + sd * engines)
     return frame.with_columns(lo=lo, hi=hi).with_columns(pl.selectors.float().round_sig_figs(4)), sd
 
 
@@ -93,17 +93,25 @@ def _asked(
 
 
 def sd_of(
-    off: NDArray[np.float64], machines: NDArray[np.float64], engines: NDArray[np.float64], weights: NDArray[np.float64]
+    times: NDArray[np.float64],
+    machines: NDArray[np.float64],
+    engines: NDArray[np.float64],
+    weights: NDArray[np.float64],
 ) -> float:
     """The least error of engines with which nine of ten measured speeds are inside, beside what the machine explains.
 
     They are, whether a row counts as one or by its weight.
-    off: f64 [rows], the logarithm of the measured speed over the predicted one. machines, engines: f64 [rows, 512],
-    draws of what the machine explains of it, and of an engine's error of 1.
+    times: f64 [rows], the measured speed over the predicted one. machines, engines: f64 [rows, 512], draws of what the
+    machine explains of its logarithm, and of an engine's error of 1.
     """
     for sd in SDS:
-        lo, hi = np.quantile(machines + sd * engines, ENDS_OF_90, axis=1)
-        inside = (lo <= off) & (off <= hi)
+        lo, hi = _ends(machines + sd * engines)
+        inside = (lo <= times) & (times <= hi)
         if min(inside.mean(), weights[inside].sum() / weights.sum()) >= 0.9:
             return float(sd)
     return float(SDS[-1])
+
+
+def _ends(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The ends of each row's interval over its prediction, f64 [2, rows]."""
+    return np.array([ends(1.0, of_row) for of_row in draws]).T
