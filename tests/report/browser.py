@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,22 +33,32 @@ class Browser:
         self.driver = driver
 
     def open(self, page: Path, *, scheme: str = "light", width: int = 1000, scripts: bool = True) -> None:
-        """Open a page and wait until its figures are drawn. scheme: of colours, `light` or `dark`."""
+        """Open a page and wait until its figures are drawn. scheme: of colours, `light` or `dark`.
+
+        scripts: whether the page's own run; without them it is loaded, whenever `get` returns.
+        """
         self.command("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         self.prefer(scheme)
         self.messages()  # forget what pages before it said
+        self.events()
         self.driver.get(page.as_uri())
         if scripts:
             self.wait(f"return document.documentElement.dataset.drawn === '{scheme}'")
+            return
+        self.until(lambda: "Page.loadEventFired" in {event["method"] for event in self.events()})
+        self.command("Emulation.setScriptExecutionDisabled", value=False)  # for what is asked; the page's have not run
 
     def prefer(self, scheme: str) -> None:
         self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def wait(self, condition: str) -> None:
+        self.until(lambda: self.run(condition))
+
+    def until(self, holds: Callable[[], Any]) -> None:
         from selenium.webdriver.support.wait import WebDriverWait
 
-        WebDriverWait(self.driver, 60, 0.05).until(lambda driver: driver.execute_script(condition))
+        WebDriverWait(self.driver, 60, 0.05).until(lambda _: holds())
 
     def command(self, name: str, **arguments: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, arguments)
@@ -66,11 +76,13 @@ class Browser:
 
     def requested(self) -> set[str]:
         """The addresses that were requested, but for those of data in the page."""
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [
-            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
-        ]
+        sent = [event for event in self.events() if event["method"] == "Network.requestWillBeSent"]
+        asked = {event["params"]["request"]["url"] for event in sent}
         return {url for url in asked if not url.startswith("data:")}
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the network and the page did since this was asked last."""
+        return [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
 
 
 @contextmanager

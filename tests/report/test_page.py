@@ -205,9 +205,6 @@ def test_names_in_a_legend_choose_lines(browser: Browser, tmp_path: Path) -> Non
 def test_figures_without_scripts(browser: Browser, page: Path) -> None:
     browser.open(page, scripts=False)
     shown = "[...document.querySelectorAll('.still')].filter(one => one.naturalWidth * one.offsetHeight > 0)"
-    browser.command(
-        "Emulation.setScriptExecutionDisabled", value=False
-    )  # for what is asked here; the page's have not run
     browser.wait(f"return {shown}.length === 5")
     assert browser.run("return document.querySelectorAll('.chart svg').length") == 0
 
