@@ -117,7 +117,7 @@ def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
-    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once.
+    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once. An engine's name gives all of its systems.
 
     Raises BadInput for an unknown name, and if there is none.
     """
@@ -129,7 +129,14 @@ def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
         elif word.strip() == ALL:
             found |= dict.fromkeys(kind() for kind in SYSTEMS.values())
         else:
-            found[parse_system(word.strip())] = None
+            found |= dict.fromkeys(_of_engine(word.strip()) or [parse_system(word.strip())])
     if not found:
         raise BadInput("no systems given; give at least one, such as slot-bank, or all")
     return list(found)
+
+
+def _of_engine(word: str) -> list[System]:
+    """The systems of the engine with this name, such as the three of llama.cpp; none if it is the name of no engine."""
+    if word.partition(":")[0] in SYSTEMS:
+        return []
+    return [kind() for kind in SYSTEMS.values() if kind.engine.lower() == word.lower()]

@@ -14,6 +14,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import PAGE_FAULTS, Case, System
 from flashmoe_sim.systems.compare import Compared, compare
+from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from tests.systems.cases import served_by, shape_of
 from tests.systems.models import model_of, short_workload
@@ -54,6 +55,12 @@ def system(request: pytest.FixtureRequest) -> System:
     found: System = SYSTEMS[request.param]()
     assert found.name == request.param
     return found
+
+
+def test_an_engine_is_all_of_its_systems() -> None:
+    assert {one.name for one in parse_systems("llama.cpp")} == {"all-gpu", "cpu", "placed"}
+    assert [one.spec for one in parse_systems("Strata,placed:cpu_layers=3,llama.cpp")].count("placed:cpu_layers=3") == 1
+    assert parse_systems("ik_llama.cpp") == [parse_system("placed-ik")]
 
 
 def test_it_says_who_it_is(system: System) -> None:
