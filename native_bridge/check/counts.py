@@ -13,7 +13,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.check.failed import failing_call
 from native_bridge.check.folder import RunFolder, RunFolders
-from native_bridge.engines.counters import Predicted, first_calls
+from native_bridge.engines.runs import Predicted, first_calls
 from native_bridge.generated import generated
 
 

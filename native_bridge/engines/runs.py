@@ -1,4 +1,4 @@
-"""A recorded run, as a value."""
+"""A recorded run, and the prediction of its counters, as values."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.sizes import GIB, MIB
 from native_bridge.engines.base import Engine, Mode
-from native_bridge.engines.run_log import RunLog
+from native_bridge.engines.run_log import Lines, RunLog
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from flashmoe_sim.residency.replay import Replay
+    from flashmoe_sim.residency.workload import Workload
+    from flashmoe_sim.trace.routing import RoutingTrace
 
 ROUNDED = 0.005  # two decimals
 
@@ -75,3 +83,35 @@ class Run:
         elif self.log.prime is not None and self.log.prime.installs:
             installs, size, unit = self.log.prime.installs, self.log.prime.bytes_read, ROUNDED * GIB
         return ((size - unit) / installs, (size + unit) / installs) if installs else None
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """lines: the counters, as printed in the log. slot: i32 [references], or None if the mode keeps no tables.
+
+    workload, replayed: what was replayed, for the seconds; replayed is None in the modes that only hit.
+    shown_layers: the most layers with a line in a log. unknown: lines that cannot be predicted without a model.
+    """
+
+    lines: Lines
+    slot: NDArray[np.int32] | None
+    workload: Workload
+    replayed: Replay | None = None
+    shown_layers: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+def first_calls(trace: RoutingTrace, calls: int) -> RoutingTrace:
+    """The first calls of a trace, with only their routing and slots."""
+    if calls >= trace.calls:
+        return trace
+    refs = int(trace.offset[calls])
+    none = dict.fromkeys(("weight", "resident", "phase", "sequence", "step", "n_text"))
+    return trace.with_(
+        layer=trace.layer[:calls],
+        n_tokens=trace.n_tokens[:calls],
+        offset=trace.offset[: calls + 1],
+        expert=trace.expert[:refs],
+        slot=None if trace.slot is None else trace.slot[:refs],
+        **none,
+    )

@@ -16,7 +16,6 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
-from native_bridge.engines.counters import Predicted, first_calls
 from native_bridge.engines.flashmoe.log.summary import ALL_HIT_PRIME, RESIDENT_PRIME
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.oracle import oracle_all_hit, oracle_prefetch
@@ -31,7 +30,7 @@ from native_bridge.engines.flashmoe.printed import (
     routed_lines,
 )
 from native_bridge.engines.run_log import Lines
-from native_bridge.engines.runs import Run
+from native_bridge.engines.runs import Predicted, Run, first_calls
 
 
 def predict(
@@ -41,10 +40,7 @@ def predict(
     routed = run.log.routed
     io_split = routed.chunks if routed else 1
     if run.does.replays:
-        predict_replay = predict_all_hit if run.does.kind == "all-hit" else predict_oracle_prefetch
-        calls = min(routed.calls, trace.calls) if routed else trace.calls
-        outlived = run.log.exhausted is not None
-        found = predict_replay(trace, model, slots=run.bank, calls=calls, io_split=io_split, outlived=outlived)
+        found = _predict_replay(run, trace, model, io_split=io_split)
     else:
         found = predict_slot_bank(
             trace,
@@ -166,39 +162,29 @@ def _ahead_of_whole_steps(
     return ahead_table, filled
 
 
-def predict_all_hit(
-    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
-) -> Predicted:
-    """The mode `oracle-all-hit`; calls: how many calls of the trace the run reached; outlived: whether it went on."""
-    found, workload = oracle_all_hit(trace, slots=slots), prepare(trace, model)
+def _predict_replay(run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, io_split: int) -> Predicted:
+    """The modes `oracle-all-hit` and `oracle-prefetch`, as far as the run came in the trace, or beyond its end."""
+    calls = min(run.log.routed.calls, trace.calls) if run.log.routed else trace.calls
+    outlived = run.log.exhausted is not None
+    if run.does.kind == "all-hit":
+        all_hit, workload = oracle_all_hit(trace, slots=run.bank), prepare(trace, model)
+        played = prepare(first_calls(trace, calls), model)
+        lines = _only_hits(played, lambda layer: 0, source=run.mode, io_split=io_split, outlived=outlived)
+        lines[ALL_HIT_PRIME] = prime_line(all_hit.installs, model.layers if model else None)
+        return Predicted(lines, all_hit.slot, workload)
+    found, workload = oracle_prefetch(trace, slots=run.bank, calls=calls), prepare(trace, model)
     played = prepare(first_calls(trace, calls), model)
-    lines = _only_hits(played, lambda layer: 0, source="oracle-all-hit", io_split=io_split, outlived=outlived)
-    geometry = model.layers if model else None
-    lines[ALL_HIT_PRIME] = prime_line(found.installs, geometry)
-    return Predicted(lines, found.slot, workload)
-
-
-def predict_oracle_prefetch(
-    trace: RoutingTrace, model: ModelGeometry | None, *, slots: int, calls: int, io_split: int, outlived: bool = False
-) -> Predicted:
-    """The mode `oracle-prefetch`; calls: how many calls of the trace the run reached; outlived: whether it went on."""
-    found, workload = oracle_prefetch(trace, slots=slots, calls=calls), prepare(trace, model)
-    played = prepare(first_calls(trace, calls), model)
-    lines = _only_hits(
-        played, lambda layer: found.filled[layer], source="oracle-prefetch", io_split=io_split, outlived=outlived
-    )
+    lines = _only_hits(played, lambda layer: found.filled[layer], source=run.mode, io_split=io_split, outlived=outlived)
     ahead = [
         Counted(layer, 0, 0, 0, found.misses[layer], 0, found.filled[layer], _geometry(workload, row))
         for row, layer in enumerate(trace.layers)
     ]
-    totals = ahead_line(ahead, source="oracle-prefetch", io_split=io_split)
     misses = sum(found.misses.values())
-    totals |= {
+    lines["prefetch"] = ahead_line(ahead, source=run.mode, io_split=io_split) | {
         "calls": str(found.primes),
         "uniq": str(found.requests),
         "hit": f"{100 * (found.requests - misses) / found.requests:.1f}",
     }
-    lines["prefetch"] = totals
     if found.repairs:
         lines["repaired"] = {"records": str(found.repairs)}
     return Predicted(lines, found.slot, workload)

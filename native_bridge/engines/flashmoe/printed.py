@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flashmoe_sim.geometry.model import LayerGeometry
 from flashmoe_sim.io.sizes import GIB, MIB
-from native_bridge.engines.flashmoe.log.summary import RESIDENT_PRIME
+from native_bridge.engines.flashmoe.log.summary import AHEAD, COUNTERS, RESIDENT_PRIME
 from native_bridge.engines.run_log import Lines
 
 SHOWN_LAYERS = 8  # the log has the layers with the longest installs
@@ -43,54 +43,23 @@ class Counted:
 
 
 def routed_lines(layers: Sequence[Counted], *, source: str, io_split: int) -> Lines:
-    """The log's line on a run's routed calls. source: the log's name for where installs come from."""
-    known = all(one.geometry for one in layers)
-    calls, requests = sum(one.calls for one in layers), sum(one.requests for one in layers)
-    misses, cold = sum(one.misses for one in layers), sum(one.cold for one in layers)
-    read = sum(one.bytes_read for one in layers)
-    lines: Lines = {
-        "routed": {
-            "src": source,
-            "calls": str(calls),
-            "refs": str(sum(one.refs for one in layers)),
-            "uniq": str(requests),
-            "hit": _percent(requests - misses, requests),
-            "miss/call": f"{misses / calls if calls else 0:.2f}",
-            **({"bytes": f"{read / GIB:.2f}"} | _reads(layers, source, io_split) if known else {}),
-        },
-        "residency": {"cold": str(cold), "evict": str(misses - cold)},
-    }
-    if known and read:
+    """The log's lines on a run's routed calls. source: the log's name for where installs come from."""
+    values = _counters(layers, unit_bytes=GIB, source=source, io_split=io_split)
+    lines: Lines = {"routed": {"src": source, **_line("routed", values)}, "residency": _line("residency", values)}
+    if any(one.bytes_read for one in layers):
         lines["install"] = {
             name: f"{sum(one.misses * _family(one, family) for one in layers) / GIB:.2f}"
             for name, family in _FAMILIES.items()
         }
     for one in layers:
-        lines[f"layer {one.layer}"] = {
-            "calls": str(one.calls),
-            "uniq": str(one.requests),
-            "hit": _percent(one.requests - one.misses, one.requests),
-            "miss": str(one.misses),
-            "cold": str(one.cold),
-            "evict": str(one.misses - one.cold),
-            "peak": str(one.filled),
-            **({"bytes": f"{one.bytes_read / MIB:.2f}"} if known else {}),
-        }
+        values = _counters([one], unit_bytes=MIB, source=source, io_split=io_split)
+        lines[f"layer {one.layer}"] = _line("layer", values)
     return lines
 
 
 def ahead_line(layers: Sequence[Counted], *, source: str, io_split: int) -> dict[str, str]:
     """The log's line on experts made resident ahead of the routed calls."""
-    requests, misses = sum(one.requests for one in layers), sum(one.misses for one in layers)
-    known = all(one.geometry for one in layers)
-    return {
-        "calls": str(sum(one.calls for one in layers)),
-        "uniq": str(requests),
-        "hit": _percent(requests - misses, requests),
-        "miss": str(misses),
-        **({"bytes": f"{sum(one.bytes_read for one in layers) / GIB:.2f}"} if known else {}),
-        **(_reads(layers, source, io_split) if known else {}),
-    }
+    return _line(AHEAD[0], _counters(layers, unit_bytes=GIB, source=source, io_split=io_split))
 
 
 def overlap_values(*, right: int, predicted: int, asked: int, compared: int) -> dict[str, str]:
@@ -112,16 +81,36 @@ def prime_line(installs: Mapping[int, int], geometry: Mapping[int, LayerGeometry
     return line
 
 
-def _reads(layers: Sequence[Counted], source: str, io_split: int) -> dict[str, str]:
-    """Reads of the sidecar, or copies from RAM; one copy per tensor family, however large."""
-    each = [
-        one.misses
-        * (len(one.geometry.family_bytes) if source == FROM_RAM else one.geometry.read_ops(io_split=io_split))
-        for one in layers
-        if one.geometry
-    ]
-    pread, rcopy = (0, sum(each)) if source == FROM_RAM else (sum(each), 0)
-    return {"pread": str(pread), "rcopy": str(rcopy)}
+def _line(kind: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The counters that a line of the log has; without a model some are unknown."""
+    return {key: values[key] for key in COUNTERS[kind] if key in values}
+
+
+def _counters(layers: Sequence[Counted], *, unit_bytes: int, source: str, io_split: int) -> dict[str, str]:
+    """The counters of these layers together. Bytes and reads need a model; from RAM a tensor family is one copy."""
+    calls, requests = sum(one.calls for one in layers), sum(one.requests for one in layers)
+    misses, cold = sum(one.misses for one in layers), sum(one.cold for one in layers)
+    values = {
+        "calls": str(calls),
+        "refs": str(sum(one.refs for one in layers)),
+        "uniq": str(requests),
+        "hit": _percent(requests - misses, requests),
+        "miss": str(misses),
+        "miss/call": f"{misses / calls if calls else 0:.2f}",
+        "cold": str(cold),
+        "evict": str(misses - cold),
+        "peak": str(sum(one.filled for one in layers)),
+    }
+    models = [(one.misses, one.geometry) for one in layers if one.geometry]
+    if len(models) < len(layers):
+        return values
+    moved = sum(
+        number * (len(model.family_bytes) if source == FROM_RAM else model.read_ops(io_split=io_split))
+        for number, model in models
+    )
+    pread, rcopy = (0, moved) if source == FROM_RAM else (moved, 0)
+    read = sum(one.bytes_read for one in layers)
+    return values | {"bytes": f"{read / unit_bytes:.2f}", "pread": str(pread), "rcopy": str(rcopy)}
 
 
 def _family(one: Counted, family: str) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
-from native_bridge.engines.base import Engine, Finding, Mode, RunRequest, Runtime
-from native_bridge.engines.llama_program import Program, check_flags, version_of
+from native_bridge.engines.base import Finding, Mode, RunRequest, Runtime
+from native_bridge.engines.llama_program import LlamaProgram, context_tokens, version_of
 from native_bridge.engines.run_log import RunLog
 
 if TYPE_CHECKING:
@@ -23,23 +23,10 @@ if TYPE_CHECKING:
 NEEDED = ("--cpu-moe", "--moe-layer-perf-out", PROFILE, BUDGET, "--no-warmup")
 GET_ONE = "build the fork adrianhoehne/llama.cpp and give its llama-server with --runtime or in HOT_CACHE_RUNTIME"
 SERVE = Path(__file__).with_name("serve.py")
-OWN_FLAGS = {
-    flag: option
-    for option, flags in {
-        "--model": ("-m", "--model"),
-        "--mode": ("--cpu-moe", "-cmoe"),
-        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
-        "--seed": ("-s", "--seed"),
-        "--tokens": ("-n", "--predict"),
-        "--threads": ("-t", "--threads"),
-        "--gpu-layers": ("-ngl", "--gpu-layers"),
-    }.items()
-    for flag in flags
-}
 SERVERS = ("--host", "--port", "--moe-layer-perf-out", "-c", "--ctx-size", "-np", "--parallel")
 
 
-class HotCache(Engine):
+class HotCache(LlamaProgram):
     """The fork's llama-server."""
 
     name = "hot-cache"
@@ -49,15 +36,19 @@ class HotCache(Engine):
     }
     dropped = ("LLAMA_ARG_",)
     switches = ("LLAMA_MOE_", "GGML_", "CUDA_VISIBLE_DEVICES")
-    program = Program("llama-server", "HOT_CACHE_RUNTIME", GET_ONE)
+    program, variable, advice = "llama-server", "HOT_CACHE_RUNTIME", GET_ONE
+    own_flags: ClassVar[dict[str, tuple[str, ...]]] = {
+        "--model": ("-m", "--model"),
+        "--mode": ("--cpu-moe", "-cmoe"),
+        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
+        "--seed": ("-s", "--seed"),
+        "--tokens": ("-n", "--predict"),
+        "--threads": ("-t", "--threads"),
+        "--gpu-layers": ("-ngl", "--gpu-layers"),
+    }
 
-    def find(self, given: str | None) -> Path:
-        return self.program.find(given)
-
-    def describe(self, path: Path) -> Runtime:
-        description = self.program.describe(path)
-        has_cache = all(flag in description.flags for flag in NEEDED)
-        return Runtime(self.name, path, modes=tuple(self.modes) if has_cache else (), **vars(description))
+    def modes_of(self, flags: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(self.modes) if all(flag in flags for flag in NEEDED) else ()
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:
@@ -97,7 +88,7 @@ class HotCache(Engine):
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
         if given := next((flag for flag in flags if flag.partition("=")[0] in SERVERS), None):
             raise BadInput(f"{given} after --: the run itself gives it; leave it out")
-        check_flags(flags, known, OWN_FLAGS)
+        super().check_flags(flags, known)
 
     def further(self, request: RunRequest) -> list[str]:
         layers = ["-ngl", request.gpu_layers] if request.gpu_layers is not None else []
@@ -106,10 +97,10 @@ class HotCache(Engine):
     def command(
         self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
     ) -> list[str]:
-        """The command, without a warm-up, which would be counted; the context has room for one token per byte."""
-        context = 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)
+        """The command, without a warm-up, which would be counted."""
         asked = [sys.executable, str(SERVE), request.prompt, str(request.n_predict)]
-        words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1", "-c", str(context)]
+        words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1"]
+        words += ["-c", str(context_tokens(request))]
         words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-t", str(request.threads)]
         return [*asked, *words, *self.further(request)]
 

@@ -14,10 +14,10 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
-from native_bridge.engines.counters import first_calls
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.predicted import predict_slot_bank
 from native_bridge.engines.read import read_run
+from native_bridge.engines.runs import first_calls
 from native_bridge.fixture import bundled_model
 from tests.native_bridge.engines.flashmoe.test_run_log import LOGS
 from tests.native_bridge.recorded_runs import ALL, RUNS, copies, edit_flags, edit_log, edit_record

@@ -14,7 +14,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted
-from native_bridge.engines.flashmoe.anchors import anchors_of
+from native_bridge.engines.flashmoe.fit import anchors_of
 from native_bridge.engines.read import find_run_model, read_run
 from native_bridge.fit_runs import fit_runs
 from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_log
