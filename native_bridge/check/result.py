@@ -9,9 +9,10 @@ from statistics import median
 from typing import Any
 
 from flashmoe_sim.machines.machine import Machine
+from native_bridge.check.anchors import is_repeat
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders, without_repeat
-from native_bridge.check.seconds import Machines, Seconds, is_repeat, predict_seconds
+from native_bridge.check.seconds import Machines, Seconds, predict_seconds
 
 MOST_SHORT = 3
 IN_WORDS = {

@@ -24,7 +24,7 @@ from flashmoe_sim.machines.machine import (
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.mac import MacFacts, known_bandwidth
+from native_bridge.probe.facts import MacFacts, known_bandwidth
 from native_bridge.probe.memory import LANES, STEP_BYTES
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound

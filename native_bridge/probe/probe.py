@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, SimError
-from native_bridge.probe.facts import Facts, machine_facts
+from native_bridge.probe.facts import Facts, MacFacts, mac_facts, machine_facts
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu
-from native_bridge.probe.mac import MacFacts, mac_facts
 from native_bridge.probe.memory import MemoryFound, measure_memory
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
 from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage

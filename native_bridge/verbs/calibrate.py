@@ -97,7 +97,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
 
     def _anchors(self) -> tuple[Path | None, list[Path]]:
         """The model of the anchors, if it is known, and their folders."""
-        from native_bridge.calibrate import anchors_among
+        from native_bridge.check.anchors import anchors_among
 
         if self.first is not None:
             refuse_given(self, ("runtime", "runs", "bank"), "with --from: nothing is run; leave one of them out")

@@ -140,9 +140,8 @@ class Capture(Verb[dict[str, Any]]):
         return self._run(self.model)
 
     def _run(self, model: Path) -> dict[str, Any]:
-        from native_bridge.capture.opening import open_model
         from native_bridge.capture.record import TraceWriter
-        from native_bridge.capture.session import Request, capture
+        from native_bridge.capture.session import Request, capture, open_model
 
         out, ubatch = self.out or Path("trace.jsonl.zst"), self.ubatch or 512
         request = Request(
@@ -201,8 +200,7 @@ class Capture(Verb[dict[str, Any]]):
         from flashmoe_sim.geometry.hints import hints_of
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.trace.load import load_trace
-        from native_bridge.capture.answers import Answers
-        from native_bridge.capture.from_server import ask_all
+        from native_bridge.capture.answers import Answers, ask_all
         from native_bridge.capture.server import Asked, find_server, key_of
 
         prompts, out = prompts_of(self.prompt, self.prompt_file), self.out or Path("answers.jsonl")
@@ -218,7 +216,7 @@ class Capture(Verb[dict[str, Any]]):
         answers = Answers(out, asked, force=self.force)
         try:
             with stoppable(), answers, capturing() as progress:
-                done = ask_all(server, prompts, answers, hints=hints, progress=progress)
+                now, before = ask_all(server, prompts, answers, hints=hints, progress=progress)
         except KeyboardInterrupt:
             count = answers.kept.total()
             kept = f"{out} has {count:,} answer{'s' if count > 1 else ''}, the same command goes on"
@@ -232,8 +230,8 @@ class Capture(Verb[dict[str, Any]]):
             "server": server.url,
             "engine": server.engine,
             "model": asked.model,
-            "prompts": done.prompts,
-            "kept_prompts": done.kept,
+            "prompts": now,
+            "kept_prompts": before,
             "answers": answers.kept.total(),
             "layers": len(trace.layers),
             "top_k": trace.top_k,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.sizes import asked_size, size
 from flashmoe_sim.options import option
 from native_bridge.verbs.base import FORCE, MACHINE_OUT, Verb, one_line
 
@@ -75,8 +75,8 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         if self.model is not None:
             sizes = sizes_of(load_model(self.model))
         elif self.expert_bytes is not None:
-            sizes = sizes_of_expert(_size("--expert-bytes", self.expert_bytes))
-        most_bytes, end = _size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
+            sizes = sizes_of_expert(asked_size("--expert-bytes", self.expert_bytes))
+        most_bytes, end = asked_size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
         with one_line() as show:
 
             def tell(what: str) -> None:
@@ -136,15 +136,6 @@ class Probe(Verb["tuple[Probed, Machine]"]):
 
     def notes(self, found: tuple[Probed, Machine]) -> list[str]:
         return [f"wrote {self.out}"]
-
-
-def _size(option_: str, text: str) -> int:
-    from flashmoe_sim.io.sizes import parse_size
-
-    parsed = parse_size(text)
-    if parsed is None:
-        raise BadInput(f"{option_} {text!r}: expected a size, such as 512MiB or 8GiB")
-    return parsed
 
 
 def _cell(gb_s: Estimate) -> str:

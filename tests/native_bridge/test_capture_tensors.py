@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput, SimError
-from native_bridge.capture.ggml import Ggml, TensorHead, extent_bytes, strided
-from native_bridge.capture.router_tap import RouterTap
+from native_bridge.capture.tensors import Ggml, RouterTap, TensorHead, extent_bytes, strided
 
 I32, F32, F16 = 26, 0, 1
 

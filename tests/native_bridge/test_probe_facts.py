@@ -11,8 +11,7 @@ import pytest
 
 from flashmoe_sim.machines import load_machine
 from native_bridge.probe import facts
-from native_bridge.probe.facts import machine_facts
-from native_bridge.probe.mac import MacFacts, known_bandwidth, parse_mac
+from native_bridge.probe.facts import MacFacts, known_bandwidth, machine_facts, parse_mac
 
 SYSCTL = "machdep.cpu.brand_string: Apple M5 Pro\niogpu.wired_limit_mb: 40960\n"
 PROFILER = json.dumps(

@@ -16,9 +16,15 @@ import pytest
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.probe import own_reads, storage
-from native_bridge.probe.own_reads import Reading, cached_share, open_cached, open_past_cache, read_for
+from native_bridge.probe.own_reads import (
+    Reading,
+    bytes_in_threads,
+    cached_share,
+    open_cached,
+    open_past_cache,
+    read_for,
+)
 from native_bridge.probe.storage import _request_us, measure_storage, sizes_of, sizes_of_expert
-from native_bridge.probe.threads import bytes_in_threads
 
 MIB = 1 << 20
 

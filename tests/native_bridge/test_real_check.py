@@ -13,8 +13,8 @@ import pytest
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.machines import load_machine
 from flashmoe_sim.trace.load import load_trace
+from native_bridge.check.anchors import choose_anchors
 from native_bridge.check.folder import open_folders
-from native_bridge.check.seconds import choose_anchors
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe import end_tokens
