@@ -16,7 +16,7 @@ from flashmoe_sim.cli.progress import replaying
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, Verb, command_line, refuse_given
 
 if TYPE_CHECKING:
@@ -49,25 +49,16 @@ class Check(RunOptions, Verb["Checked"]):
     folders: tuple[Path, ...] = field(
         default=(), kw_only=False, metadata=option("[RUN_FOLDER]...", "", positional=True)
     )
-    model: str | None = field(
-        default=None,
-        metadata=option(
-            "SPEC",
-            "The model of all runs: a manifest, sidecar folder or GGUF file; default: a manifest.json beside the runs.",
-        ),
+    model: str | None = option_field(
+        None,
+        "SPEC",
+        "The model of all runs: a manifest, sidecar folder or GGUF file; default: a manifest.json beside the runs.",
     )
-    runs: Path | None = field(
-        default=None, metadata=option("DIR", "Folder for the runs that are made; default: not kept.")
+    runs: Path | None = option_field(None, "DIR", "Folder for the runs that are made; default: not kept.")
+    anchors: tuple[Path, ...] = option_field(
+        (), "DIR", "A run to predict seconds from; give two or more. Default: chosen for each run.", flag="--anchor"
     )
-    anchors: tuple[Path, ...] = field(
-        default=(),
-        metadata=option(
-            "DIR", "A run to predict seconds from; give two or more. Default: chosen for each run.", flag="--anchor"
-        ),
-    )
-    out: Path | None = field(
-        default=None, metadata=option("FILE", "Also write a report to this .html, one self-contained file.")
-    )
+    out: Path | None = option_field(None, "FILE", "Also write a report to this .html, one self-contained file.")
     force: bool = field(default=False, metadata=FORCE)
 
     def run(self) -> Checked:
