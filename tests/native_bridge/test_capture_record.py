@@ -106,14 +106,6 @@ def test_nothing_captured_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("t.parquet", "the name tells no format; end it in .jsonl"), ("no/t.jsonl", "cannot be writ")]
-)
-def test_bad_names(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        TraceWriter(tmp_path / name, origin={})
-
-
 @contextmanager
 def files_of_at_most(size_bytes: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

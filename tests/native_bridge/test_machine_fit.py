@@ -10,6 +10,7 @@ import pytest
 
 from flashmoe_sim.machines import load_machine
 from native_bridge.cli.main import main
+from tests.native_bridge.asked import refusal
 from tests.native_bridge.recorded_runs import GPU, RUNS, TIMED, copy, edit_log
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
@@ -18,10 +19,7 @@ STREAMED, ALL_HIT = str(TIMED / "warm-bank12"), str(TIMED / "warm-allhit")
 ROWS = ("--row", "bank=16", "--row", "bank=128", "--model", "qwen3.5-35b-a3b:ud-iq2_m")
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def fit(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -363,11 +361,8 @@ def test_a_table_that_is_flat_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 def assert_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     out = [] if "--out" in arguments else ["--out", "out.toml"]
-    assert main(["machine", "fit", *arguments, *out]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert message in printed.err
-    assert printed.err.startswith("sim: ")
-    assert printed.err.count("\n") == 1
+    line = refusal(capsys, "machine", "fit", *arguments, *out)
+    assert line.startswith("sim: ")
+    assert message in line
     assert not Path("out.toml").exists()
     assert not Path("there.toml").exists() or Path("there.toml").read_text() == "mine"

@@ -33,6 +33,12 @@ def recorded(name: str, place: Path = RECORDED) -> CountCheck:
     return check_counts(among.given[0], among)
 
 
+def exact(name: str) -> CountCheck:
+    found = recorded(name)
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    return found
+
+
 def checked(folder: Path, *others: Path) -> CountCheck:
     among = open_folders([folder, *others], model=None)
     return check_counts(among.given[0], among)
@@ -75,11 +81,9 @@ def test_the_overflow() -> None:
 
 def test_a_call_of_more_experts_than_slots() -> None:
     """The runtime gets through it if two experts share a slot, and so does the simulator, slot for slot."""
-    run = RECORDED / "prose-ub4-bank26"
-    found = recorded("prose-ub4-bank26")
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact("prose-ub4-bank26")
     assert (found.slots, found.calls, found.aliased) == (9712, 486, 431)
-    trace = load_trace(run / "trace.jsonl.gz")
+    trace = load_trace(RECORDED / "prose-ub4-bank26" / "trace.jsonl.gz")
     unions = [len(set(trace.expert[a:b].tolist())) for a, b in pairwise(trace.offset.tolist())]
     assert max(unions) == 29 > found.folder.run.bank
 
@@ -89,8 +93,7 @@ def test_a_call_of_more_experts_than_slots() -> None:
     [("next-bank16", 27), ("next-temporal-bank16", 27), ("next-ub2-predict-prev-bank29", 13)],
 )
 def test_an_architecture_that_writes_calls_without_tokens(name: str, idle: int) -> None:
-    found = recorded(name)
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact(name)
     trace = load_trace(RECORDED / name / "trace.jsonl.gz")
     without = np.flatnonzero(~trace.has_refs)
     assert len(without) == idle
@@ -119,8 +122,7 @@ def test_calls_without_tokens_are_missed(tmp_path: Path) -> None:
     ("name", "counters"), [("sea-outlived-allhit", 79), ("sea-outlived-oracle-prefetch-bank24", 85)]
 )
 def test_a_replay_that_outlives_its_trace_is_compared_up_to_there(name: str, counters: int) -> None:
-    found = recorded(name)
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact(name)
     assert found.counters == counters
     assert found.predicted is not None
     assert found.predicted.lines["exhausted"] == {"layer": "0", "calls": "167"}
@@ -138,8 +140,7 @@ def test_a_replay_that_says_it_outlived_another_trace(tmp_path: Path) -> None:
 
 def test_predictions_that_were_never_compared() -> None:
     """The run fails in the first call that one was made for: the log has no line that judges any."""
-    found = recorded("overflow-ub2-predict-prev-bank12")
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact("overflow-ub2-predict-prev-bank12")
     assert found.predicted is not None
     assert "overlap" not in found.predicted.lines["predict-prev-token"]
     assert found.predicted.lines["predict-prev-token"]["calls"] == "8"
@@ -155,8 +156,7 @@ def test_nothing_is_read_ahead_in_a_first_step_that_fails() -> None:
 
 
 def test_a_full_bank_in_memory_that_reads_ahead() -> None:
-    found = recorded("full-resident-slot-bank64-predict-prev")
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact("full-resident-slot-bank64-predict-prev")
     assert found.predicted is not None
     line = found.predicted.lines["predict-prev-token"]
     assert (line["hit"], line["miss"], line["rcopy"]) == ("100.0", "0", "0")

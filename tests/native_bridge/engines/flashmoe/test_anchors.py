@@ -17,7 +17,7 @@ from flashmoe_sim.machines.fitting import Fitted
 from native_bridge.engines.flashmoe.fit import anchors_of
 from native_bridge.engines.read import find_run_model, read_run
 from native_bridge.fit_runs import fit_runs
-from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_log
+from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_flags, edit_log
 
 MODEL = load_model(TIMED / "manifest.json")
 EXPERT = 1_671_168
@@ -182,13 +182,12 @@ def test_repeats_weigh_as_one_anchor(tmp_path: Path) -> None:
 
 def test_the_model_that_a_run_names(tmp_path: Path) -> None:
     run = copy("warm-bank12", tmp_path)
-    flags = json.loads((run / "run.json").read_text())
     for named, found in (
         ({"path": "gone.gguf", "sidecar": str(TIMED / "manifest.json")}, MODEL),
         ({"path": "gone.gguf"}, None),
         ("gone.gguf", None),
     ):
-        (run / "run.json").write_text(json.dumps(flags | {"model": named}))
+        edit_flags(run, model=named)
         assert find_run_model([read_run(run)], None) == found
 
 
@@ -268,8 +267,7 @@ def test_runs_that_were_placed_otherwise_are_not_of_one_machine(
     if old:
         edit_log(second, old, new)
     for run, flags in ((first, []), (second, [] if old else new.split())):
-        document = json.loads((run / "run.json").read_text()) | {"flags": flags}
-        (run / "run.json").write_text(json.dumps(document))
+        edit_flags(run, flags=flags)
     with pytest.raises(BadInput, match=message):
         fit(first, second)
 

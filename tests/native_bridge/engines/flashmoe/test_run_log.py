@@ -139,10 +139,6 @@ def test_repairs_of_a_replay() -> None:
     log = log_of("cpu-oracle-prefetch", "oracle-prefetch")
     assert (log.lines["routed"]["src"], log.lines["repaired"]) == ("oracle-prefetch", {"records": "42"})
     assert int(log.lines["prefetch"]["calls"]) == int(log.lines["routed"]["calls"]) + 42
-    for bank, repairs in ((16, 911), (24, 535), (32, 275)):
-        log = recorded(f"prose-oracle-prefetch-bank{bank}")
-        assert log.lines["repaired"] == {"records": str(repairs)}
-        assert int(log.lines["prefetch"]["calls"]) == int(log.lines["routed"]["calls"]) + repairs
 
 
 def test_switches_of_the_environment() -> None:
