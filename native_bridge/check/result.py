@@ -33,6 +33,12 @@ class RunCheck:
     seconds: Seconds
 
     @property
+    def bank(self) -> str:
+        """Its slots per layer; `-` if nothing was routed through slots."""
+        run = self.counts.folder.run
+        return str(run.bank) if run.log.routed else "-"
+
+    @property
     def verdict(self) -> str:
         """`exact`, `differ`, `unknown` (not compared) or, if nothing is routed, `text` (the same), `rounded` or `-`."""
         if self.counts.unlike:
@@ -190,6 +196,16 @@ def shown(repeats: Sequence[RunCheck]) -> str:
     """The name of a run, or of its repeats together."""
     first = repeats[0]
     return first.name if len(repeats) == 1 else f"{without_repeat(first.name)} x{len(repeats)}"
+
+
+def four(tok_s: float | None) -> str:
+    """A speed in four digits."""
+    return f"{tok_s:.4g}" if tok_s else "-"
+
+
+def signed(error: float | None) -> str:
+    """A relative error in per cent."""
+    return "-" if error is None else f"{error:+.1%}"
 
 
 def _number(of: Sequence[object], what: str) -> str:

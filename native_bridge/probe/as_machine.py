@@ -148,16 +148,11 @@ def _storage(found: StorageFound, source: str, where: str) -> Storage:
                 point.depth,
                 float(f"{point.gb_s.value:.4g}"),
                 f"{by}, {size(point.size_bytes)}, {point.depth} in flight, {found.condition}: "
-                f"{interval(point.gb_s)} in {point.gb_s.rounds} rounds",
+                f"{point.gb_s.lo:.3g} to {point.gb_s.hi:.3g} in {point.gb_s.rounds} rounds",
             )
             for point in found.points
         ),
     )
-
-
-def interval(estimate: Estimate) -> str:
-    """Its interval for display."""
-    return f"{estimate.lo:.3g} to {estimate.hi:.3g}"
 
 
 def _memory(found: Probed, source: str) -> Memory | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs
-from flashmoe_sim.machines.fitting import Fitted, Origin, fit_anchors
+from flashmoe_sim.machines.fitting import Fitted, Origin, fit_anchors, listed
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -47,22 +47,20 @@ def fit(
     orders = sorted({run.log.routed.execution for run in runs if run.log.routed and run.log.routed.misses})
     ran = backend or ("a GPU" if uploads else "the CPU")
     ran += " computes, its experts on the CPU," if host_bank else " computes,"
-    condition = f"{ran} {runs[0].threads} threads, top-{_list(anchor.top_k for anchor in anchors)}"
+    condition = f"{ran} {runs[0].threads} threads, top-{listed(anchor.top_k for anchor in anchors)}"
     fitted = fit_anchors(
         anchors,
         model,
         parameters,
         gpu=bool(backend) or uploads,
         unified=backend == "metal",
-        condition=condition + (f", io-split {_list(splits)}" if splits else "") + "".join(f", {one}" for one in orders),
+        condition=condition
+        + (f", io-split {listed(splits)}" if splits else "")
+        + "".join(f", {one}" for one in orders),
         name=name,
         origin=Origin(command, [str(run.folder) for run in runs]),
     )
     return replace(fitted, notes=(*fitted.notes, _host_bank_note(host_bank))) if host_bank else fitted
-
-
-def _list(values: Iterable[int]) -> str:
-    return " and ".join(map(str, sorted(set(values))))
 
 
 def _host_bank_note(names: Sequence[str]) -> str:
