@@ -13,7 +13,6 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from native_bridge import page_cache
-from native_bridge.confine import confined
 from native_bridge.engines.base import Engine, Mode, RunRequest
 from native_bridge.process import Finished
 
@@ -71,7 +70,7 @@ class Cache:
         limit = SLACK_BYTES + (geometry.dense_bytes or 0)
         limit += geometry.bank_bytes(request.bank) if mode.sidecar else geometry.routed_bytes
         limit += geometry.routed_bytes if mode.kind == "copied" else 0
-        with confined(limit) as group:
+        with page_cache.confined(limit) as group:
             self.found["confined_to_bytes"] = limit if group is not None else None
             yield group
 

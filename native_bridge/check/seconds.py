@@ -28,7 +28,7 @@ from flashmoe_sim.timeline.timed import draws_of, time_replay
 from flashmoe_sim.timeline.timing import timing_of
 from native_bridge.check.anchors import choose_anchors, io_split, is_like, is_repeat, reads_while_decoding
 from native_bridge.check.counts import CountCheck
-from native_bridge.check.folder import RunFolder, RunFolders
+from native_bridge.check.folder import RunFolder, RunFolders, without_repeat
 from native_bridge.fit_runs import fit_runs
 
 WITHOUT_SLOTS = 1.31  # at most this many times as fast as all hits: `stock` in 14 sets of runs on two cores
@@ -142,7 +142,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         machine = machines.fitted_on(anchors)
     except BadInput as error:
         return replace(nothing, why_not=str(error))
-    found = replace(nothing, anchors=tuple(dict.fromkeys(anchor.without_repeat for anchor in anchors)))
+    found = replace(nothing, anchors=tuple(dict.fromkeys(without_repeat(anchor.name) for anchor in anchors)))
     if not folder.run.does.slots:
         return _all_resident(found, machine, layers=len(folder.model.layers))
     assert checked.predicted is not None

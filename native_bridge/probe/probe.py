@@ -22,7 +22,7 @@ WRITTEN, LEAST_WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.5, 0.85, 0.92, 0.98
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe found. gpu, link: of a CUDA device. mac: of a Mac. left_out: what was not measured, and why."""
+    """What a probe found. gpu, link: of a CUDA device. mac: of a Mac. notes: what was not measured, and why."""
 
     facts: Facts
     storage: StorageFound

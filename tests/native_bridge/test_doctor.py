@@ -214,7 +214,7 @@ def test_no_disk_for_a_sidecar(stand_in: Runtime, monkeypatch: pytest.MonkeyPatc
 def test_what_is_odd_about_the_machine(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "amx_trap", lambda: True)
     monkeypatch.setattr(host, "temperature_c", lambda: {"cpu": 71.0, "gpu": 55.0})
-    monkeypatch.setattr("native_bridge.confine._places", list)
+    monkeypatch.setattr("native_bridge.page_cache._places", list)
     found = by_name(examine())
     assert found["processor"].state == "warning"
     assert found["processor"].to_do == host.AMX_ADVICE

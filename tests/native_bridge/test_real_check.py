@@ -17,7 +17,7 @@ from native_bridge.check.anchors import choose_anchors
 from native_bridge.check.folder import open_folders
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest
-from native_bridge.engines.flashmoe import end_tokens
+from native_bridge.engines.flashmoe.engine import FlashMoe
 from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.run import run_once
@@ -97,7 +97,7 @@ def test_a_text_goes_on_to_its_last_token(
     given: Any = {"runtime": find_runtime(None), "model": MODEL, "sidecar": sidecar}
     run_once(request, **given, folder=tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(end_tokens, "go_on_flags", lambda model: ("--ignore-eos",))
+        patch.setattr(FlashMoe, "go_on_flags", lambda self, model: ("--ignore-eos",))
         run_once(request, **given, folder=tmp_path / "ended")
     with pytest.raises(SimError, match=r"the trace that it replays ends after \d+ routed calls, and the text went on"):
         run_once(

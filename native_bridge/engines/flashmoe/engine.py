@@ -119,9 +119,10 @@ class FlashMoe(LlamaProgram):
             )
 
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
-        from native_bridge.engines.flashmoe.end_tokens import go_on_flags
+        """llama-cli has `--ignore-eos`, but copies its sampling parameters before that flag has an effect on them."""
+        from native_bridge.engines.flashmoe.end_tokens import end_tokens
 
-        return go_on_flags(model)
+        return tuple(word for token in end_tokens(model) for word in ("--logit-bias", f"{token}-inf"))
 
     def further(self, request: RunRequest) -> list[str]:
         flags = [f"--moe-{PREFETCH[request.prefetch][0]}"] if request.prefetch is not None else []

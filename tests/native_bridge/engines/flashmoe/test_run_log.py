@@ -141,12 +141,6 @@ def test_repairs_of_a_replay() -> None:
     assert int(log.lines["prefetch"]["calls"]) == int(log.lines["routed"]["calls"]) + 42
 
 
-def test_switches_of_the_environment() -> None:
-    routed = log_of("cpu-batched").routed
-    assert routed is not None
-    assert (routed.parallel_reads, routed.batched_reads) == (True, True)
-
-
 @pytest.mark.parametrize(
     ("parallel", "batched", "io_split", "execution"),
     [
@@ -162,7 +156,7 @@ def test_the_switches_say_in_which_order_a_run_installs(
 ) -> None:
     routed = log_of("cpu-batched").routed
     assert routed is not None
-    assert routed.execution == "parallel-install"
+    assert (routed.parallel_reads, routed.batched_reads, routed.execution) == (True, True, "parallel-install")
     routed = replace(routed, parallel_reads=parallel, batched_reads=batched, io_split=io_split)
     assert routed.execution == execution
 
