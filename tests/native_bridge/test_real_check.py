@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,10 @@ from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.run import run_once
 from tests.native_bridge.conftest import MODEL, PROMPT
+from tests.native_bridge.needs import RUNTIME
 from tests.native_bridge.other_arch import write_qwen3next
 
-pytestmark = [
-    pytest.mark.runtime,
-    pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli"),
-]
+pytestmark = RUNTIME
 
 
 def test_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
