@@ -60,7 +60,6 @@ def test_the_same_machine_as_from_hand_picked_anchors(
     assert main(["machine", "fit", *anchors, "--out", "fit.toml"]) == 0
     mine, fit = load_machine("mine.toml"), load_machine("fit.toml")
     assert mine.quantities() == fit.quantities()
-    assert mine.anchors is not None
     assert mine.anchors.command == f"sim machine fit {' '.join(anchors)} --out mine.toml"
 
 
@@ -161,14 +160,11 @@ def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
         "in turns\n"
     )
     mine = load_machine("mine.toml")
-    assert mine.anchors is not None
     assert mine.anchors.runs == tuple(runs)
     assert "--model" in mine.anchors.command
     recorded = [str(RUNS / "runs" / name) for name in ("prose-bank12", "prose-bank64", "prose-allhit")]
     assert main(["machine", "fit", *recorded, "--out", "fit.toml"]) == 0
-    assert mine.cpu is not None
     cpu = load_machine("fit.toml").cpu
-    assert cpu is not None
     assert mine.cpu.layer_us.value == pytest.approx(cpu.layer_us.value, rel=0.01)
 
 

@@ -102,7 +102,6 @@ def test_the_weights_computed_last_count() -> None:
     first, last = tap.calls()
     assert (first.layer, last.layer) == (3, 12)
     assert first.experts.tolist() == [[5, 2], [7, 0]]
-    assert first.weights is not None
     assert first.weights.tolist() == [[1.5, 0.5], [1.0, 1.0]]
     assert last.experts.tolist() == [[1, 2]]
     assert tap.calls() == []

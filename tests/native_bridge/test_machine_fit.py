@@ -48,13 +48,11 @@ def test_the_file_says_where_it_is_from(capsys: pytest.CaptureFixture[str]) -> N
     assert (machine.name, machine.title) == ("mine", "Fitted on 2 anchors of mid")
     assert (machine.memory, machine.link, machine.gpu) == (None, None, None)
     assert (machine.storage.lanes.value, machine.storage.request_us.value, machine.host.install_us.value) == (1, 0, 0)
-    assert machine.cpu is not None
     assert (machine.cpu.weights_gb_s, machine.cpu.knee_tokens.estimated) == (None, True)
     whole, _, condition = machine.storage.read_gb_s.condition.partition("; ")
     assert whole == "the whole reading pool as the anchors saw it, page cache included"
     ran = "the CPU computes, 2 threads, top-8, io-split 4, split-install"
     assert condition == machine.cpu.layer_us.condition == ran
-    assert machine.anchors is not None
     assert machine.anchors.runs == (STREAMED, ALL_HIT)
     assert machine.anchors.model == "mid"
     assert machine.anchors.command == f"sim machine fit {STREAMED} {ALL_HIT} --model {TIMED} --out mine.toml"
@@ -109,11 +107,9 @@ def test_rows_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "bank=128 tok/s 53 53 +0.0%" in lines
     assert any(line.startswith("note: read_gb_s: the anchors hardly tell its time from zero") for line in lines)
     machine = load_machine("mine.toml")
-    assert machine.gpu is not None
     install_s = (1 / 46.9 - 1 / 53.0) / (40 * (1.68 - 0.64))
     assert machine.storage.read_gb_s.value == pytest.approx(942080 / install_s / 1e9, rel=1e-4)
     assert machine.gpu.layer_us.value == pytest.approx((1 / 53.0 / 40 - 0.64 * install_s) * 1e6, rel=1e-4)
-    assert machine.anchors is not None
     assert machine.anchors.runs == (f"{QWEN}: bank=16", f"{QWEN}: bank=128")
     assert machine.storage.read_gb_s.condition.endswith("-ub 1; -n 120")
 

@@ -144,7 +144,6 @@ def test_rates(make: Callable[[Clock], ModuleType], clock: Clock, installed: Cal
     assert (gpu.name, gpu.memory_bytes, gpu.free_bytes, gpu.integrated) == ("Made-up GPU", 24 * GIB, 20 * GIB, False)
     assert gpu.by == {"cupy": "cupy 14.2.0", "torch": "torch 2.9.0"}[make.__name__]
     found = measure_link(gpu, until=time.monotonic() + 60, tell=str)
-    assert found is not None
     assert found.pinned_gb_s.value == pytest.approx(PINNED / 1e9)
     assert found.pageable_gb_s.value == pytest.approx(PAGEABLE / 1e9)
     assert found.request_us.value == pytest.approx(BESIDE_S * 1e6)

@@ -74,7 +74,6 @@ def test_the_overflow() -> None:
     found = checked(RUNS / "runs" / "prose-ub4-bank16-overflow")
     assert found.notes == ("fails in call 8 (layer 0), as predicted: 23 experts by the trace of prose-ub4-bank40",)
     assert (found.slots, found.calls) == (120, 8)
-    assert found.predicted is not None
     assert found.predicted.lines["overflow"] == {"layer": "0", "slots": "16"}
     assert (found.predicted.lines["routed"]["calls"], found.predicted.lines["routed"]["refs"]) == ("9", "152")
 
@@ -124,7 +123,6 @@ def test_calls_without_tokens_are_missed(tmp_path: Path) -> None:
 def test_a_replay_that_outlives_its_trace_is_compared_up_to_there(name: str, counters: int) -> None:
     found = exact(name)
     assert found.counters == counters
-    assert found.predicted is not None
     assert found.predicted.lines["exhausted"] == {"layer": "0", "calls": "167"}
     assert "it went on after the 167 calls of the trace, and failed: compared up to there" in found.notes
     assert found.tokens is None
@@ -141,7 +139,6 @@ def test_a_replay_that_says_it_outlived_another_trace(tmp_path: Path) -> None:
 def test_predictions_that_were_never_compared() -> None:
     """The run fails in the first call that one was made for: the log has no line that judges any."""
     found = exact("overflow-ub2-predict-prev-bank12")
-    assert found.predicted is not None
     assert "overlap" not in found.predicted.lines["predict-prev-token"]
     assert found.predicted.lines["predict-prev-token"]["calls"] == "8"
 
@@ -157,7 +154,6 @@ def test_nothing_is_read_ahead_in_a_first_step_that_fails() -> None:
 
 def test_a_full_bank_in_memory_that_reads_ahead() -> None:
     found = exact("full-resident-slot-bank64-predict-prev")
-    assert found.predicted is not None
     line = found.predicted.lines["predict-prev-token"]
     assert (line["hit"], line["miss"], line["rcopy"]) == ("100.0", "0", "0")
     assert int(line["calls"]) > 100
@@ -382,7 +378,6 @@ def test_a_bank_on_a_gpu_is_filled_by_uploads(run: Path) -> None:
     if run.name in ("stock", "host-bank8"):
         return
     assert (log.placement.bank, log.host_bank_of_gpu) == (("CUDA0",), False)
-    assert log.routed is not None
     assert (log.routed.upload_ms > 0) == (log.routed.misses > 0)
 
 
@@ -390,7 +385,6 @@ def test_a_bank_on_a_gpu_is_filled_by_uploads(run: Path) -> None:
 def test_a_bank_in_the_host_s_memory_uploads_nothing(run: Path) -> None:
     """As CUDA builds place it for every architecture but gemma4, and for gemma4 if the environment says so."""
     log = read_run(run).log
-    assert log.routed is not None
     assert (log.on_gpu, log.routed.upload_ms) == (True, 0)
     assert log.host_bank_of_gpu or run.name == "host-bank8"
 

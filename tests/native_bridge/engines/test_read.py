@@ -23,7 +23,6 @@ def test_a_streamed_run() -> None:
     assert (log.prompt_tok_s, log.decode_tok_s, log.backend, log.prime) == (13.7, 14.0, "", None)
     assert (log.settings["cache-io-split"], log.settings["n_gpu_layers"], len(log.settings)) == ("4", "-1", 28)
     assert log.settings["gpu-bank"] == "off (compiled=off, env-disable=off)"
-    assert routed is not None
     assert (routed.calls, routed.refs, routed.requests, routed.misses) == (2068, 16544, 16544, 144 + 13219)
     assert (routed.bytes_read, routed.reads, routed.io_split) == (20.80 * 2**30, 160356, 4)
     assert (routed.install_ms, routed.upload_ms) == (5917.227, 0)
@@ -43,9 +42,7 @@ def test_a_streamed_run() -> None:
 def test_an_all_hit_run() -> None:
     run = read_run(TIMED / "cold-allhit")
     assert (run.mode, run.replay_of, run.trace) == ("oracle-all-hit", "warm-bank64-rep2", None)
-    assert run.log.prime is not None
     assert (run.log.prime.installs, run.log.prime.total_ms) == (768, 2225.816)
-    assert run.log.routed is not None
     assert (run.log.routed.misses, run.log.routed.reads, run.install_error) == (0, 0, None)
     least, most = run.install_bytes or (0, 0)
     assert least < 1_671_168 < most
@@ -119,7 +116,6 @@ def test_a_run_that_leaves_routed_experts_out_has_a_whole_log(tmp_path: Path, fl
 @pytest.mark.parametrize(("printed", "chunks"), [(1, 1), (8, 8), (9, 8), (100, 8)])
 def test_any_io_split_cuts_into_8_at_most(tmp_path: Path, printed: int, chunks: int) -> None:
     routed = read_run(edit_log(copy("warm-bank12", tmp_path), "iosplit=4", f"iosplit={printed}")).log.routed
-    assert routed is not None
     assert (routed.io_split, routed.chunks) == (printed, chunks)
 
 

@@ -93,7 +93,6 @@ def test_the_numbers_of_a_log_agree(name: str) -> None:
 
 def test_a_prefetching_run() -> None:
     log = log_of("cpu-temporal")
-    assert log.routed is not None
     assert (log.lines["routed"]["src"], log.routed.calls, log.routed.misses) == ("pread-slot-bank", 476, 192 + 595)
     assert (log.build, log.backend, log.prefetched) == ("b8456-64e25509b", "", 46)
     assert log.settings["mixed-slot-buffer"] == "off"
@@ -119,8 +118,6 @@ def test_colours_times_and_levels_are_no_part_of_a_line() -> None:
     judged = {"overlap": "1321/3744", "precision": "35.3", "coverage": "35.3", "layers": "468"}
     assert judged.items() <= coloured.lines["predict-prev-token"].items()
     assert coloured.prefetched == 46
-    assert coloured.routed is not None
-    assert plain.routed is not None
     assert (coloured.routed.misses, coloured.routed.reads) == (plain.routed.misses, plain.routed.reads)
 
 
@@ -130,7 +127,6 @@ def test_what_was_installed_before_the_run() -> None:
     prime = resident.lines["resident-slot-bank prime"]
     assert (prime["installs"], prime["rcopy"]) == ("512", "1536")
     all_hit = log_of("cpu-allhit", "oracle-all-hit")
-    assert all_hit.prime is not None
     assert all_hit.prime.installs == 405
     assert "install" not in all_hit.lines
 
@@ -155,7 +151,6 @@ def test_the_switches_say_in_which_order_a_run_installs(
     parallel: bool | None, batched: bool | None, io_split: int, execution: str
 ) -> None:
     routed = log_of("cpu-batched").routed
-    assert routed is not None
     assert (routed.parallel_reads, routed.batched_reads, routed.execution) == (True, True, "parallel-install")
     routed = replace(routed, parallel_reads=parallel, batched_reads=batched, io_split=io_split)
     assert routed.execution == execution
@@ -219,7 +214,6 @@ def test_metal() -> None:
 
 def test_the_names_of_an_older_version() -> None:
     log, routed = log_of("older"), log_of("older").routed
-    assert routed is not None
     assert (log.lines["routed"]["src"], routed.requests, routed.misses) == ("pread-slot-bank", 640, 160)
     assert (routed.slotwr_ms, routed.reads, routed.io_split) == (3, 480, 1)
     assert (routed.parallel_reads, routed.batched_reads) == (True, None)
@@ -238,7 +232,6 @@ def test_a_version_without_what_a_fit_needs_is_one_line() -> None:
 
 def test_of_a_later_version_all_that_is_known_is_read() -> None:
     log = log_of("later")
-    assert log.routed is not None
     assert (log.lines["routed"]["src"], log.routed.calls, log.routed.misses) == ("pread-slot-bank", 80, 160)
     assert log.prefetched == 0
     assert [line.split("Flash-MoE ")[1].split("=")[0] for line in log.unread] == [
@@ -276,7 +269,6 @@ def test_a_failed_run_is_read_as_far_as_it_goes(name: str) -> None:
 def test_a_run_that_overflowed_still_tells_what_it_counted() -> None:
     log = recorded("prose-ub4-bank16-overflow")
     assert log.overflow == Overflow(0, 16)
-    assert log.routed is not None
     assert (log.routed.calls, log.routed.requests, log.routed.misses) == (9, 64, 64)
     assert len(log.layers) == 8
 
