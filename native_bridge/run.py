@@ -17,9 +17,8 @@ from flashmoe_sim.io.version import program
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, RunRequest, Runtime
 from native_bridge.engines.read import MAX_BYTES, read_run
-from native_bridge.engines.runs import Run
+from native_bridge.engines.runs import Run, generated_by
 from native_bridge.engines.table import ENGINES, UNNAMED
-from native_bridge.generated import generated_by
 from native_bridge.host import machine_name, temperature_c
 from native_bridge.page_cache import total_bytes
 from native_bridge.process import KEPT_BYTES, Finished, Terminated, run_child, sigterm_raises

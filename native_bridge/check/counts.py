@@ -13,8 +13,7 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.check.folder import RunFolder, RunFolders
-from native_bridge.engines.runs import Predicted, first_calls
-from native_bridge.generated import generated
+from native_bridge.engines.runs import Predicted, first_calls, generated
 
 
 @dataclass(frozen=True)

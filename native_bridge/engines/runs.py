@@ -1,26 +1,31 @@
-"""A recorded run, and the prediction of its counters, as values."""
+"""A recorded run, the prediction of its counters, and what its routed calls say, as values."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 from native_bridge.engines.base import Engine, Mode
 from native_bridge.engines.run_log import Lines, RunLog
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from flashmoe_sim.residency.replay import Replay
     from flashmoe_sim.residency.workload import Workload
-    from flashmoe_sim.trace.routing import RoutingTrace
 
 ROUNDED = 0.005  # two decimals
+_SHAPE = re.compile(rb'"layer":(\d+),"n_expert_used":(\d+),"n_tokens":(\d+)')
 
 
 @dataclass(frozen=True)
@@ -115,3 +120,27 @@ def first_calls(trace: RoutingTrace, calls: int) -> RoutingTrace:
         slot=None if trace.slot is None else trace.slot[:refs],
         **none,
     )
+
+
+def generated(trace: RoutingTrace) -> int | None:
+    """Tokens that a run with this trace generated, which no log says; None if its prompt cannot be found.
+
+    Each but the last was decoded; an end-of-text token counts too.
+    """
+    phases = find_phases(trace)
+    return None if phases is None else int((phases.phase == PHASE_DECODE).sum()) + 1
+
+
+def generated_by(trace: Path, calls: int | None) -> int | None:
+    """The same from the first `calls` lines of a trace file, all if None: without compiled kernels, and slow."""
+    with trace.open("rb") as lines:
+        found = [shape.groups() for line in islice(lines, calls) if (shape := _SHAPE.search(line))]
+    shapes = np.array(found, np.int64).reshape(-1, 3)
+    if not len(shapes):
+        return None
+    layer, used, tokens = shapes.T
+    offset = np.cumsum([0, *(used * tokens)])
+    of_calls = RoutingTrace(
+        layer.astype(np.int16), tokens.astype(np.int32), offset, np.zeros(int(offset[-1]), np.int16), {}
+    )
+    return generated(of_calls)
