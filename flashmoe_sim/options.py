@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
+
+Default = TypeVar("Default")
 
 
 class Details(TypedDict, total=False):
@@ -32,6 +34,12 @@ NONE_OF_THEM = dict.fromkeys(Details.__annotations__)
 def option(metavar: str, help_: str, **details: Unpack[Details]) -> dict[str, Any]:
     """A field's metadata."""
     return {"metavar": metavar, "help": help_, **NONE_OF_THEM, **details}
+
+
+def option_field(default: Default, metavar: str, help_: str, **details: Unpack[Details]) -> Default:
+    """A field with a default and the metadata of an option."""
+    made: Any = field(default=default, metadata=option(metavar, help_, **details))
+    return made  # type: ignore[no-any-return]
 
 
 Several: TypeAlias = str | Path | Iterable[str | Path]

@@ -13,12 +13,11 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from native_bridge import page_cache
-from native_bridge.confine import confined
 from native_bridge.engines.base import Engine, Mode, RunRequest
 from native_bridge.process import Finished
 
 STATES = ("as-is", "warm", "cold")
-SLACK_BYTES = 450 << 20  # for the program, its graph and its context, as in the recorded cold runs
+PROGRAM_BYTES = 450 << 20  # for the program, its graph and a short context, as in the recorded cold runs
 WARM_SHARE, COLD_SHARE, FROM_DISK = 0.99, 0.01, 0.5
 
 
@@ -68,10 +67,10 @@ class Cache:
         whole = model_files(model)
         uncached = max(0, page_cache.total_bytes(whole) - page_cache.resident_bytes(whole))
         self.found["dense_bytes_uncached"] = min(geometry.dense_bytes or 0, uncached) if mode.sidecar else 0
-        limit = SLACK_BYTES + (geometry.dense_bytes or 0)
+        limit = PROGRAM_BYTES + (geometry.dense_bytes or 0)
         limit += geometry.bank_bytes(request.bank) if mode.sidecar else geometry.routed_bytes
         limit += geometry.routed_bytes if mode.kind == "copied" else 0
-        with confined(limit) as group:
+        with page_cache.confined(limit) as group:
             self.found["confined_to_bytes"] = limit if group is not None else None
             yield group
 

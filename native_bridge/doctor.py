@@ -11,11 +11,10 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from native_bridge import host
-from native_bridge.confine import confined
+from native_bridge.cache import PROGRAM_BYTES
 from native_bridge.engines.base import Finding, Runtime
 from native_bridge.engines.table import ENGINES, UNNAMED, find_runtime
-
-PROGRAM_BYTES = 450 << 20  # of the runtime itself, its graph and a short context
+from native_bridge.page_cache import confined
 
 
 def examine(

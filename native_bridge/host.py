@@ -11,10 +11,12 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.files import unreadable
+from flashmoe_sim.io.sizes import MIB
 from native_bridge.process import ask
 
 AMX_ADVICE = "build llama.cpp and llama-cpp-python without native code generation (-DGGML_NATIVE=OFF)"
 INSTALL = "pip install '.[bridge]'"
+SPARE_BYTES = 64 * MIB  # left on a disk that is written to
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
@@ -66,6 +68,16 @@ def free_disk_bytes(folder: Path) -> int:
         return shutil.disk_usage(place).free
     except OSError as error:
         raise unreadable(place, error) from None
+
+
+def require_room(folder: Path, needed_bytes: int) -> None:
+    """Raise BadInput if the disk of a folder, which need not exist yet, lacks room for that much and a margin."""
+    free = free_disk_bytes(folder)
+    if free < needed_bytes + SPARE_BYTES:
+        raise BadInput(
+            f"{folder}: {needed_bytes / MIB:,.0f} MiB to write and {SPARE_BYTES / MIB:,.0f} MiB to spare are needed, "
+            f"but {free / MIB:,.0f} MiB are free there; make room, or give a folder on another disk"
+        )
 
 
 def temperature_c() -> dict[str, float]:

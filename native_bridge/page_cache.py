@@ -1,17 +1,20 @@
-"""The page cache: read files into it, drop them from it, and see how much of them is in it."""
+"""The page cache: read files into it, drop them, see how much of them it holds, and limit it for a child."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.files import unreadable
 
 CHUNK_BYTES = 8 << 20
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 def resident_bytes(files: Iterable[Path]) -> int:
@@ -60,6 +63,25 @@ def total_bytes(files: Iterable[Path]) -> int:
         raise BadInput(f"{error.filename}: {error.strerror}; expected a file of the sidecar") from None
 
 
+@contextmanager
+def confined(limit_bytes: int) -> Iterator[Path | None]:
+    """A cgroup that may hold this many bytes, for the time of the block; None if the system allows none.
+
+    Under cgroup v1 it is created within our own. Under v2 a group with processes cannot be divided, so it is created
+    beside our own, which requires that we own that part of the tree, as in a login session of systemd.
+    """
+    group = _make(limit_bytes)
+    try:
+        yield group
+    finally:
+        if group is not None:
+            for _ in range(50):
+                with suppress(OSError):
+                    group.rmdir()
+                    break
+                time.sleep(0.02)  # it is busy until the last process has exited
+
+
 def _resident_pages(file: Path) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -87,3 +109,36 @@ def _resident_pages(file: Path) -> int:
     finally:
         os.close(number)
     return sum(byte & 1 for byte in pages.raw)
+
+
+def _make(limit_bytes: int) -> Path | None:
+    for parent, limit in _places():
+        group = parent / f"flashmoe-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text(str(limit_bytes))
+        except OSError:
+            with suppress(OSError):
+                group.rmdir()
+            continue
+        return group
+    return None
+
+
+def _places() -> list[tuple[Path, str]]:
+    """Where a group may be created, and the name of the file with its limit."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    places = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            places.append((CGROUPS / "memory" / path.lstrip("/"), "memory.limit_in_bytes"))
+        elif controllers == "" and (CGROUPS / "cgroup.controllers").exists():
+            places.append(((CGROUPS / path.lstrip("/")).parent, "memory.max"))
+    return places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,18 +12,16 @@ from typing import Any
 
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError, shortened
 from flashmoe_sim.io.version import program
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, RunRequest, Runtime
 from native_bridge.engines.read import MAX_BYTES, read_run
-from native_bridge.engines.runs import Run
+from native_bridge.engines.runs import Run, generated_by
 from native_bridge.engines.table import ENGINES, UNNAMED
-from native_bridge.generated import generated_by
 from native_bridge.host import machine_name, temperature_c
-from native_bridge.outcome import failure
 from native_bridge.page_cache import total_bytes
-from native_bridge.process import Finished, Terminated, run_child, sigterm_raises
+from native_bridge.process import KEPT_BYTES, Finished, Terminated, run_child, sigterm_raises
 from native_bridge.run_folder import (
     LOG,
     REPLAY,
@@ -36,6 +35,8 @@ from native_bridge.run_folder import (
     whole_calls,
     work_folder,
 )
+
+SHOWN = 200  # letters of what the runtime said
 
 
 def run_once(
@@ -93,7 +94,7 @@ def run_once(
             finished, failed = Finished(1, 0.0, timed_out=False), str(error).replace(f"{work}/", "")
         log = (work / LOG).read_bytes().decode("utf-8", "replace")
         calls = whole_calls(work / TRACE)
-        failed = failed or failure(engine, request, finished, log, calls=calls, model=geometry)
+        failed = failed or _failure(engine, request, finished, log, calls=calls, model=geometry)
         if failed is None and cache is not None:
             failed = cache.after(engine, request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
@@ -107,6 +108,63 @@ def run_once(
     if failed is not None:
         raise SimError(f"{folder}: {request.mode}: {failed}")
     return read_run(folder)
+
+
+def _failure(
+    engine: Engine, request: RunRequest, finished: Finished, log: str, *, calls: int | None, model: ModelGeometry
+) -> str | None:
+    """Why the run is unusable, or None if it went well.
+
+    calls: complete routed calls in its trace, None if it wrote none.
+    """
+    if finished.timed_out:
+        return f"stopped after {finished.seconds:.0f} s, its time limit; {_last(engine, log)}"
+    if finished.flooded:
+        return f"it printed more than {MAX_BYTES >> 20} MiB and was ended; log.txt has the first {KEPT_BYTES >> 20} MiB"
+    if refused := engine.refusal(request, log, calls=calls, model=model):
+        return refused
+    if finished.code < 0:
+        return f"it was ended by {_signal(-finished.code)}; {_last(engine, log)}"
+    if not log.strip():
+        return f"it printed nothing and ended with code {finished.code}; is it a llama-cli?"
+    if finished.code != 0:
+        return f"it ended with code {finished.code}; {_last(engine, log)}"
+    try:
+        read = engine.read_log(log, mode=request.mode, where="log.txt", extra=request.extra)
+    except BadInput as error:
+        if complaint := engine.complaint(log):
+            return f"it said: {_shown(complaint)}"
+        return f"its log is unknown; is it of another version of the engine? {error}"
+    counted = None if read.routed is None else read.routed.calls
+    if engine.modes[request.mode].traced and counted is not None and counted != calls:
+        return f"its trace has {calls or 0} of {counted} routed calls; the disk may be full: free space and run again"
+    return None
+
+
+def _signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    hints = {
+        "SIGILL": " (an instruction that this processor does not have: see `sim bridge doctor`)",
+        "SIGKILL": " (out of memory?)",
+        "SIGXFSZ": " (a file grew over its limit)",
+    }
+    return f"{name}{hints.get(name, '')}"
+
+
+def _last(engine: Engine, log: str) -> str:
+    """Its error message, else its last line."""
+    if complaint := engine.complaint(log):
+        return f"it said: {_shown(complaint)}"
+    lines = [line for line in log.splitlines() if line.strip()]
+    return f"its last line: {_shown(lines[-1])}" if lines else "it printed nothing"
+
+
+def _shown(line: str) -> str:
+    clean = " ".join("".join(letter if letter.isprintable() else " " for letter in line).split())
+    return shortened(clean, SHOWN)
 
 
 def _generated(work: Path, engine: Engine, request: RunRequest, log: str, calls: int | None) -> int | None:

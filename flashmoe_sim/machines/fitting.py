@@ -140,7 +140,7 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
         )
     if len(top_ks) > 1 and "weights_gb_s" not in chosen:
         raise BadInput(
-            f"the anchors use {_list(top_ks)} experts a token, which take different times to compute; "
+            f"the anchors use {listed(top_ks)} experts a token, which take different times to compute; "
             "give anchors of one top-k, or --parameter weights_gb_s to fit that, too"
         )
     return [name for name in UNKNOWNS if name in chosen]
@@ -155,7 +155,8 @@ def _differ_in_first_fills(anchors: Sequence[Anchor]) -> bool:
     return bool(shares) and max(shares) - min(shares) > FIRST_FILLS
 
 
-def _list(values: Iterable[int]) -> str:
+def listed(values: Iterable[int]) -> str:
+    """The different numbers, ascending: `4 and 8`."""
     return " and ".join(map(str, sorted(set(values))))
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Self, cast
@@ -14,10 +17,8 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.io.errors import BadInput, SimError
-from native_bridge.capture.ggml import Ggml
-from native_bridge.capture.interrupts import interrupts_wait
 from native_bridge.capture.record import RoutedCall
-from native_bridge.capture.router_tap import PREFIX, RouterTap
+from native_bridge.capture.tensors import PREFIX, Ggml, RouterTap
 from native_bridge.host import physical_cores
 
 INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install '.[capture]'"
@@ -106,7 +107,7 @@ class LlamaCpp:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
             batch.logits[i] = output and i == len(tokens) - 1
-        with interrupts_wait(self._stop):
+        with _interrupts_wait(self._stop):
             code = self._lib.llama_decode(self._context, batch)
         if self._stopped:
             raise self._stopped
@@ -136,7 +137,7 @@ class LlamaCpp:
         parameters.n_gpu_layers = gpu_layers
         goes_on = self._lib.llama_progress_callback(lambda share, _: self._stopped is None)
         parameters.progress_callback = goes_on
-        with interrupts_wait(self._stop):
+        with _interrupts_wait(self._stop):
             model = self._lib.llama_model_load_from_file(str(self._path).encode(), parameters)
         if self._stopped:
             raise self._stopped
@@ -173,6 +174,26 @@ class LlamaCpp:
     def _reason(self) -> str:
         """llama.cpp's first error message."""
         return f" ({self._messages[0]})" if self._messages else ""
+
+
+@contextmanager
+def _interrupts_wait(stop: Callable[[BaseException], None]) -> Iterator[None]:
+    """In the block, both pass a KeyboardInterrupt to `stop`, unless they are ignored, and raise nothing.
+
+    An exception could occur in a function called from C, and be lost. Only the main thread gets signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: old for number, old in before.items() if old not in {signal.SIG_IGN, None}}
+    for number in before:
+        signal.signal(number, lambda *_: stop(KeyboardInterrupt()))
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _first(path: Path) -> Path:

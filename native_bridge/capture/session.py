@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, Self
 
 import numpy as np
@@ -127,6 +128,28 @@ def capture(
         if engine.is_end(generated[-1]):
             break
     return Captured(len(prompt), tuple(generated), engine.text(generated))
+
+
+def open_model(path: Path, *, ubatch: int, threads: int, gpu_layers: int, weights: bool, lookahead: int = 0) -> Engine:
+    """The loaded model of a GGUF file or of a transformers folder; a context manager.
+
+    Raises BadInput for a path that is neither, a model without routed experts, and if the library is missing.
+    """
+    if not path.is_dir():
+        if lookahead:
+            raise BadInput(f"{path}: --lookahead is for folders of the transformers library, not for GGUF files")
+        from native_bridge.capture.llama_cpp import LlamaCpp
+
+        return LlamaCpp(path, ubatch=ubatch, threads=threads, gpu_layers=gpu_layers, weights=weights)
+    if not (path / "config.json").is_file():
+        raise BadInput(
+            f"{path}: a folder without config.json; give a GGUF file, or a folder of the transformers library"
+        )
+    if gpu_layers:
+        raise BadInput(f"{path}: --gpu-layers is for GGUF files; models of transformers are run on the CPU")
+    from native_bridge.capture.transformers import Transformers
+
+    return Transformers(path, threads=threads, weights=weights, lookahead=lookahead)
 
 
 def choose(logits: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:

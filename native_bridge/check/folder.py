@@ -37,11 +37,6 @@ class RunFolder:
         return self.run.folder.name
 
     @property
-    def without_repeat(self) -> str:
-        """The name that it shares with its repeats."""
-        return without_repeat(self.name)
-
-    @property
     def place(self) -> Path:
         return self.run.folder
 

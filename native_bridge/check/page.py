@@ -11,7 +11,7 @@ from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.page import check_installed, html
-from native_bridge.check.result import Check, RunCheck, shown
+from native_bridge.check.result import Check, RunCheck, four, shown, signed
 
 MOST_DIFFERENCES = 20
 IN_WORDS = {"text": "same text", "unknown": "not compared"}
@@ -66,7 +66,7 @@ def _counts(check: Check) -> tuple[Part, ...]:
     columns: tuple[Column, ...] = (
         ("run", "left", lambda one: one.name),
         ("mode", "left", lambda one: one.counts.folder.run.mode),
-        ("bank", "right", lambda one: str(one.counts.folder.run.bank) if one.counts.folder.run.log.routed else "-"),
+        ("bank", "right", lambda one: one.bank),
         ("micro-batch", "right", lambda one: str(one.counts.folder.run.ubatch)),
         ("slots", "right", lambda one: f"{one.counts.slots:,}" if one.counts.slots else "-"),
         ("counters", "right", lambda one: str(one.counts.counters) if one.counts.counters else "-"),
@@ -91,14 +91,14 @@ def _seconds(check: Check) -> Section:
     )
     columns: tuple[Column, ...] = (
         ("run", "left", shown),
-        ("predicted tok/s", "right", lambda of: _four(of[0].seconds.tok_s)),
+        ("predicted tok/s", "right", lambda of: four(of[0].seconds.tok_s)),
         ("90%", "right", lambda of: _interval(of[0])),
-        ("measured", "right", lambda of: _four(of[0].seconds.measured_tok_s)),
-        ("error", "right", lambda of: _signed(of[0].seconds.error)),
+        ("measured", "right", lambda of: four(of[0].seconds.measured_tok_s)),
+        ("error", "right", lambda of: signed(of[0].seconds.error)),
         ("held", "left", lambda of: {True: "yes", False: "no", None: ""}[of[0].seconds.held]),
         ("installs, s", "right", lambda of: _three(of[0].seconds.install_s)),
         ("measured", "right", lambda of: _three(of[0].seconds.measured_install_s or None)),
-        ("error", "right", lambda of: _signed(of[0].seconds.install_error)),
+        ("error", "right", lambda of: signed(of[0].seconds.install_error)),
         ("read", "right", lambda of: size(of[0].seconds.bytes_read)),
     )
     numbers = page_table(columns, check.predicted)
@@ -181,13 +181,5 @@ def _interval(one: RunCheck) -> str:
     return f"{lo:.4g} to {hi:.4g}" if lo is not None and hi is not None else ""
 
 
-def _four(speed: float | None) -> str:
-    return f"{speed:.4g}" if speed else "-"
-
-
 def _three(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.3g}"
-
-
-def _signed(error: float | None) -> str:
-    return "-" if error is None else f"{error:+.1%}"

@@ -9,9 +9,10 @@ from statistics import median
 from typing import Any
 
 from flashmoe_sim.machines.machine import Machine
+from native_bridge.check.anchors import is_repeat
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders, without_repeat
-from native_bridge.check.seconds import Machines, Seconds, is_repeat, predict_seconds
+from native_bridge.check.seconds import Machines, Seconds, predict_seconds
 
 MOST_SHORT = 3
 IN_WORDS = {
@@ -30,6 +31,12 @@ class RunCheck:
     name: str
     counts: CountCheck
     seconds: Seconds
+
+    @property
+    def bank(self) -> str:
+        """Its slots per layer; `-` if nothing was routed through slots."""
+        run = self.counts.folder.run
+        return str(run.bank) if run.log.routed else "-"
 
     @property
     def verdict(self) -> str:
@@ -189,6 +196,16 @@ def shown(repeats: Sequence[RunCheck]) -> str:
     """The name of a run, or of its repeats together."""
     first = repeats[0]
     return first.name if len(repeats) == 1 else f"{without_repeat(first.name)} x{len(repeats)}"
+
+
+def four(tok_s: float | None) -> str:
+    """A speed in four digits."""
+    return f"{tok_s:.4g}" if tok_s else "-"
+
+
+def signed(error: float | None) -> str:
+    """A relative error in per cent."""
+    return "-" if error is None else f"{error:+.1%}"
 
 
 def _number(of: Sequence[object], what: str) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import ends
-from flashmoe_sim.machines.fitting import FIRST_FILLS
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
@@ -27,11 +26,11 @@ from flashmoe_sim.timeline.names import READ, UPLOAD
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import draws_of, time_replay
 from flashmoe_sim.timeline.timing import timing_of
+from native_bridge.check.anchors import choose_anchors, io_split, is_like, is_repeat, reads_while_decoding
 from native_bridge.check.counts import CountCheck
-from native_bridge.check.folder import RunFolder, RunFolders
+from native_bridge.check.folder import RunFolder, RunFolders, without_repeat
 from native_bridge.fit_runs import fit_runs
 
-ALL_HIT = ("all-hit", "resident")  # the first is best: it resolves slots, like a streamed run
 WITHOUT_SLOTS = 1.31  # at most this many times as fast as all hits: `stock` in 14 sets of runs on two cores
 
 
@@ -123,39 +122,6 @@ class Machines:
         return self.fitted[key]
 
 
-def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFolder]:
-    """The runs that determine most of a machine: the one with the most misses, and one with all experts resident.
-
-    A second streamed run follows if it shows the cost of first fills.
-    than: the run that is excluded, for the message. Raises BadInput if either of the two is missing.
-    """
-    beside = f" beside {than}" * bool(than)
-    streamed = [
-        one
-        for one in runs
-        if one.run.does.kind == "streamed" and one.run.trace and not one.run.log.reads_ahead and _misses_per_call(one)
-    ]
-    if not streamed:
-        raise BadInput(f"no streamed run (slot-bank, with its trace, without prefetch) of this machine{beside}")
-    all_hit = [
-        one
-        for one in runs
-        if one.run.does.kind in ALL_HIT and not one.run.log.reads_ahead and not reads_while_decoding(one)
-    ]
-    if not all_hit:
-        raise BadInput(f"no all-hit or stock run of this machine{beside}")
-    missing = max(streamed, key=_misses_per_call)
-    others = [one for one in streamed if not is_repeat(one, missing) and _io_split(one) == _io_split(missing)]
-    filling = max(others, key=_first_fills, default=missing)
-    tells = _first_fills(filling) - _first_fills(missing) > FIRST_FILLS
-    return [missing, min(all_hit, key=_all_hit_order), *([filling] if tells else [])]
-
-
-def _all_hit_order(one: RunFolder) -> tuple[int, int]:
-    """The rank of an all-hit run as an anchor, the best first."""
-    return ALL_HIT.index(one.run.does.kind), list(one.run.engine.modes).index(one.run.mode)
-
-
 def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     """The speed that other runs predict for a run with compared counts."""
     folder = checked.folder
@@ -176,7 +142,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         machine = machines.fitted_on(anchors)
     except BadInput as error:
         return replace(nothing, why_not=str(error))
-    found = replace(nothing, anchors=tuple(dict.fromkeys(anchor.without_repeat for anchor in anchors)))
+    found = replace(nothing, anchors=tuple(dict.fromkeys(without_repeat(anchor.name) for anchor in anchors)))
     if not folder.run.does.slots:
         return _all_resident(found, machine, layers=len(folder.model.layers))
     assert checked.predicted is not None
@@ -188,7 +154,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
             Bank(slots=folder.run.bank),
             contract="runtime",
             prefetch=parse_prefetcher("oracle-1"),
-            io_split=_io_split(folder),
+            io_split=io_split(folder),
         )
         return _streamed(found, machine, workload, replay(workload, setup, record=True), _conditions(folder))
     assert checked.predicted.replayed is not None
@@ -249,60 +215,3 @@ def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
     lo, hi = ends(tok_s, speed_draws(speed_on, machine, np.zeros(0)))
     hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(WITHOUT_SLOTS)))
     return replace(found, tok_s=tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)
-
-
-def is_like(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
-    """Whether both ran the same model on the same machine with the same settings and page-cache state."""
-    if one.unfit or one.model is None or other.model is None or one.model.layers != other.model.layers:
-        return False
-    if one.cache != other.cache or _top_k(one) != _top_k(other):
-        return False
-    return _agree(one, other, io_split_may_differ=io_split_may_differ)
-
-
-def _agree(one: RunFolder, other: RunFolder, *, io_split_may_differ: bool = False) -> bool:
-    try:
-        one.run.engine.refuse_two_machines([one.run, other.run], io_split_may_differ=io_split_may_differ)
-    except BadInput:
-        return False
-    return True
-
-
-def reads_while_decoding(one: RunFolder) -> bool:
-    """Whether its experts are in mapped files that were not in memory: each is read when it is first used."""
-    return one.run.engine.maps_experts(one.run) and one.cache == "cold"
-
-
-def is_repeat(one: RunFolder, other: RunFolder) -> bool:
-    """Whether they are the same run, or repeats on the same machine in the same environment."""
-    if one.place.resolve() == other.place.resolve():
-        return True
-    if not _agree(one, other):
-        return False
-    same = (one.run.mode, one.run.bank, one.routing) == (other.run.mode, other.run.bank, other.routing)
-    if one.model is None or other.model is None:
-        same = same and one.place.resolve().parent == other.place.resolve().parent  # one model, as far as one can tell
-    else:
-        same = same and one.model.layers == other.model.layers
-    same = same and one.run.log.reads_ahead == other.run.log.reads_ahead
-    flags = (one.cache, one.run.threads) == (other.cache, other.run.threads)
-    return same and flags and _io_split(one) == _io_split(other)
-
-
-def _top_k(one: RunFolder) -> int:
-    return one.run.top_k or (one.model.top_k if one.model else 0)
-
-
-def _io_split(one: RunFolder) -> int:
-    return one.run.log.routed.chunks if one.run.log.routed else 1
-
-
-def _misses_per_call(one: RunFolder) -> float:
-    routed = one.run.log.routed
-    return routed.misses / routed.calls if routed else 0.0
-
-
-def _first_fills(one: RunFolder) -> float:
-    """The share of first fills among its installs."""
-    routed = one.run.log.routed
-    return routed.cold_installs / routed.misses if routed and routed.misses else 0.0

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.fitting import Fitted
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
-    from native_bridge.engines.counters import Predicted
     from native_bridge.engines.run_log import RunLog
-    from native_bridge.engines.runs import Run
+    from native_bridge.engines.runs import Predicted, Run
 
 Kind = Literal["resident", "streamed", "copied", "all-hit", "prefetched"]
 

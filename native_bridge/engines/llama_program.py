@@ -1,16 +1,17 @@
-"""A program of llama.cpp: where it is, which build it is, and its description of itself. Shared by engines."""
+"""What the engines that are programs of llama.cpp share: where the program is, which build it is, and its flags."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from flashmoe_sim.io.errors import BadInput
-from native_bridge.engines.base import Device, Finding, Runtime
+from native_bridge.engines.base import Device, Engine, Finding, RunRequest, Runtime
 from native_bridge.process import Answer, ask
 
 ASK_S = 20.0
@@ -22,13 +23,21 @@ _LOADED = re.compile(r"^load_backend: loaded (\w+) backend", re.MULTILINE)
 _FLAG = re.compile(r"^(--?\w[\w-]*(?:, +--?\w[\w-]*)*)(?: (\S+))?", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Program:
-    """The program of an engine. name: on the PATH. variable: names another one. advice: how to get it."""
+class LlamaProgram(Engine):
+    """An engine that is a program of llama.cpp.
 
-    name: str
-    variable: str
-    advice: str
+    program: its name on the PATH. variable: names another one. advice: how to get it. own_flags: the program's flags
+    that belong to our options, by option.
+    """
+
+    program: ClassVar[str]
+    variable: ClassVar[str]
+    advice: ClassVar[str]
+    own_flags: ClassVar[Mapping[str, Sequence[str]]]
+
+    @abstractmethod
+    def modes_of(self, flags: Mapping[str, str]) -> tuple[str, ...]:
+        """The modes of a build with these flags, as in `Runtime`; empty for a build that is not of this engine."""
 
     def find(self, given: str | None) -> Path:
         """The one given, else the one that the variable names, else the one on the PATH, as an absolute path.
@@ -39,11 +48,11 @@ class Program:
             return self._at(given, "--runtime")
         if named := os.environ.get(self.variable):
             return self._at(named, self.variable)
-        if found := shutil.which(self.name):
+        if found := shutil.which(self.program):
             return Path(found).absolute()
-        raise BadInput(f"no {self.name} on the PATH", advice=self.advice)
+        raise BadInput(f"no {self.program} on the PATH", advice=self.advice)
 
-    def describe(self, path: Path) -> Description:
+    def describe(self, path: Path) -> Runtime:
         """The program's description of itself with --version, --list-devices and --help.
 
         Raises BadInput if it hangs, crashes, or answers unlike llama.cpp.
@@ -52,7 +61,7 @@ class Program:
         if (version := _VERSION.search(output)) is None:
             shown = " ".join(output.split())[:60]
             raise BadInput(
-                f"{path}: --version says {shown!r}; expected `version: NUMBER (COMMIT)`: is it a {self.name}? "
+                f"{path}: --version says {shown!r}; expected `version: NUMBER (COMMIT)`: is it a {self.program}? "
                 f"{self.advice}"
             )
         compiler = _COMPILER.search(output)
@@ -70,14 +79,27 @@ class Program:
             *_LOADED.findall(output + "\n" + listed),
             *(device.name.rstrip("0123456789") for device in devices),
         )
-        return Description(
+        return Runtime(
+            engine=self.name,
+            path=path,
             version=version[1],
             commit=version[2],
+            modes=self.modes_of(flags),
             compiler=compiler[1] if compiler else "",
             backends=tuple(dict.fromkeys(backends)),
             devices=devices,
             flags=flags,
         )
+
+    def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
+        if flags and not flags[0].startswith("-"):
+            raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
+        for flag in flags:
+            name = flag.partition("=")[0]
+            if option := next((option for option, own in self.own_flags.items() if name in own), None):
+                raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
+            if re.match(r"--?[A-Za-z]", name) and name not in known:
+                raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
 
     def _at(self, given: str, where: str) -> Path:
         if not given.isprintable():
@@ -94,7 +116,7 @@ class Program:
         except OSError as error:
             what = error.strerror or str(error)
         if what:
-            inside = path / self.name
+            inside = path / self.program
             advice = f"give {inside}" if inside.is_file() else self.advice
             raise BadInput(f"{where}: {path}: {what}", advice=advice)
         return path
@@ -103,11 +125,11 @@ class Program:
         answer: Answer = ask([str(path), question], timeout_s=ASK_S)
         if answer.timed_out:
             raise BadInput(
-                f"{path}: {question} does not end within {ASK_S:.0f} s: not a {self.name}", advice=self.advice
+                f"{path}: {question} does not end within {ASK_S:.0f} s: not a {self.program}", advice=self.advice
             )
         if answer.code < 0:
             raise BadInput(
-                f"{path}: {question} was ended by signal {-answer.code}: a {self.name} that does not run on this "
+                f"{path}: {question} was ended by signal {-answer.code}: a {self.program} that does not run on this "
                 "machine",
                 advice="build it here, or see `sim bridge doctor`",
             )
@@ -122,28 +144,6 @@ def version_of(runtime: Runtime, *, verified: str, to_do: str) -> Finding:
     return Finding("warning", "version", found, f"counts were verified with {verified}; {to_do}")
 
 
-def check_flags(flags: Sequence[str], known: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Raise BadInput for a user's flags that the program does not have, or that belong to one of our options.
-
-    known: the flags of the program. own: our option, by flag.
-    """
-    if flags and not flags[0].startswith("-"):
-        raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
-    for flag in flags:
-        name = flag.partition("=")[0]
-        if option := own.get(name):
-            raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
-        if re.match(r"--?[A-Za-z]", name) and name not in known:
-            raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
-
-
-@dataclass(frozen=True)
-class Description:
-    """A program's description of itself, with the fields of a `Runtime`."""
-
-    version: str
-    commit: str
-    compiler: str
-    backends: tuple[str, ...]
-    devices: tuple[Device, ...]
-    flags: Mapping[str, str]
+def context_tokens(request: RunRequest) -> int:
+    """The context that a run needs: a prompt has at most as many tokens as bytes."""
+    return 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)

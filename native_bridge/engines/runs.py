@@ -1,18 +1,31 @@
-"""A recorded run, as a value."""
+"""A recorded run, the prediction of its counters, and what its routed calls say, as values."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace
 from native_bridge.engines.base import Engine, Mode
-from native_bridge.engines.run_log import RunLog
+from native_bridge.engines.run_log import Lines, RunLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from flashmoe_sim.residency.replay import Replay
+    from flashmoe_sim.residency.workload import Workload
 
 ROUNDED = 0.005  # two decimals
+_SHAPE = re.compile(rb'"layer":(\d+),"n_expert_used":(\d+),"n_tokens":(\d+)')
 
 
 @dataclass(frozen=True)
@@ -75,3 +88,59 @@ class Run:
         elif self.log.prime is not None and self.log.prime.installs:
             installs, size, unit = self.log.prime.installs, self.log.prime.bytes_read, ROUNDED * GIB
         return ((size - unit) / installs, (size + unit) / installs) if installs else None
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """lines: the counters, as printed in the log. slot: i32 [references], or None if the mode keeps no tables.
+
+    workload, replayed: what was replayed, for the seconds; replayed is None in the modes that only hit.
+    shown_layers: the most layers with a line in a log. unknown: lines that cannot be predicted without a model.
+    """
+
+    lines: Lines
+    slot: NDArray[np.int32] | None
+    workload: Workload
+    replayed: Replay | None = None
+    shown_layers: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+def first_calls(trace: RoutingTrace, calls: int) -> RoutingTrace:
+    """The first calls of a trace, with only their routing and slots."""
+    if calls >= trace.calls:
+        return trace
+    refs = int(trace.offset[calls])
+    none = dict.fromkeys(("weight", "resident", "phase", "sequence", "step", "n_text"))
+    return trace.with_(
+        layer=trace.layer[:calls],
+        n_tokens=trace.n_tokens[:calls],
+        offset=trace.offset[: calls + 1],
+        expert=trace.expert[:refs],
+        slot=None if trace.slot is None else trace.slot[:refs],
+        **none,
+    )
+
+
+def generated(trace: RoutingTrace) -> int | None:
+    """Tokens that a run with this trace generated, which no log says; None if its prompt cannot be found.
+
+    Each but the last was decoded; an end-of-text token counts too.
+    """
+    phases = find_phases(trace)
+    return None if phases is None else int((phases.phase == PHASE_DECODE).sum()) + 1
+
+
+def generated_by(trace: Path, calls: int | None) -> int | None:
+    """The same from the first `calls` lines of a trace file, all if None: without compiled kernels, and slow."""
+    with trace.open("rb") as lines:
+        found = [shape.groups() for line in islice(lines, calls) if (shape := _SHAPE.search(line))]
+    shapes = np.array(found, np.int64).reshape(-1, 3)
+    if not len(shapes):
+        return None
+    layer, used, tokens = shapes.T
+    offset = np.cumsum([0, *(used * tokens)])
+    of_calls = RoutingTrace(
+        layer.astype(np.int16), tokens.astype(np.int32), offset, np.zeros(int(offset[-1]), np.int16), {}
+    )
+    return generated(of_calls)

@@ -24,7 +24,7 @@ from flashmoe_sim.machines.machine import (
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.mac import MacFacts, known_bandwidth
+from native_bridge.probe.facts import MacFacts, known_bandwidth
 from native_bridge.probe.memory import LANES, STEP_BYTES
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
@@ -148,16 +148,11 @@ def _storage(found: StorageFound, source: str, where: str) -> Storage:
                 point.depth,
                 float(f"{point.gb_s.value:.4g}"),
                 f"{by}, {size(point.size_bytes)}, {point.depth} in flight, {found.condition}: "
-                f"{interval(point.gb_s)} in {point.gb_s.rounds} rounds",
+                f"{point.gb_s.lo:.3g} to {point.gb_s.hi:.3g} in {point.gb_s.rounds} rounds",
             )
             for point in found.points
         ),
     )
-
-
-def interval(estimate: Estimate) -> str:
-    """Its interval for display."""
-    return f"{estimate.lo:.3g} to {estimate.hi:.3g}"
 
 
 def _memory(found: Probed, source: str) -> Memory | None:

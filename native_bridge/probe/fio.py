@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from flashmoe_sim.io.errors import SimError
-from native_bridge.probe.fio_json import FioReads, parse_fio
 from native_bridge.process import ask
 
 START_S = 0.35  # the overhead of starting fio, most of it waiting for its own threads
 LEAST_READS_S = 0.1
 PATIENCE_S = 5.0
+
+
+class FioReads(NamedTuple):
+    """The reads of one group of jobs together."""
+
+    read_bytes: int
+    seconds: float
+
+    @property
+    def gb_s(self) -> float:
+        return self.read_bytes / self.seconds / 1e9
 
 
 def fio_version() -> str | None:
@@ -61,3 +73,26 @@ def fio_reads(path: Path, *, size_bytes: int, depth: int, seconds: float) -> Fio
         message = (answer.stderr.strip() or answer.stdout.strip() or "nothing").splitlines()[0]
         raise SimError(f"fio fails with code {answer.code}: {message[:200]}; try --no-fio")
     return parse_fio(answer.stdout)
+
+
+def parse_fio(text: str) -> FioReads:
+    """The first group of a fio report, which --group_reporting makes the sum of its jobs.
+
+    Lines before the document are notes of fio's. Raises SimError if there is no report, or it reports an error or no
+    reads.
+    """
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text, start)
+        job: dict[str, Any] = document["jobs"][0]
+        error, read = job["error"], job["read"]
+        found = FioReads(int(read["io_bytes"]), int(read["runtime"]) / 1e3)
+    except (json.JSONDecodeError, RecursionError):
+        raise SimError("fio printed no JSON; expected its report; try --no-fio") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        raise SimError("fio printed a report of another form than fio 3; try --no-fio") from None
+    if error:
+        raise SimError(f"fio reports error {error}; try --no-fio")
+    if found.read_bytes <= 0 or found.seconds <= 0:
+        raise SimError("fio reports no reads; give more --seconds, or try --no-fio")
+    return found

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
-from native_bridge.probe.own_reads import Reading, open_cached, read_for
-from native_bridge.probe.threads import bytes_in_threads
+from native_bridge.probe.own_reads import Reading, bytes_in_threads, open_cached, read_for
 
 MOST_BYTES = 1 << 30  # beyond the last-level cache of nearly every machine
 CACHED_READ_BYTES = 1 << 20

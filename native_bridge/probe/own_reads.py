@@ -6,8 +6,9 @@ import fcntl
 import mmap
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from native_bridge.probe.threads import bytes_in_threads
 
 PAGE_BYTES = 4096
 F_NOCACHE = 48  # fcntl.h of macOS
@@ -112,6 +112,43 @@ def read_for(
         return bytes_in_threads(reads, depth, until=until)
     except OSError as error:
         raise BadInput(f"the file that was written cannot be read ({error.strerror}); is the disk healthy?") from None
+
+
+def bytes_in_threads(work: Callable[[int], Iterator[int]], threads: int, *, until: float) -> tuple[int, float]:
+    """Bytes done by all threads, and the seconds they took.
+
+    work: of a thread's number; does a piece and yields its bytes, again and again. until: the deadline, on
+    time.monotonic, or if all work is done; the piece in hand is done first, so that each thread does one at least.
+    Raises what a thread raised, after all have ended.
+    """
+    done_bytes, stop = [0] * threads, threading.Event()
+    failed: list[Exception] = []
+
+    def run(thread: int) -> None:
+        try:
+            for piece_bytes in work(thread):
+                done_bytes[thread] += piece_bytes
+                if stop.is_set() or time.monotonic() >= until:
+                    return
+        except Exception as error:
+            failed.append(error)
+            stop.set()
+
+    workers = [threading.Thread(target=run, args=(thread,), daemon=True) for thread in range(threads)]
+    started = time.monotonic()
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:  # Ctrl-C comes here; nothing may read on while files are closed and removed
+        stop.set()
+        for worker in workers:
+            if worker.is_alive():
+                worker.join()
+    if failed:
+        raise failed[0]
+    return sum(done_bytes), time.monotonic() - started
 
 
 def cached_share(past: Reading, cached: Reading, *, until: float) -> float | None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, SimError
-from native_bridge.probe.facts import Facts, machine_facts
+from native_bridge.probe.facts import Facts, MacFacts, mac_facts, machine_facts
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu
-from native_bridge.probe.mac import MacFacts, mac_facts
 from native_bridge.probe.memory import MemoryFound, measure_memory
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
 from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage
@@ -23,7 +22,7 @@ WRITTEN, LEAST_WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.5, 0.85, 0.92, 0.98
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe found. gpu, link: of a CUDA device. mac: of a Mac. left_out: what was not measured, and why."""
+    """What a probe found. gpu, link: of a CUDA device. mac: of a Mac. notes: what was not measured, and why."""
 
     facts: Facts
     storage: StorageFound

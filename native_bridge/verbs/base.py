@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from flashmoe_sim.question import in_order
 
 if TYPE_CHECKING:
@@ -69,13 +69,11 @@ class RunOptions:
     """How the runtime is run."""
 
     runtime: str | None = field(default=None, metadata=RUNTIME)
-    sidecar: Path | None = field(
-        default=None, metadata=option("DIR", "The folder of the model's sidecar; default: written beside the runs.")
+    sidecar: Path | None = option_field(
+        None, "DIR", "The folder of the model's sidecar; default: written beside the runs."
     )
-    threads: int | None = field(
-        default=None, metadata=option("N", "Threads that compute; default: the physical cores.", least=1)
-    )
-    gpu_layers: str | None = field(default=None, metadata=option("N", "Layers on the GPU, as the runtime's -ngl."))
+    threads: int | None = option_field(None, "N", "Threads that compute; default: the physical cores.", least=1)
+    gpu_layers: str | None = option_field(None, "N", "Layers on the GPU, as the runtime's -ngl.")
 
     def series(self, model: Path, place: Path, **more: Any) -> Series:
         """Runs of a model in the folder `place`, with a sidecar there if none is given. more: fields of `Series`."""

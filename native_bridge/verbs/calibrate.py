@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from native_bridge.verbs.base import (
     CACHE_STATES,
     FORCE,
@@ -50,26 +50,19 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
     folders: tuple[Path, ...] = field(
         default=(), kw_only=False, metadata=option("[RUN_FOLDER]...", "", positional=True)
     )
-    first: Path | None = field(
-        default=None, metadata=option("DIR", "Choose among recorded runs instead of making runs.", flag="--from")
-    )
-    model: Path | None = field(
-        default=None,
-        metadata=option("FILE", "The GGUF file to run; default: the bundled small model, too small to load a disk."),
+    first: Path | None = option_field(None, "DIR", "Choose among recorded runs instead of making runs.", flag="--from")
+    model: Path | None = option_field(
+        None, "FILE", "The GGUF file to run; default: the bundled small model, too small to load a disk."
     )
     out: Path = field(metadata=MACHINE_OUT)
-    runs: Path | None = field(
-        default=None, metadata=option("DIR", "Folder for the runs; default: NAME-runs beside --out.")
+    runs: Path | None = option_field(None, "DIR", "Folder for the runs; default: NAME-runs beside --out.")
+    bank: int | None = option_field(
+        None, "N", "Slots of the run with few slots; default: a fifth of the experts.", least=1
     )
-    bank: int | None = field(
-        default=None,
-        metadata=option("N", "Slots of the run with few slots; default: a fifth of the experts.", least=1),
+    cache: str | None = option_field(
+        None, "", "State of the page cache; default for new runs: warm.", choices=CACHE_STATES
     )
-    cache: str | None = field(
-        default=None,
-        metadata=option("", "State of the page cache; default for new runs: warm.", choices=CACHE_STATES),
-    )
-    repeat: int = field(default=3, metadata=option("N", "Times to make each run.", least=1))
+    repeat: int = option_field(3, "N", "Times to make each run.", least=1)
     tokens: int = field(default=TOKENS, metadata=GENERATED)
     parameters: tuple[str, ...] = field(default=(), metadata=PARAMETERS)
     force: bool = field(default=False, metadata=FORCE)
@@ -97,7 +90,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
 
     def _anchors(self) -> tuple[Path | None, list[Path]]:
         """The model of the anchors, if it is known, and their folders."""
-        from native_bridge.calibrate import anchors_among
+        from native_bridge.check.anchors import anchors_among
 
         if self.first is not None:
             refuse_given(self, ("runtime", "runs", "bank"), "with --from: nothing is run; leave one of them out")

@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option_field
 from native_bridge.verbs.base import FORCE, Verb, read_prompt, refuse_given
 
 MOST_BYTES = 256 << 20  # of a file of prompts
@@ -42,91 +42,54 @@ class Capture(Verb[dict[str, Any]]):
                --prompt-file prompts.jsonl
     """
 
-    model: Path | None = field(
-        default=None,
-        metadata=option(
-            "FILE",
-            "A GGUF file (any one of a split model), or a folder of the transformers library. With --server: what it "
-            "serves, as other verbs take it; its experts are checked, and SGLang needs its top-k.",
-        ),
+    model: Path | None = option_field(
+        None,
+        "FILE",
+        "A GGUF file (any one of a split model), or a folder of the transformers library. With --server: what it "
+        "serves, as other verbs take it; its experts are checked, and SGLang needs its top-k.",
     )
-    server: str | None = field(
-        default=None,
-        metadata=option("URL", "Ask a running server of vLLM or SGLang instead: http://127.0.0.1:8000."),
+    server: str | None = option_field(
+        None, "URL", "Ask a running server of vLLM or SGLang instead: http://127.0.0.1:8000."
     )
-    prompt: str | None = field(
-        default=None, metadata=option("TEXT", "The text to begin with, as it is, without a chat template.")
+    prompt: str | None = option_field(None, "TEXT", "The text to begin with, as it is, without a chat template.")
+    prompt_file: Path | None = option_field(
+        None,
+        "FILE",
+        "A file with that text; with --server also .jsonl, a prompt a line: a string, or an object with `prompt`.",
     )
-    prompt_file: Path | None = field(
-        default=None,
-        metadata=option(
-            "FILE",
-            "A file with that text; with --server also .jsonl, a prompt a line: a string, or an object with `prompt`.",
-        ),
+    out: Path | None = option_field(
+        None,
+        "FILE",
+        "The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst; default: trace.jsonl.zst. With --server: a "
+        ".jsonl file, default answers.jsonl; answers that are in it are not asked again.",
     )
-    out: Path | None = field(
-        default=None,
-        metadata=option(
-            "FILE",
-            "The trace; its name ends in .jsonl, .jsonl.gz or .jsonl.zst; default: trace.jsonl.zst. With --server: a "
-            ".jsonl file, default answers.jsonl; answers that are in it are not asked again.",
-        ),
+    tokens: int = option_field(128, "N", "Tokens to decode at most.", least=0)
+    ubatch: int | None = option_field(
+        None, "N", "Prompt tokens per micro-batch, which is one routed call; default: 512.", least=1, most=1 << 16
     )
-    tokens: int = field(default=128, metadata=option("N", "Tokens to decode at most.", least=0))
-    ubatch: int | None = field(
-        default=None,
-        metadata=option(
-            "N", "Prompt tokens per micro-batch, which is one routed call; default: 512.", least=1, most=1 << 16
-        ),
+    ctx: int | None = option_field(None, "N", "Context size in tokens; default: the prompt and --tokens.", least=1)
+    gpu_layers: int | None = option_field(None, "N", "Layers on the GPU; -1: all; default: 0.", least=-1)
+    threads: int | None = option_field(None, "N", "Threads; the library's own default if not given.", least=1)
+    temp: float = option_field(0.0, "T", "0 takes the likeliest token, more draws from the likeliest 40.", least=0)
+    seed: int = option_field(1, "N", "Seed of the random draws.", least=0)
+    weights: bool | None = option_field(
+        None, "", "Record gate weights, too; default: yes.", flag="--weights/--no-weights"
     )
-    ctx: int | None = field(
-        default=None,
-        metadata=option("N", "Context size in tokens; default: the prompt and --tokens.", least=1),
+    lookahead: int | None = option_field(
+        None,
+        "N",
+        "Also record what the gates of the next N layers choose for the state of this one, for the predictor "
+        "`recorded`; for folders of transformers.",
+        least=1,
     )
-    gpu_layers: int | None = field(
-        default=None, metadata=option("N", "Layers on the GPU; -1: all; default: 0.", least=-1)
+    served_model: str | None = option_field(None, "NAME", "With --server: the model to ask, if it serves several.")
+    top_k: int | None = option_field(None, "K", "With --server: experts per token, without --model.", least=1)
+    chat: bool = option_field(False, "", "With --server: a prompt is a user's message, in the model's chat template.")
+    api_key_env: str | None = option_field(
+        None, "NAME", "With --server: the environment variable that holds its API key; default OPENAI_API_KEY, if set."
     )
-    threads: int | None = field(
-        default=None, metadata=option("N", "Threads; the library's own default if not given.", least=1)
-    )
-    temp: float = field(
-        default=0.0,
-        metadata=option("T", "0 takes the likeliest token, more draws from the likeliest 40.", least=0),
-    )
-    seed: int = field(default=1, metadata=option("N", "Seed of the random draws.", least=0))
-    weights: bool | None = field(
-        default=None,
-        metadata=option("", "Record gate weights, too; default: yes.", flag="--weights/--no-weights"),
-    )
-    lookahead: int | None = field(
-        default=None,
-        metadata=option(
-            "N",
-            "Also record what the gates of the next N layers choose for the state of this one, for the predictor "
-            "`recorded`; for folders of transformers.",
-            least=1,
-        ),
-    )
-    served_model: str | None = field(
-        default=None, metadata=option("NAME", "With --server: the model to ask, if it serves several.")
-    )
-    top_k: int | None = field(
-        default=None, metadata=option("K", "With --server: experts per token, without --model.", least=1)
-    )
-    chat: bool = field(
-        default=False,
-        metadata=option("", "With --server: a prompt is a user's message, in the model's chat template."),
-    )
-    api_key_env: str | None = field(
-        default=None,
-        metadata=option(
-            "NAME",
-            "With --server: the environment variable that holds its API key; default OPENAI_API_KEY, if set.",
-        ),
-    )
-    timeout: float | None = field(
-        default=None,
-        metadata=option("S", "With --server: seconds for each whole answer; default: 600.", above=0, most=1_000_000),
+    timeout: float | None = option_field(
+        None, "S", "With --server: seconds for each whole answer; default: 600.", above=0, most=1_000_000
     )
     force: bool = field(default=False, metadata=FORCE)
 
@@ -140,9 +103,8 @@ class Capture(Verb[dict[str, Any]]):
         return self._run(self.model)
 
     def _run(self, model: Path) -> dict[str, Any]:
-        from native_bridge.capture.opening import open_model
         from native_bridge.capture.record import TraceWriter
-        from native_bridge.capture.session import Request, capture
+        from native_bridge.capture.session import Request, capture, open_model
 
         out, ubatch = self.out or Path("trace.jsonl.zst"), self.ubatch or 512
         request = Request(
@@ -201,8 +163,7 @@ class Capture(Verb[dict[str, Any]]):
         from flashmoe_sim.geometry.hints import hints_of
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.trace.load import load_trace
-        from native_bridge.capture.answers import Answers
-        from native_bridge.capture.from_server import ask_all
+        from native_bridge.capture.answers import Answers, ask_all
         from native_bridge.capture.server import Asked, find_server, key_of
 
         prompts, out = prompts_of(self.prompt, self.prompt_file), self.out or Path("answers.jsonl")
@@ -218,7 +179,7 @@ class Capture(Verb[dict[str, Any]]):
         answers = Answers(out, asked, force=self.force)
         try:
             with stoppable(), answers, capturing() as progress:
-                done = ask_all(server, prompts, answers, hints=hints, progress=progress)
+                now, before = ask_all(server, prompts, answers, hints=hints, progress=progress)
         except KeyboardInterrupt:
             count = answers.kept.total()
             kept = f"{out} has {count:,} answer{'s' if count > 1 else ''}, the same command goes on"
@@ -232,8 +193,8 @@ class Capture(Verb[dict[str, Any]]):
             "server": server.url,
             "engine": server.engine,
             "model": asked.model,
-            "prompts": done.prompts,
-            "kept_prompts": done.kept,
+            "prompts": now,
+            "kept_prompts": before,
             "answers": answers.kept.total(),
             "layers": len(trace.layers),
             "top_k": trace.top_k,

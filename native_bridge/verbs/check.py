@@ -16,7 +16,7 @@ from flashmoe_sim.cli.progress import replaying
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, Verb, command_line, refuse_given
 
 if TYPE_CHECKING:
@@ -49,25 +49,16 @@ class Check(RunOptions, Verb["Checked"]):
     folders: tuple[Path, ...] = field(
         default=(), kw_only=False, metadata=option("[RUN_FOLDER]...", "", positional=True)
     )
-    model: str | None = field(
-        default=None,
-        metadata=option(
-            "SPEC",
-            "The model of all runs: a manifest, sidecar folder or GGUF file; default: a manifest.json beside the runs.",
-        ),
+    model: str | None = option_field(
+        None,
+        "SPEC",
+        "The model of all runs: a manifest, sidecar folder or GGUF file; default: a manifest.json beside the runs.",
     )
-    runs: Path | None = field(
-        default=None, metadata=option("DIR", "Folder for the runs that are made; default: not kept.")
+    runs: Path | None = option_field(None, "DIR", "Folder for the runs that are made; default: not kept.")
+    anchors: tuple[Path, ...] = option_field(
+        (), "DIR", "A run to predict seconds from; give two or more. Default: chosen for each run.", flag="--anchor"
     )
-    anchors: tuple[Path, ...] = field(
-        default=(),
-        metadata=option(
-            "DIR", "A run to predict seconds from; give two or more. Default: chosen for each run.", flag="--anchor"
-        ),
-    )
-    out: Path | None = field(
-        default=None, metadata=option("FILE", "Also write a report to this .html, one self-contained file.")
-    )
+    out: Path | None = option_field(None, "FILE", "Also write a report to this .html, one self-contained file.")
     force: bool = field(default=False, metadata=FORCE)
 
     def run(self) -> Checked:
@@ -124,17 +115,17 @@ class Check(RunOptions, Verb["Checked"]):
         return as_json(found)
 
     def sections(self, found: Checked) -> list[Section]:
-        from native_bridge.check.result import shown
+        from native_bridge.check.result import four, shown, signed
 
         columns: list[Column] = [
             ("run", "left", lambda of: _broken(shown(of), 19)),
             ("mode", "left", lambda of: _broken(of[0].counts.folder.run.mode, 15)),
-            ("bank", "right", lambda of: _bank(of[0])),
+            ("bank", "right", lambda of: of[0].bank),
             ("slots", "right", lambda of: count(sum(each.counts.slots for each in of) or None)),
             ("counts", "right", lambda of: of[0].verdict),
-            ("tok/s", "right", lambda of: _four(of[0].seconds.tok_s)),
-            ("measured", "right", lambda of: _four(of[0].seconds.measured_tok_s)),
-            ("error", "right", lambda of: "-" if (error := of[0].seconds.error) is None else f"{error:+.1%}"),
+            ("tok/s", "right", lambda of: four(of[0].seconds.tok_s)),
+            ("measured", "right", lambda of: four(of[0].seconds.measured_tok_s)),
+            ("error", "right", lambda of: signed(of[0].seconds.error)),
         ]
         rounded = [f"{one.name}: {one.counts.rounded}" for one in found.runs if one.counts.rounded]
         failed = [_failed_line(one) for one in found.failed]
@@ -151,15 +142,6 @@ class Check(RunOptions, Verb["Checked"]):
         more = f" and {len(names) - MOST_FAILED} more" if len(names) > MOST_FAILED else ""
         shown = ", ".join(names[:MOST_FAILED]) + more
         return [SimError(f"{len(names)} of {len(found.runs)} runs differ or could not be compared: {shown}")]
-
-
-def _bank(one: RunCheck) -> str:
-    run = one.counts.folder.run
-    return str(run.bank) if run.log.routed else "-"
-
-
-def _four(tok_s: float | None) -> str:
-    return f"{tok_s:.4g}" if tok_s else "-"
 
 
 def _failed_line(one: RunCheck) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option_field
 from native_bridge.verbs.base import RUNTIME, Verb
 
 if TYPE_CHECKING:
@@ -28,15 +28,9 @@ class Doctor(Verb["list[Finding]"]):
     """
 
     runtime: str | None = field(default=None, metadata=RUNTIME)
-    model: Path | None = field(
-        default=None, metadata=option("FILE", "The GGUF file to run; default: the bundled small model.")
-    )
-    sidecar: Path | None = field(
-        default=None, metadata=option("DIR", "The folder of its sidecar, to be compared byte by byte.")
-    )
-    bank: int | None = field(
-        default=None, metadata=option("N", "Also check that a bank of N slots a layer fits into memory.", least=1)
-    )
+    model: Path | None = option_field(None, "FILE", "The GGUF file to run; default: the bundled small model.")
+    sidecar: Path | None = option_field(None, "DIR", "The folder of its sidecar, to be compared byte by byte.")
+    bank: int | None = option_field(None, "N", "Also check that a bank of N slots a layer fits into memory.", least=1)
 
     def run(self) -> list[Finding]:
         from native_bridge.doctor import examine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from native_bridge.verbs.base import FORCE, MACHINE_OUT, PARAMETERS, Verb, command_line, refuse_given
 
 if TYPE_CHECKING:
@@ -66,29 +66,22 @@ class Fit(Verb["Fitted | Learnt"]):
     """
 
     anchors: tuple[str, ...] = field(kw_only=False, metadata=option("ANCHORS...", "", positional=True))
-    model: str | None = field(
-        default=None,
-        metadata=option(
-            "SPEC",
-            "The model that ran: a manifest, sidecar folder, GGUF file or name; default: a manifest.json beside the "
-            "runs.",
-        ),
+    model: str | None = option_field(
+        None,
+        "SPEC",
+        "The model that ran: a manifest, sidecar folder, GGUF file or name; default: a manifest.json beside the runs.",
     )
-    rows: tuple[str, ...] = field(
-        default=(),
-        metadata=option("COLUMN=VALUE", "A row of the table; give one for each anchor.", flag="--row"),
+    rows: tuple[str, ...] = option_field(
+        (), "COLUMN=VALUE", "A row of the table; give one for each anchor.", flag="--row"
     )
-    top_k: int | None = field(
-        default=None,
-        metadata=option("K", "Experts a token of the table's rows; else its column topk.", flag="--topk", least=1),
+    top_k: int | None = option_field(
+        None, "K", "Experts a token of the table's rows; else its column topk.", flag="--topk", least=1
     )
-    machine: str | None = field(
-        default=None,
-        metadata=option(
-            "X",
-            "With measured speeds: the machine on which they were measured, a name from `sim machine list`, a file, "
-            "or parts.",
-        ),
+    machine: str | None = option_field(
+        None,
+        "X",
+        "With measured speeds: the machine on which they were measured, a name from `sim machine list`, a file, "
+        "or parts.",
     )
     parameters: tuple[str, ...] = field(default=(), metadata=PARAMETERS)
     out: Path = field(metadata=MACHINE_OUT)

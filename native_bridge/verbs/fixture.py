@@ -12,7 +12,7 @@ from flashmoe_sim.cli.progress import over_bytes
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from native_bridge.verbs.base import FORCE, Verb, flag_of
 
 if TYPE_CHECKING:
@@ -82,32 +82,27 @@ class MakeFixture(Writing):
              sim model make-fixture --layers 4 --experts 128 --quant MXFP4 --out x
     """
 
-    named: str | None = field(
-        default=None,
-        metadata=option(
-            "",
-            "tiny: the trained model that ships, 9 MB. seconds: random weights, 1.3 GB, large enough to time reads. "
-            "Default: tiny, unless sizes are given.",
-            flag="--size",
-            choices=("tiny", "seconds"),
-        ),
+    named: str | None = option_field(
+        None,
+        "",
+        "tiny: the trained model that ships, 9 MB. seconds: random weights, 1.3 GB, large enough to time reads. "
+        "Default: tiny, unless sizes are given.",
+        flag="--size",
+        choices=("tiny", "seconds"),
     )
-    layers: int | None = field(default=None, metadata=option("N", "MoE layers (12)."))
-    n_experts: int | None = field(default=None, metadata=option("N", "Experts a layer (64).", flag="--experts"))
-    top_k: int | None = field(default=None, metadata=option("K", "Experts a token (8).", flag="--topk"))
-    width: int | None = field(default=None, metadata=option("N", "Weights of a hidden state (1024)."))
-    expert_width: int | None = field(default=None, metadata=option("N", "Weights of an expert's inner state (512)."))
-    vocabulary: int | None = field(default=None, metadata=option("N", "Tokens, 257 to 4096 (4096)."))
-    quant: str | None = field(
-        default=None, metadata=option("TYPE", "Storage type of the experts: Q8_0, F16, Q4_0 or MXFP4 (Q8_0).")
+    layers: int | None = option_field(None, "N", "MoE layers (12).")
+    n_experts: int | None = option_field(None, "N", "Experts a layer (64).", flag="--experts")
+    top_k: int | None = option_field(None, "K", "Experts a token (8).", flag="--topk")
+    width: int | None = option_field(None, "N", "Weights of a hidden state (1024).")
+    expert_width: int | None = option_field(None, "N", "Weights of an expert's inner state (512).")
+    vocabulary: int | None = option_field(None, "N", "Tokens, 257 to 4096 (4096).")
+    quant: str | None = option_field(None, "TYPE", "Storage type of the experts: Q8_0, F16, Q4_0 or MXFP4 (Q8_0).")
+    arch: str | None = option_field(
+        None, "NAME", "Architecture: qwen35moe, or gemma4, whose bank can be on a GPU (qwen35moe)."
     )
-    arch: str | None = field(
-        default=None,
-        metadata=option("NAME", "Architecture: qwen35moe, or gemma4, whose bank can be on a GPU (qwen35moe)."),
-    )
-    seed: int | None = field(default=None, metadata=option("N", "Seed of the random weights (1)."))
+    seed: int | None = option_field(None, "N", "Seed of the random weights (1).")
     out: Path = field(metadata=option("DIR", "Folder for model.gguf and sidecar/."))
-    sidecar: bool = field(default=True, metadata=option("", "Write the sidecar, too.", flag="--sidecar/--no-sidecar"))
+    sidecar: bool = option_field(True, "", "Write the sidecar, too.", flag="--sidecar/--no-sidecar")
     force: bool = field(default=False, metadata=FORCE)
 
     def run(self) -> Written:
@@ -190,10 +185,7 @@ class VerifySidecar(Verb[Verified]):
 
     sidecar: Path = field(kw_only=False, metadata=option("SIDECAR", "", positional=True))
     model: Path = field(metadata=option("FILE", "The GGUF file, any one of a split model."))
-    full: bool = field(
-        default=False,
-        metadata=option("", "Compare every byte; default: some pages of each tensor over 256 MiB."),
-    )
+    full: bool = option_field(False, "", "Compare every byte; default: some pages of each tensor over 256 MiB.")
 
     def run(self) -> Verified:
         from flashmoe_sim.geometry.manifest import read_manifest

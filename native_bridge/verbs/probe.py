@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.io.sizes import size
-from flashmoe_sim.options import option
+from flashmoe_sim.io.sizes import asked_size, size
+from flashmoe_sim.options import option, option_field
 from native_bridge.verbs.base import FORCE, MACHINE_OUT, Verb, one_line
 
 if TYPE_CHECKING:
@@ -38,21 +38,15 @@ class Probe(Verb["tuple[Probed, Machine]"]):
 
     folder: Path = field(metadata=option("DIR", "A folder on the disk to measure."))
     out: Path = field(metadata=MACHINE_OUT)
-    model: str | None = field(
-        default=None,
-        metadata=option(
-            "SPEC", "Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name."
-        ),
+    model: str | None = option_field(
+        None, "SPEC", "Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name."
     )
-    expert_bytes: str | None = field(default=None, metadata=option("SIZE", "Read pieces of this size, such as 1MiB."))
-    seconds: float = field(default=60.0, metadata=option("S", "Time limit.", least=1, most=MOST_SECONDS))
-    max_bytes: str = field(default="8GiB", metadata=option("SIZE", "Most bytes to write to the folder."))
-    use_fio: bool = field(
-        default=True, metadata=option("", "Whether to read with fio if it is installed.", flag="--fio/--no-fio")
-    )
-    use_gpu: bool | None = field(
-        default=None,
-        metadata=option("", "Whether to copy to a CUDA device; default: if there is one.", flag="--gpu/--no-gpu"),
+    expert_bytes: str | None = option_field(None, "SIZE", "Read pieces of this size, such as 1MiB.")
+    seconds: float = option_field(60.0, "S", "Time limit.", least=1, most=MOST_SECONDS)
+    max_bytes: str = option_field("8GiB", "SIZE", "Most bytes to write to the folder.")
+    use_fio: bool = option_field(True, "", "Whether to read with fio if it is installed.", flag="--fio/--no-fio")
+    use_gpu: bool | None = option_field(
+        None, "", "Whether to copy to a CUDA device; default: if there is one.", flag="--gpu/--no-gpu"
     )
     force: bool = field(default=False, metadata=FORCE)
 
@@ -75,8 +69,8 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         if self.model is not None:
             sizes = sizes_of(load_model(self.model))
         elif self.expert_bytes is not None:
-            sizes = sizes_of_expert(_size("--expert-bytes", self.expert_bytes))
-        most_bytes, end = _size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
+            sizes = sizes_of_expert(asked_size("--expert-bytes", self.expert_bytes))
+        most_bytes, end = asked_size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
         with one_line() as show:
 
             def tell(what: str) -> None:
@@ -136,15 +130,6 @@ class Probe(Verb["tuple[Probed, Machine]"]):
 
     def notes(self, found: tuple[Probed, Machine]) -> list[str]:
         return [f"wrote {self.out}"]
-
-
-def _size(option_: str, text: str) -> int:
-    from flashmoe_sim.io.sizes import parse_size
-
-    parsed = parse_size(text)
-    if parsed is None:
-        raise BadInput(f"{option_} {text!r}: expected a size, such as 512MiB or 8GiB")
-    return parsed
 
 
 def _cell(gb_s: Estimate) -> str:

@@ -14,7 +14,7 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 from native_bridge.engines.table import ENGINES
 from native_bridge.verbs.base import CACHE, FORCE, GENERATED, TOKENS, RunOptions, Verb, read_prompt, running
 
@@ -70,37 +70,30 @@ class Run(RunOptions, Verb[Done]):
     flags: tuple[str, ...] = field(
         default=(), kw_only=False, metadata=option("[-- RUNTIME_FLAGS]...", "", positional=True)
     )
-    model: Path | None = field(
-        default=None, metadata=option("FILE", "The GGUF file; default: the bundled small model.")
-    )
+    model: Path | None = option_field(None, "FILE", "The GGUF file; default: the bundled small model.")
     out: Path = field(metadata=option("DIR", "The folder for the runs, one folder each."))
-    modes: str = field(default="slot-bank", metadata=option("A,B,…", "The modes to run.", flag="--mode"))
-    banks: str | None = field(
-        default=None,
-        metadata=option("16,24,…", "Slots of each layer, for the modes that have a bank.", flag="--bank"),
+    modes: str = option_field("slot-bank", "A,B,…", "The modes to run.", flag="--mode")
+    banks: str | None = option_field(
+        None, "16,24,…", "Slots of each layer, for the modes that have a bank.", flag="--bank"
     )
-    top_k: int | None = field(
-        default=None, metadata=option("K", "Experts a token; by default the model's own.", flag="--topk", least=1)
+    top_k: int | None = option_field(None, "K", "Experts a token; by default the model's own.", flag="--topk", least=1)
+    ubatch: int = option_field(1, "N", "Tokens of a micro-batch.", least=1)
+    prefetch: str | None = option_field(
+        None, "", "The runtime's prefetch, in modes that have a bank.", choices=PREFETCHES
     )
-    ubatch: int = field(default=1, metadata=option("N", "Tokens of a micro-batch.", least=1))
-    prefetch: str | None = field(
-        default=None,
-        metadata=option("", "The runtime's prefetch, in modes that have a bank.", choices=PREFETCHES),
+    io_split: int | None = option_field(
+        None, "N", "Chunks that a read is cut into; the runtime's own is 4.", least=1, most=8
     )
-    io_split: int | None = field(
-        default=None,
-        metadata=option("N", "Chunks that a read is cut into; the runtime's own is 4.", least=1, most=8),
-    )
-    prompt: str | None = field(default=None, metadata=option("TEXT", "The prompt."))
-    prompt_file: Path | None = field(default=None, metadata=option("FILE", "A file with the prompt."))
-    seed: int = field(default=1, metadata=option("N", "Seed of its random choices.", least=0))
+    prompt: str | None = option_field(None, "TEXT", "The prompt.")
+    prompt_file: Path | None = option_field(None, "FILE", "A file with the prompt.")
+    seed: int = option_field(1, "N", "Seed of its random choices.", least=0)
     tokens: int = field(default=TOKENS, metadata=GENERATED)
-    replay: Path | None = field(
-        default=None, metadata=option("DIR", "The run that the oracle modes replay, instead of one of this command.")
+    replay: Path | None = option_field(
+        None, "DIR", "The run that the oracle modes replay, instead of one of this command."
     )
-    repeat: int = field(default=1, metadata=option("N", "Times to repeat all runs.", least=1))
+    repeat: int = option_field(1, "N", "Times to repeat all runs.", least=1)
     cache: str = field(default="warm", metadata=CACHE)
-    timeout: float = field(default=3600.0, metadata=option("S", "Time limit of a run, in seconds.", least=1))
+    timeout: float = option_field(3600.0, "S", "Time limit of a run, in seconds.", least=1)
     force: bool = field(default=False, metadata=FORCE)
 
     def run(self) -> Done:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from flashmoe_sim.cli.common import KEPT_WHOLE, message
 from flashmoe_sim.io.cells import Column, interval, speed, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Command, Section
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option_field
 from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, read_prompt, running
 
 if TYPE_CHECKING:
@@ -31,24 +31,18 @@ LEAST_ROUNDS = 3  # fewer cannot tell an order from chance
 class Verify(RunOptions):
     """The options of --verify, which all say what they do without a value: without --verify none may have one."""
 
-    verify: bool = field(
-        default=False,
-        metadata=option("", "Run it and its neighbours with the patched llama-cli, and compare."),
+    verify: bool = option_field(False, "", "Run it and its neighbours with the patched llama-cli, and compare.")
+    runtime: str | None = option_field(
+        None, "PROGRAM", "The patched llama-cli for --verify; default: FLASHMOE_RUNTIME."
     )
-    runtime: str | None = field(
-        default=None, metadata=option("PROGRAM", "The patched llama-cli for --verify; default: FLASHMOE_RUNTIME.")
+    gguf: Path | None = option_field(None, "FILE", "The file to run, if --model names none.")
+    runs: Path | None = option_field(None, "DIR", "Folder for the runs; default: not kept.")
+    prompt_file: Path | None = option_field(None, "FILE", "A file with the prompt of the runs.")
+    rounds: int | None = option_field(None, "N", "Runs of each setting; default: 3.", least=LEAST_ROUNDS)
+    cache: str | None = option_field(
+        None, "", "State of the page cache before a run; default: warm.", choices=CACHE_STATES
     )
-    gguf: Path | None = field(default=None, metadata=option("FILE", "The file to run, if --model names none."))
-    runs: Path | None = field(default=None, metadata=option("DIR", "Folder for the runs; default: not kept."))
-    prompt_file: Path | None = field(default=None, metadata=option("FILE", "A file with the prompt of the runs."))
-    rounds: int | None = field(
-        default=None, metadata=option("N", "Runs of each setting; default: 3.", least=LEAST_ROUNDS)
-    )
-    cache: str | None = field(
-        default=None,
-        metadata=option("", "State of the page cache before a run; default: warm.", choices=CACHE_STATES),
-    )
-    tokens: int | None = field(default=None, metadata=option("N", "Tokens of a run; default: 100.", least=1))
+    tokens: int | None = option_field(None, "N", "Tokens of a run; default: 100.", least=1)
 
     def run(self, claims: Sequence[tuple[System, float, float, float]], *, force: bool = False) -> Verified:
         """Run the settings that were predicted, each once a round, and compare.

@@ -27,6 +27,13 @@ def _no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOT_CACHE_RUNTIME", raising=False)
 
 
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs in an empty folder, on a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
 @pytest.fixture(scope="session")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "sidecar"

@@ -1,4 +1,4 @@
-"""Tests that need a package of an extra."""
+"""Tests that need a package of an extra, or the patched runtime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import pytest
 
 # CI sets it: there what is missing is a failure, not a test left out.
 REQUIRED = "FLASHMOE_REQUIRE_EXTRAS"
+RUNTIME = [
+    pytest.mark.runtime,
+    pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli"),
+]
 
 
 def needs(package: str, *, extra: str) -> pytest.MarkDecorator:

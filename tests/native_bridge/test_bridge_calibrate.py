@@ -11,32 +11,25 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import load_machine
-from native_bridge.calibrate import anchors_among
+from native_bridge.check.anchors import anchors_among
 from native_bridge.cli.main import main
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.table import ENGINES
 from native_bridge.repeats import run_name
+from tests.native_bridge.asked import document, refusal
 from tests.native_bridge.conftest import STAND_IN
-from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
+from tests.native_bridge.recorded_runs import RUNS, TIMED, copies, edit_flags, edit_log
 
-TIMED = RUNS / "runs-timed"
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def test_a_stock_run_from_a_cold_page_cache_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FLASHMOE_RUNTIME", str(STAND_IN))
-    given = ["bridge", "calibrate", "--out", "m.toml", "--cache", "cold", "--parameter", "weights_gb_s"]
-    assert main(given) == 2
-    assert "makes a run of stock, whose experts are read while it decodes" in capsys.readouterr().err
+    given = ("--out", "m.toml", "--cache", "cold", "--parameter", "weights_gb_s")
+    assert "makes a run of stock, whose experts are read while" in refusal(capsys, "bridge", "calibrate", *given)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
 
 
 def names(*parameters: str, bank: int | None = None) -> list[str]:
@@ -61,14 +54,12 @@ def test_the_runs_that_are_made() -> None:
 def test_the_same_machine_as_from_hand_picked_anchors(
     capsys: pytest.CaptureFixture[str], cache: str, names: list[str]
 ) -> None:
-    assert main(["bridge", "calibrate", "--from", str(TIMED), "--cache", cache, "--out", "mine.toml", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    asked = ("--from", TIMED, "--cache", cache, "--out", "mine.toml")
     anchors = [str(TIMED / f"{cache}-{name}") for name in names]
-    assert document["runs"] == anchors
+    assert document(capsys, "bridge", "calibrate", *asked)["runs"] == anchors
     assert main(["machine", "fit", *anchors, "--out", "fit.toml"]) == 0
     mine, fit = load_machine("mine.toml"), load_machine("fit.toml")
     assert mine.quantities() == fit.quantities()
-    assert mine.anchors is not None
     assert mine.anchors.command == f"sim machine fit {' '.join(anchors)} --out mine.toml"
 
 
@@ -116,17 +107,14 @@ def test_repeats_are_anchors_too(tmp_path: Path) -> None:
 )
 def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
     given = arguments.format(timed=TIMED, tiny=RUNS / "runs").split()
-    assert main(["bridge", "calibrate", *given, "--out", "mine.toml"]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.count("\n") == 1
+    assert message in refusal(capsys, "bridge", "calibrate", *given, "--out", "mine.toml")
     assert not list(Path().iterdir())
 
 
 def test_what_is_there_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.toml").write_text("mine")
-    assert main(["bridge", "calibrate", "--from", str(TIMED), "--cache", "warm", "--out", "mine.toml"]) == 2
-    assert capsys.readouterr().err == "sim: mine.toml: exists; give --force to overwrite it\n"
+    given = ("--from", TIMED, "--cache", "warm", "--out", "mine.toml")
+    assert refusal(capsys, "bridge", "calibrate", *given) == "sim: mine.toml: exists; give --force to overwrite it\n"
     assert Path("mine.toml").read_text() == "mine"
 
 
@@ -172,14 +160,11 @@ def test_runs_that_are_made_first(capsys: pytest.CaptureFixture[str]) -> None:
         "in turns\n"
     )
     mine = load_machine("mine.toml")
-    assert mine.anchors is not None
     assert mine.anchors.runs == tuple(runs)
     assert "--model" in mine.anchors.command
     recorded = [str(RUNS / "runs" / name) for name in ("prose-bank12", "prose-bank64", "prose-allhit")]
     assert main(["machine", "fit", *recorded, "--out", "fit.toml"]) == 0
-    assert mine.cpu is not None
     cpu = load_machine("fit.toml").cpu
-    assert cpu is not None
     assert mine.cpu.layer_us.value == pytest.approx(cpu.layer_us.value, rel=0.01)
 
 
@@ -188,6 +173,6 @@ def test_a_model_that_does_not_fit_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("native_bridge.host.free_ram_bytes", lambda: 1 << 20)
-    assert main(["bridge", "calibrate", "--out", "mine.toml"]) == 2
-    assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in capsys.readouterr().err
+    line = refusal(capsys, "bridge", "calibrate", "--out", "mine.toml")
+    assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in line
     assert not list(Path().iterdir())

@@ -11,16 +11,11 @@ from pathlib import Path
 import pytest
 
 from native_bridge.cli.main import main
+from tests.native_bridge.asked import document, refusal
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_log, edit_record
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 TIMED = str(RUNS / "runs-timed")
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
 
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,10 +41,9 @@ def test_every_recorded_run_in_80_columns(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bridge", "check", f"{TIMED}/warm-bank24", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    (run,) = document["runs"]
-    assert (document["passed"], run["verdict"], run["slots"], run["calls"]) == (True, "exact", 16544, 2068)
+    found = document(capsys, "bridge", "check", f"{TIMED}/warm-bank24")
+    (run,) = found["runs"]
+    assert (found["passed"], run["verdict"], run["slots"], run["calls"]) == (True, "exact", 16544, 2068)
     assert (run["aliased_refs"], run["differences"], run["not_compared"]) == (602, [], None)
     assert run["anchors"] == ["warm-bank12", "warm-allhit", "warm-bank64"]
     assert run["ms_per_token"] == pytest.approx(1e3 / run["tok_s"])
@@ -72,8 +66,7 @@ def test_a_difference_is_named_and_exits_1(tmp_path: Path, capsys: pytest.Captur
     assert re.search(
         r"prose-bank32: runs/prose-bank32/trace.jsonl.gz, line \d+ .*; \d+ more \(--json has all\)", output
     )
-    assert main(["bridge", "check", "runs", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["passed"] is False
+    assert document(capsys, "bridge", "check", "runs", code=1)["passed"] is False
 
 
 def test_seconds_alone_fail_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +163,10 @@ def test_page_of_runs_that_differ(tmp_path: Path) -> None:
         ("--runtime none/llama-cli", "none/llama-cli: no such file"),
     ],
 )
-def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
+def test_bad_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
+) -> None:
+    monkeypatch.delenv("FLASHMOE_RUNTIME", raising=False)
     Path("file").touch()
     Path("there.html").write_text("mine")
     for name, text in (("no-log", (RUNS / "runs" / "prose-bank24" / "run.json").read_text()), ("torn", "{")):
@@ -178,10 +174,7 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: 
         Path(name, "run.json").write_text(text)
     Path("empty").mkdir()
     given = arguments.format(timed=TIMED, tiny=RUNS / "runs" / "prose-bank24").split()
-    assert main(["bridge", "check", *given]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.count("\n") == 1
+    assert message in refusal(capsys, "bridge", "check", *given)
     assert Path("there.html").read_text() == "mine"
     assert not list(Path().glob("*.part"))
 

@@ -20,6 +20,7 @@ from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.repeats import plan, requests_of, run_name
+from tests.native_bridge.asked import document, refusal
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
 ALL = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
@@ -121,8 +122,7 @@ def test_a_text_that_ended_early(stand_in: Runtime, tmp_path: Path, capsys: pyte
 
 def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--model", MODEL, "--sidecar", sidecar, "--out", tmp_path)
-    assert run(*where, "--bank", "24,60", "--json") == 1
-    good, bad = json.loads(capsys.readouterr().out)["runs"]
+    good, bad = document(capsys, "bridge", "run", *where, "--bank", "24,60", code=1)["runs"]
     assert good["folder"] == str(tmp_path / "slot-bank24")
     assert good["hit_rate"] == pytest.approx(1 - 8509 / 26992)
     assert good["failed"] is None
@@ -176,11 +176,8 @@ def test_a_replay_must_be_of_the_same_run(
 def test_refusals_are_one_line(
     stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    assert run("--out", tmp_path / "out", *options) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
+    assert message in refusal(capsys, "bridge", "run", "--out", tmp_path / "out", *options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_started_where_a_folder_exists(
@@ -237,11 +234,6 @@ def test_a_page_cache_that_cannot_be_prepared_ends_no_run_that_was_made(
     printed = capsys.readouterr()
     assert "reusing 1 of 3 runs, repeating 0 that failed" in printed.err
     assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16", "24", "32"]
-
-
-def test_a_refused_plan_writes_nothing(stand_in: Runtime, tmp_path: Path) -> None:
-    assert run("--out", tmp_path / "out", "--bank", 4) == 2
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_flags_of_the_runtime_are_passed_on_and_recorded(stand_in: Runtime, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from flashmoe_sim.geometry.manifest import repacked_files
 from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
 from native_bridge.cache import Cache, source_files
-from native_bridge.confine import confined
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.table import ENGINES
@@ -117,7 +116,7 @@ def test_what_a_child_reads_from_disk_is_counted(tmp_path: Path) -> None:
 def test_a_confined_child_cannot_keep_more_than_its_memory(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(os.urandom(64 << 20))
-    with confined(32 << 20) as group:
+    with page_cache.confined(32 << 20) as group:
         if group is None:
             pytest.skip("no cgroup may be made here")
         page_cache.drop([file])
@@ -130,7 +129,7 @@ def test_a_confined_child_cannot_keep_more_than_its_memory(tmp_path: Path) -> No
 
 @linux
 def test_without_a_cgroup_it_says_so(sidecar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("native_bridge.confine._places", list)
+    monkeypatch.setattr("native_bridge.page_cache._places", list)
     cache: Any = Cache("cold")
     with cache.before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar) as group:
         assert group is None

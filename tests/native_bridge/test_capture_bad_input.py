@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from native_bridge.capture import llama_cpp
-from native_bridge.cli.main import main
 from native_bridge.fixture import bundled_model
 from tests.geometry.conftest import gguf, key, tensor, text
+from tests.native_bridge.asked import refusal
 
 DENSE = gguf([key("general.architecture", 8, text("llama"))], [tensor("output.weight", (32, 2), 0)], data_bytes=256)
 MODEL = str(bundled_model())
@@ -50,12 +50,9 @@ def test_one_line(
     Path("hf/config.json").write_text("{}")
     before = sorted(Path().rglob("*"))
     arguments, *fragments = CASES[case]
-    assert main(["trace", "capture", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert len(printed.err.splitlines()) == 1
+    line = refusal(capsys, "trace", "capture", *arguments)
     for fragment in fragments:
-        assert fragment in printed.err
+        assert fragment in line
     assert sorted(Path().rglob("*")) == before
 
 
@@ -79,8 +76,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     Path("hf/config.json").write_text("{}")
     monkeypatch.setitem(sys.modules, package, None)
     llama_cpp._library.cache_clear()
-    assert main(["trace", "capture", "--model", model, "--prompt", "x", "--out", "t.jsonl"]) == 2
-    printed = capsys.readouterr()
-    assert "is not installed" in printed.err
-    assert command in printed.err
+    line = refusal(capsys, "trace", "capture", "--model", model, "--prompt", "x", "--out", "t.jsonl")
+    assert "is not installed" in line
+    assert command in line
     assert not Path("t.jsonl").exists()

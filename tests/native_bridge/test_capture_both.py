@@ -129,8 +129,6 @@ def test_both_engines_see_the_same(tmp_path: Path, arch: str, ubatch: int) -> No
         for mine, other in zip(ours, theirs, strict=False):
             rows = 1 if mine.layer == LAYERS - 1 else len(other.experts)
             assert mine.experts.tolist() == other.experts[-rows:].tolist()
-            assert mine.weights is not None
-            assert other.weights is not None
             # llama.cpp keeps keys and values in 16 bits
             np.testing.assert_allclose(mine.weights, other.weights[-rows:], atol=1e-3)
             assert (mine.weights.sum(-1) < 0.99).all() == (arch == "olmoe")

@@ -20,6 +20,7 @@ import pytest
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.cli.main import main
+from tests.native_bridge.asked import refusal
 from tests.native_bridge.served_double import (
     DENSE,
     LAYERS,
@@ -463,10 +464,7 @@ def test_usage(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text('"one"\n{"text": "two"}\n')
     arguments, found = USAGE[case]
-    assert main(["trace", "capture", *arguments.split()]) == 2
-    stderr = capsys.readouterr().err
-    assert found in stderr
-    assert len(stderr.splitlines()) == 1
+    assert found in refusal(capsys, "trace", "capture", *arguments.split())
 
 
 @pytest.mark.parametrize(

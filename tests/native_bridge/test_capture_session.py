@@ -81,7 +81,6 @@ def test_micro_batches_then_tokens(tmp_path: Path) -> None:
     assert trace.layer.tolist() == [0, 1, 0, 1, 0, 1, 2] + [0, 1, 2] * 3
     assert trace.n_tokens.tolist() == [4, 4, 4, 4, 2, 2, 1] + [1] * 9
     assert trace.steps.tolist() == [0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5]
-    assert trace.phase is not None
     assert trace.phase.tolist() == [1] * 7 + [2] * 9
     assert trace.expert[trace.offset[6] : trace.offset[9]].tolist() == list(b"ljkklk")
     assert trace.tokens == 13

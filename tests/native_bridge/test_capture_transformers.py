@@ -250,7 +250,6 @@ def test_steps_phases_and_widths(saved: Path, tmp_path: Path) -> None:
     layers = len(trace.layers)
     assert trace.weight is None
     assert trace.n_tokens[::layers].tolist() == [5, 5, 5, 1] + [1] * (TOKENS - 1)
-    assert trace.phase is not None
     assert trace.phase[::layers].tolist() == [1] * 4 + [2] * (TOKENS - 1)
     assert trace.steps.tolist() == np.repeat(np.arange(3 + TOKENS), layers).tolist()
 

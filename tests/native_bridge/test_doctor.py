@@ -14,6 +14,8 @@ from native_bridge.cli.main import main
 from native_bridge.doctor import Finding, examine
 from native_bridge.engines.base import Runtime
 from tests.native_bridge.conftest import MODEL
+from tests.native_bridge.fixture.test_sidecar import filled
+from tests.native_bridge.test_capture_bad_input import DENSE
 
 
 def by_name(findings: list[Finding]) -> dict[str, Finding]:
@@ -155,35 +157,15 @@ def test_a_model_that_is_none(stand_in: Runtime, tmp_path: Path, sidecar: Path) 
 
 
 def test_a_model_without_experts(stand_in: Runtime, tmp_path: Path) -> None:
-    import gguf
-    import numpy as np
-
-    writer = gguf.GGUFWriter(tmp_path / "dense.gguf", "llama")
-    writer.add_block_count(1)
-    writer.add_tensor("blk.0.ffn_up.weight", np.zeros((32, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    (tmp_path / "dense.gguf").write_bytes(DENSE)
     found = by_name(examine(model=tmp_path / "dense.gguf"))["model"]
     assert found.state == "missing"
     assert "not a mixture-of-experts model" in found.found
 
 
 def test_an_architecture_that_the_slot_bank_does_not_stream(stand_in: Runtime, tmp_path: Path) -> None:
-    import gguf
-    import numpy as np
-
     assert "architecture" not in by_name(examine())
-    writer = gguf.GGUFWriter(tmp_path / "other.gguf", "olmoe")
-    writer.add_block_count(1)
-    writer.add_expert_used_count(2)
-    for family in ("gate", "up", "down"):
-        writer.add_tensor(f"blk.0.ffn_{family}_exps.weight", np.zeros((4, 32, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    filled(tmp_path / "other.gguf", "olmoe", fused=False)
     found = by_name(examine(model=tmp_path / "other.gguf"))
     assert found["model"].state == "ok"
     assert found["architecture"].state == "warning"
@@ -232,7 +214,7 @@ def test_no_disk_for_a_sidecar(stand_in: Runtime, monkeypatch: pytest.MonkeyPatc
 def test_what_is_odd_about_the_machine(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "amx_trap", lambda: True)
     monkeypatch.setattr(host, "temperature_c", lambda: {"cpu": 71.0, "gpu": 55.0})
-    monkeypatch.setattr("native_bridge.confine._places", list)
+    monkeypatch.setattr("native_bridge.page_cache._places", list)
     found = by_name(examine())
     assert found["processor"].state == "warning"
     assert found["processor"].to_do == host.AMX_ADVICE

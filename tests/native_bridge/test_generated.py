@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.trace.load import load_trace
-from native_bridge.generated import generated, generated_by
+from native_bridge.engines.runs import generated, generated_by
 from tests.native_bridge.conftest import RECORDED
 from tests.native_bridge.recorded_runs import ALL
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -13,19 +12,21 @@ from flashmoe_sim.machines import load_machine
 from native_bridge.cli.main import main
 from native_bridge.probe.own_reads import open_past_cache
 from native_bridge.probe.storage import sizes_of
+from tests.native_bridge.asked import document, refusal
 
 QUICK = ("--seconds", "2", "--max-bytes", "32MiB", "--no-fio", "--no-gpu")
 
 
+PROBE = ("machine", "probe", "--folder", "disk", "--out", "mine.toml")
+
+
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
+def disk(own_folder: None) -> None:
     Path("disk").mkdir()
 
 
 def probe(*arguments: str) -> int:
-    return main(["machine", "probe", "--folder", "disk", "--out", "mine.toml", *arguments])
+    return main([*PROBE, *arguments])
 
 
 def test_a_probe_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,24 +52,22 @@ def test_a_probe_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_and_the_sizes_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert probe(*QUICK, "--model", "qwen3-30b-a3b", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    found = document(capsys, *PROBE, *QUICK, "--model", "qwen3-30b-a3b")
     machine = load_machine("mine.toml")
-    assert document["out"] == "mine.toml"
-    assert document["machine"]["storage"]["read_gb_s"]["value"] == machine.storage.read_gb_s.value
-    points = document["found"]["storage"]["points"]
+    assert found["out"] == "mine.toml"
+    assert found["machine"]["storage"]["read_gb_s"]["value"] == machine.storage.read_gb_s.value
+    points = found["found"]["storage"]["points"]
     assert {point["size_bytes"] for point in points} == set(sizes_of(named_model("qwen3-30b-a3b")))
     assert len(points) == len(machine.storage.measured)
     assert set(points[0]["gb_s"]) == {"value", "lo", "hi", "rounds"}
-    assert document["found"]["written_bytes"] <= 32 << 20
+    assert found["found"]["written_bytes"] <= 32 << 20
 
 
 def test_what_is_there_is_kept_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The file without --force, and always what a probe left that was killed."""
     Path("mine.toml").write_text("mine")
     Path("disk/.flashmoe-probe-abc").mkdir()
-    assert probe(*QUICK) == 2
-    assert capsys.readouterr().err == "sim: mine.toml: exists; give --force to overwrite it\n"
+    assert refusal(capsys, *PROBE, *QUICK) == "sim: mine.toml: exists; give --force to overwrite it\n"
     assert Path("mine.toml").read_text() == "mine"
     assert probe(*QUICK, "--force", "--expert-bytes", "64KiB") == 0
     assert load_machine("mine.toml").name == "mine"
@@ -96,11 +95,7 @@ def test_what_is_there_is_kept_and_named(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
     Path("mine.txt").touch()
-    assert probe(*QUICK, *arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert says in err
-    assert len(err.splitlines()) == 1
+    assert says in refusal(capsys, *PROBE, *QUICK, *arguments)
     assert list(Path("disk").iterdir()) == []
     assert not Path("mine.toml").exists()
 
@@ -109,8 +104,8 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("native_bridge.probe.gpu_copies.find_spec", lambda name: None)
-    assert probe(*QUICK, "--gpu") == 2
-    assert "--gpu: no package copies to a CUDA device; where there is one: pip install" in capsys.readouterr().err
+    line = refusal(capsys, *PROBE, *QUICK, "--gpu")
+    assert "--gpu: no package copies to a CUDA device; where there is one: pip install" in line
     assert list(Path("disk").iterdir()) == []
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from flashmoe_sim.io.errors import SimError
 from native_bridge.probe import fio
-from native_bridge.probe.fio import fio_reads, fio_version
-from native_bridge.probe.fio_json import parse_fio
+from native_bridge.probe.fio import fio_reads, fio_version, parse_fio
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33.txt"
 PRINTED = RECORDED.read_text()

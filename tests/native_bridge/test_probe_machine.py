@@ -14,9 +14,8 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.write import write_machine
 from native_bridge.probe.as_machine import UNMEASURED, as_machine
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.facts import Facts
+from native_bridge.probe.facts import Facts, MacFacts
 from native_bridge.probe.gpu_copies import Gpu, LinkFound
-from native_bridge.probe.mac import MacFacts
 from native_bridge.probe.memory import MemoryFound
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import Point, StorageFound
@@ -104,7 +103,6 @@ def test_where_4_mib_was_not_reached_the_largest_stands_for_it(tmp_path: Path) -
 
 def test_what_only_runs_tell_is_marked(tmp_path: Path) -> None:
     machine = made(FOUND, tmp_path)
-    assert machine.cpu is not None
     for quantity in (machine.cpu.layer_us, machine.host.call_us, machine.host.install_us):
         assert (quantity.estimated, quantity.source) == (True, UNMEASURED)
         assert 0 < quantity.lo < quantity.value < quantity.hi
@@ -115,9 +113,7 @@ def test_what_only_runs_tell_is_marked(tmp_path: Path) -> None:
 
 def test_computing_is_never_free_but_an_estimate_with_a_wide_interval(tmp_path: Path) -> None:
     machine = made(FOUND, tmp_path)
-    assert machine.cpu is not None
     rate = machine.cpu.weights_gb_s
-    assert rate is not None
     assert (rate.estimated, rate.source) == (True, UNMEASURED)
     # of 50 GB/s (45 to 60): of the presets, m1-ultra-128's CPU has the least of its memory's bandwidth, 120 of 800 GB/s
     assert rate.lo == pytest.approx(45 * 120 / 800)
@@ -128,16 +124,13 @@ def test_computing_is_never_free_but_an_estimate_with_a_wide_interval(tmp_path: 
 
 def test_a_gpu_of_its_own_memory_computes_at_rates_that_presets_have(tmp_path: Path) -> None:
     machine = made(replace(FOUND, gpu=CARD, link=LINK), tmp_path)
-    assert machine.gpu is not None
     rate = machine.gpu.weights_gb_s
-    assert rate is not None
     assert (rate.lo, rate.hi) == (240, 1600)  # rtx-3060's least, rtx-5090's most
     assert machine.notes
 
 
 def test_new_memory(tmp_path: Path) -> None:
     first_touch = made(FOUND, tmp_path).host.first_touch_gb_s
-    assert first_touch is not None
     assert (first_touch.value, first_touch.estimated) == (3, False)
     assert (
         first_touch.condition == "a byte to each page of 8.00 MiB of new memory, each of 4 threads, Linux 6.1, 5 rounds"
@@ -155,10 +148,7 @@ def test_a_graphics_card(tmp_path: Path) -> None:
     machine = made(replace(FOUND, gpu=CARD, link=LINK), tmp_path)
     assert not machine.unified
     assert machine.cpu is not None  # which computes experts beside the card
-    assert machine.gpu is not None
-    assert machine.gpu.memory_gib is not None
     assert (machine.gpu.memory_gib.value, machine.gpu.memory_gib.condition) == (23, "free on A card")
-    assert machine.link is not None
     assert (machine.link.pinned_gb_s.value, machine.link.pageable_gb_s.value) == (24, 16)
     assert machine.link.request_us.source == "measured by sim machine probe, 2026-08-01, cupy 14.2.0"
     assert machine.link.pageable_gb_s.condition == "copies of 4 and 64 MiB to A card, pageable, 5 rounds"
@@ -173,15 +163,11 @@ def test_a_card_and_a_processor_that_the_catalogue_has(tmp_path: Path) -> None:
         made(replace(FOUND, gpu=card, facts=facts), tmp_path),
         load_machine("rtx-4060-ti-16gb + 5950x + 32GiB"),
     )
-    assert machine.gpu is not None
-    assert parts.gpu is not None
     assert machine.gpu.weights_gb_s == parts.gpu.weights_gb_s
-    assert machine.gpu.memory_gib is not None
     assert machine.gpu.memory_gib.value == 15  # measured
     assert (machine.gpu_compute, machine.cpu_features) == (parts.gpu_compute, parts.cpu_features)
     assert machine.cpu_cores == 16
     assert machine.link == parts.link  # not measured
-    assert machine.memory is not None
     assert machine.memory.bandwidth_gb_s.value == 50  # measured
     answer = compare(model="gpt-oss-20b", machine=machine, systems="placed:cpu_layers=8", hit_rate=0.5)
     assert answer["tok_s"][0] > 10
@@ -190,9 +176,7 @@ def test_a_card_and_a_processor_that_the_catalogue_has(tmp_path: Path) -> None:
 def test_a_gpu_that_shares_the_memory_has_no_link(tmp_path: Path) -> None:
     machine = made(replace(FOUND, gpu=replace(CARD, integrated=True)), tmp_path)
     assert (machine.unified, machine.link) == (True, None)
-    assert machine.gpu is not None
     assert machine.gpu.memory_gib is None
-    assert machine.memory is not None
     assert machine.memory.bandwidth_gb_s.estimated
     assert machine.memory.bandwidth_gb_s.condition.endswith("by the CPU alone, 5 rounds")
     assert machine.host.first_touch_gb_s is not None
@@ -204,20 +188,13 @@ def test_a_mac(tmp_path: Path) -> None:
     preset = load_machine("m5-pro-48")
     assert machine.unified
     assert machine.title.startswith("Apple M5 Pro (20-core GPU), 32 GiB, ")
-    assert machine.gpu is not None
-    assert machine.gpu.memory_gib is not None
     assert (machine.gpu.memory_gib.value, machine.gpu.memory_gib.source) == (24, "sysctl iogpu.wired_limit_mb")
     more = made(replace(FOUND, mac=replace(mac, wired_limit_mib=40960)), tmp_path).gpu
-    assert more is not None
-    assert more.memory_gib is not None
     assert more.memory_gib.value == 32  # no more than there is
-    assert machine.memory is not None
-    assert preset.memory is not None
     assert machine.memory.bandwidth_gb_s.value == preset.memory.bandwidth_gb_s.value
     assert machine.memory.bandwidth_gb_s.source.startswith("preset m5-pro-48: ")
     assert machine.memory.ram_gib.condition == "Mac17,9, Linux 6.1"
     unknown = as_machine(replace(FOUND, mac=replace(mac, gpu_cores=7)), name="mine", today=date(2026, 8, 1)).memory
-    assert unknown is not None
     assert (unknown.bandwidth_gb_s.value, unknown.bandwidth_gb_s.estimated) == (50, True)
 
 

@@ -22,9 +22,6 @@ MIB = 1 << 20
 ROOT = Path(__file__).parents[2]
 
 
-def silent(what: str) -> None: ...
-
-
 def test_nothing_is_left(tmp_path: Path) -> None:
     with scratch(tmp_path) as place:
         (place / "reads").write_bytes(b"x")
@@ -110,7 +107,7 @@ def test_the_file_is_as_large_as_asked_and_cannot_be_compressed(tmp_path: Path) 
     path = tmp_path / "place" / "reads"
     path.parent.mkdir()
     until = time.monotonic() + 60
-    written, bytes_s = write_file(path, size_bytes=5 * MIB, least_bytes=MIB, until=until, latest=until, tell=silent)
+    written, bytes_s = write_file(path, size_bytes=5 * MIB, least_bytes=MIB, until=until, latest=until, tell=str)
     assert written == path.stat().st_size == 5 * MIB
     assert bytes_s > 0
     content = path.read_bytes()
@@ -121,10 +118,10 @@ def test_writing_ends_in_time(tmp_path: Path) -> None:
     path = tmp_path / "place" / "reads"
     path.parent.mkdir()
     now = time.monotonic()
-    written, _ = write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now + 60, tell=silent)
+    written, _ = write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now + 60, tell=str)
     assert written == 8 * MIB
     with pytest.raises(BadInput, match=r"only 0 B could be written in time.* 6.00 MiB; give more --seconds"):
-        write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now, tell=silent)
+        write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now, tell=str)
 
 
 def test_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +131,7 @@ def test_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module.os, "fsync", full)
     with pytest.raises(BadInput, match=r"No space left on device after 4.00 MiB") as raised, scratch(tmp_path) as place:
         write_file(
-            place / "reads", size_bytes=5 * MIB, least_bytes=MIB, until=0, latest=time.monotonic() + 60, tell=silent
+            place / "reads", size_bytes=5 * MIB, least_bytes=MIB, until=0, latest=time.monotonic() + 60, tell=str
         )
     assert str(raised.value).startswith(f"{tmp_path}: ")
     assert list(tmp_path.iterdir()) == []

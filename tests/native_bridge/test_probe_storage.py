@@ -16,14 +16,17 @@ import pytest
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.probe import own_reads, storage
-from native_bridge.probe.own_reads import Reading, cached_share, open_cached, open_past_cache, read_for
+from native_bridge.probe.own_reads import (
+    Reading,
+    bytes_in_threads,
+    cached_share,
+    open_cached,
+    open_past_cache,
+    read_for,
+)
 from native_bridge.probe.storage import _request_us, measure_storage, sizes_of, sizes_of_expert
-from native_bridge.probe.threads import bytes_in_threads
 
 MIB = 1 << 20
-
-
-def silent(what: str) -> None: ...
 
 
 @pytest.fixture
@@ -125,7 +128,7 @@ def test_the_page_cache_is_recognised(file: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_file_in_memory_is_said_to_be_that(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "cached_share", lambda *_, **__: 0.9)
-    found = measure_storage(file, [4096], fio=None, until=time.monotonic() + 0.5, tell=silent)
+    found = measure_storage(file, [4096], fio=None, until=time.monotonic() + 0.5, tell=str)
     assert found.is_page_cache
     assert found.condition.endswith("evidently the page cache or memory, not a device")
     assert any("storage was evidently the page cache or memory" in note for note in found.notes)
@@ -139,7 +142,7 @@ def test_rounds_go_over_every_point_before_the_next(file: Path, monkeypatch: pyt
         return size_bytes * depth * len(order), 1e-3
 
     monkeypatch.setattr(storage, "read_for", fake)
-    found = measure_storage(file, [4096, 8192], fio=None, until=time.monotonic() + 5, tell=silent)
+    found = measure_storage(file, [4096, 8192], fio=None, until=time.monotonic() + 5, tell=str)
     rounds = [order[start : start + 8] for start in range(0, 40, 8)]
     assert len(order) == 40
     assert all(sorted(one) == sorted(rounds[0]) for one in rounds)
@@ -159,23 +162,23 @@ def test_what_was_not_reached_in_time_is_said(file: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(storage, "read_for", slow)
     monkeypatch.setattr(storage, "cached_share", lambda *_, **__: 0.0)
-    found = measure_storage(file, [4096, 8192], fio=None, until=time.monotonic() + 0.5, tell=silent)
+    found = measure_storage(file, [4096, 8192], fio=None, until=time.monotonic() + 0.5, tell=str)
     assert 1 <= len(found.points) < 8
     assert any("sizes and depths were not reached in time" in note for note in found.notes)
     assert any("of 5 rounds" in note for note in found.notes)
     with pytest.raises(BadInput, match="no read ended in time; give more --seconds"):
-        measure_storage(file, [4096], fio=None, until=0, tell=silent)
+        measure_storage(file, [4096], fio=None, until=0, tell=str)
 
 
 def test_fio_is_left_out_where_it_would_measure_the_cache(file: Path, refused: None) -> None:
-    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 0.2, tell=silent)
+    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 0.2, tell=str)
     assert found.how == "own reads in threads"
     assert "refuses direct reads" in found.notes[0]
     assert found.access == "buffered"
 
 
 def test_fio_is_not_started_where_there_is_too_little_time(file: Path) -> None:
-    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 0.2, tell=silent)
+    found = measure_storage(file, [4096], fio="3.33", until=time.monotonic() + 0.2, tell=str)
     assert found.how == "own reads in threads"
     assert "third of a second" in found.notes[0]
 

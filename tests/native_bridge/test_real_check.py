@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,19 @@ import pytest
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.machines import load_machine
 from flashmoe_sim.trace.load import load_trace
+from native_bridge.check.anchors import choose_anchors
 from native_bridge.check.folder import open_folders
-from native_bridge.check.seconds import choose_anchors
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest
-from native_bridge.engines.flashmoe import end_tokens
+from native_bridge.engines.flashmoe.engine import FlashMoe
 from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.run import run_once
 from tests.native_bridge.conftest import MODEL, PROMPT
+from tests.native_bridge.needs import RUNTIME
 from tests.native_bridge.other_arch import write_qwen3next
 
-pytestmark = [
-    pytest.mark.runtime,
-    pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli"),
-]
+pytestmark = RUNTIME
 
 
 def test_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +94,7 @@ def test_a_text_goes_on_to_its_last_token(
     given: Any = {"runtime": find_runtime(None), "model": MODEL, "sidecar": sidecar}
     run_once(request, **given, folder=tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(end_tokens, "go_on_flags", lambda model: ("--ignore-eos",))
+        patch.setattr(FlashMoe, "go_on_flags", lambda self, model: ("--ignore-eos",))
         run_once(request, **given, folder=tmp_path / "ended")
     with pytest.raises(SimError, match=r"the trace that it replays ends after \d+ routed calls, and the text went on"):
         run_once(

@@ -1,6 +1,5 @@
 """The real runtime on the small model; needs FLASHMOE_RUNTIME, the path of a patched llama-cli."""
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,11 +27,9 @@ from native_bridge.engines.table import find_runtime
 from native_bridge.repeats import run_name
 from native_bridge.run import run_once
 from tests.native_bridge.conftest import MODEL, PROMPT
+from tests.native_bridge.needs import RUNTIME
 
-pytestmark = [
-    pytest.mark.runtime,
-    pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli"),
-]
+pytestmark = RUNTIME
 REQUEST = RunRequest("slot-bank", 16, PROMPT, n_predict=30)
 SHORT_OF_DISK = """#!{python}
 import os, resource, signal, sys

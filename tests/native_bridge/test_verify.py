@@ -60,15 +60,6 @@ def test_the_order_held_and_an_interval_did_not(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_order_did_not_hold(tmp_path: Path) -> None:
-    other = [(system, 3000 - tok_s, lo, hi) for system, tok_s, lo, hi in reversed(CLAIMS)]
-    found = verified(tmp_path, other)
-    assert found.lost == pytest.approx(1 - 1190.4 / 1567.8)
-    assert found.within_noise is False
-    assert len(found.contradicted) == 3
-
-
-@pytest.mark.usefixtures("stand_in")
 def test_a_round_begins_with_another_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     real = Series.run_each

@@ -1,6 +1,5 @@
-"""The tokens at which the runtime ends a text, and the flags that keep it from writing any of them.
+"""The tokens at which the runtime ends a text.
 
-llama-cli has `--ignore-eos` for that, but copies its sampling parameters before that flag has an effect on them.
 Source: llama.cpp at 64e25509b, `llama_vocab::impl::load` in src/llama-vocab.cpp.
 """
 
@@ -50,11 +49,6 @@ def end_tokens(model: Path) -> tuple[int, ...]:
     if any(both <= texts for both in OF_PARTS):
         found -= {place["<|end|>"]} if "<|end|>" in place else set()
     return tuple(sorted(found))
-
-
-def go_on_flags(model: Path) -> tuple[str, ...]:
-    """Flags with which a text of this model never ends before its number of tokens."""
-    return tuple(word for token in end_tokens(model) for word in ("--logit-bias", f"{token}-inf"))
 
 
 def _is_token(value: object, tokens: tuple[str, ...]) -> TypeGuard[int]:

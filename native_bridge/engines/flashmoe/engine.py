@@ -1,52 +1,64 @@
 """The patched llama.cpp with Flash-MoE: its `llama-cli`.
 
-Imports happen inside the methods, so that the command line stays quick.
+What is slow to import waits for the methods that need it, so that the command line stays quick.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.systems.slot_bank_flags import IO_SPLIT, VARIABLES
-from native_bridge.engines.base import Engine, Finding, RunRequest, Runtime
-from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH, bypass_of, prefetch_of
-from native_bridge.engines.llama_program import Program, check_flags
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
+from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.systems.slot_bank_flags import INSTALLS, IO_SPLIT, VARIABLES, bank_flags
+from native_bridge.engines.base import Finding, RunRequest, Runtime
+from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH, TRACED
+from native_bridge.engines.llama_program import LlamaProgram, context_tokens
 
 if TYPE_CHECKING:
-    from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.fitting import Fitted
     from flashmoe_sim.systems.base import System
+    from flashmoe_sim.systems.slot_bank import SlotBank
     from flashmoe_sim.trace.routing import RoutingTrace
-    from native_bridge.engines.counters import Predicted
     from native_bridge.engines.run_log import RunLog
-    from native_bridge.engines.runs import Run
+    from native_bridge.engines.runs import Predicted, Run
 
+MAX_PROMPT_BYTES = 100_000  # Linux allows 128 KiB per argument
 OTHER_IO_SPLIT = 1  # beside the runtime's own
 
 
-class FlashMoe(Engine):
-    """The patched llama-cli."""
+class FlashMoe(LlamaProgram):
+    """The patched llama-cli; an unpatched one has no modes."""
 
     name = "flashmoe"
     modes = MODES
     prefetches = tuple(PREFETCH)
     dropped = (DROPPED,)
     switches = (VARIABLES, "GGML_", "CUDA_VISIBLE_DEVICES")
-    program = Program("llama-cli", "FLASHMOE_RUNTIME", GET_ONE)
+    program, variable, advice = "llama-cli", "FLASHMOE_RUNTIME", GET_ONE
+    own_flags: ClassVar[dict[str, tuple[str, ...]]] = {
+        "--model": ("-m", "--model"),
+        "--sidecar": ("--moe-sidecar",),
+        "--mode": ("--moe-mode",),
+        "--bank": ("--moe-slot-bank",),
+        "--topk": ("--moe-topk",),
+        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
+        "--prefetch": tuple(f"--{no}moe-{setting}" for setting, _ in PREFETCH.values() for no in ("", "no-")),
+        "--io-split": (IO_SPLIT,),
+        "--prompt or --prompt-file": ("-p", "--prompt", "-f", "--file"),
+        "--seed": ("-s", "--seed"),
+        "--tokens": ("-n", "--predict", "--n-predict"),
+        "--threads": ("-t", "--threads"),
+        "--gpu-layers": ("-ngl", "--gpu-layers", "--n-gpu-layers"),
+        "--replay": ("--moe-trace",),
+    }
 
-    def find(self, given: str | None) -> Path:
-        return self.program.find(given)
-
-    def describe(self, path: Path) -> Runtime:
-        """An unpatched program has no `modes`."""
-        description = self.program.describe(path)
-        choices = description.flags.get("--moe-mode")
-        modes = () if choices is None else tuple(choices.strip("{}").split(","))
-        return Runtime(self.name, path, modes=modes, **vars(description))
+    def modes_of(self, flags: Mapping[str, str]) -> tuple[str, ...]:
+        choices = flags.get("--moe-mode")
+        return () if choices is None else tuple(choices.strip("{}").split(","))
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:
@@ -61,48 +73,98 @@ class FlashMoe(Engine):
         replay: Path | None,
         sidecar_follows: bool = False,
     ) -> None:
-        from native_bridge.engines.flashmoe.command import check_request
+        from flashmoe_sim.geometry.manifest import read_manifest
 
-        check_request(request, model, sidecar=sidecar, replay=replay, sidecar_follows=sidecar_follows)
-
-    def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
-        from native_bridge.engines.flashmoe.command import OWN_FLAGS
-
-        check_flags(flags, known, OWN_FLAGS)
+        offered = [name for name, mode in MODES.items() if mode.offered]
+        if request.mode not in offered:
+            raise unknown_name("mode", request.mode, offered)
+        if MODES[request.mode].sidecar and not sidecar_follows:
+            if sidecar is None:
+                raise BadInput(
+                    f"mode {request.mode} reads experts from a sidecar; give --sidecar, written by "
+                    "`sim model make-sidecar`"
+                )
+            if read_manifest(sidecar).layers != model.layers:
+                raise BadInput(
+                    f"{sidecar}: is not the sidecar of {model.name}: its layers, experts or their bytes "
+                    "differ; give this model's, or write it again"
+                )
+        if MODES[request.mode].replays and replay is None:
+            raise BadInput(f"mode {request.mode} replays a run of slot-bank; add that mode, or give --replay FOLDER")
+        if request.top_k > model.top_k > 0:
+            raise BadInput(
+                f"--topk {request.top_k}: {model.name} uses {model.top_k} experts a token, and the runtime can only "
+                f"use fewer; give 1 to {model.top_k}"
+            )
+        _check_bank(request, model)
+        if request.prefetch is not None:
+            if request.prefetch not in PREFETCH:
+                raise unknown_name("prefetch", request.prefetch, PREFETCH)
+            if request.mode not in TRACED:
+                raise BadInput(f"--prefetch works in {' and '.join(TRACED)}; found mode {request.mode}; leave it out")
+        if request.io_split is not None and not 1 <= request.io_split <= MAX_IO_SPLIT:
+            raise BadInput(f"--io-split {request.io_split}; expected 1 to {MAX_IO_SPLIT}")
+        if request.n_predict < 1 or request.threads < 1 or not 1 <= request.ubatch <= request.batch:
+            raise BadInput(
+                f"{request.n_predict} tokens, {request.threads} threads, micro-batch {request.ubatch} of "
+                f"{request.batch}; expected each from 1, the micro-batch at most the batch"
+            )
+        if not request.prompt.strip():
+            raise BadInput("the prompt is empty; give some text with --prompt or --prompt-file")
+        if "\0" in request.prompt:
+            raise BadInput("the prompt has a NUL character, which the runtime cannot be given; take it out")
+        if len(request.prompt.encode()) > MAX_PROMPT_BYTES:
+            raise BadInput(
+                f"the prompt has more than {MAX_PROMPT_BYTES:,} bytes, which the runtime cannot be given; cut it"
+            )
 
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
-        from native_bridge.engines.flashmoe.end_tokens import go_on_flags
+        """llama-cli has `--ignore-eos`, but copies its sampling parameters before that flag has an effect on them."""
+        from native_bridge.engines.flashmoe.end_tokens import end_tokens
 
-        return go_on_flags(model)
+        return tuple(word for token in end_tokens(model) for word in ("--logit-bias", f"{token}-inf"))
 
     def further(self, request: RunRequest) -> list[str]:
-        from native_bridge.engines.flashmoe.command import further
-
-        return further(request)
+        flags = [f"--moe-{PREFETCH[request.prefetch][0]}"] if request.prefetch is not None else []
+        flags += [IO_SPLIT, str(request.io_split)] if request.io_split is not None else []
+        flags += ["-ngl", request.gpu_layers] if request.gpu_layers is not None else []
+        return [*flags, "--seed", str(request.seed), *request.go_on, *request.extra]
 
     def command(
         self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
     ) -> list[str]:
-        from native_bridge.engines.flashmoe.command import arguments
-
-        return [str(runtime.path), *arguments(request, model=model, sidecar=sidecar, trace=trace)]
+        mode = MODES[request.mode]
+        read_from, slots = str(sidecar) if mode.sidecar else "", request.bank if mode.slots else 0
+        words = ["-m", str(model), *bank_flags(request.mode, sidecar=read_from, slots=slots, top_k=request.top_k)]
+        words += ["--moe-trace-harness", "--perf"]
+        words += ["--moe-trace", trace] if mode.slots else []
+        words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-n", str(request.n_predict)]
+        # The context of the model itself may take all memory.
+        words += ["-t", str(request.threads), "-c", str(context_tokens(request))]
+        words += ["--no-escape", "--no-warmup", "--simple-io"]
+        words += ["-lv", "3"]  # by default llama-cli does not print where it puts the layers and the bank
+        return [str(runtime.path), *words, *self.further(request), "-p", request.prompt]
 
     def read_log(self, text: str, *, mode: str, where: str, extra: Sequence[str], failed_too: bool = False) -> RunLog:
-        from native_bridge.engines.flashmoe.log import parse_log, read_log
+        from native_bridge.engines.flashmoe.log.parse import read_log
 
-        read = read_log if failed_too else parse_log
-        log = read(text, mode=mode, where=where, routes=not bypass_of(extra))
-        return replace(
-            log, reads_ahead=prefetch_of(extra, log.settings), bypass=bypass_of(extra, settings=log.settings)
-        )
+        return read_log(text, mode=mode, where=where, extra=extra, failed_too=failed_too)
 
     def refusal(self, request: RunRequest, log: str, *, calls: int | None, model: ModelGeometry) -> str | None:
-        from native_bridge.engines.flashmoe.refusals import refusal
+        """Its bank was too small, or the trace that it replayed too short."""
+        from native_bridge.engines.flashmoe.log.failure import exhausted_of, overflow_of
 
-        return refusal(request, log, calls=calls, model=model)
+        if found := overflow_of(log, of_a_call=True):
+            return _overflow(request, found.layer, found.slots, calls, model)
+        if ended := exhausted_of(log):
+            return (
+                f"the trace that it replays ends after {ended.calls} routed calls, and the text went on; replay a run "
+                "with as many tokens"
+            )
+        return None
 
     def complaint(self, log: str) -> str:
-        from native_bridge.engines.flashmoe.refusals import complaint
+        from native_bridge.engines.flashmoe.log.failure import complaint
 
         return complaint(log)
 
@@ -172,12 +234,29 @@ class FlashMoe(Engine):
         return requests
 
     def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
-        from native_bridge.engines.flashmoe.systems import request_of
+        """Also raises BadInput if the system needs a GPU and there is none, and if a variable chooses how misses are
+        installed, which is a setting.
+        """
+        from flashmoe_sim.systems.all_gpu import AllGpu
+        from flashmoe_sim.systems.cpu import Cpu
+        from flashmoe_sim.systems.slot_bank import SlotBank
 
-        return request_of(system, model, runtime, **options)
+        stock = RunRequest("stock", max(layer.n_experts for layer in model.layers.values()), **options)
+        if type(system) is SlotBank:
+            return _slot_bank(system, model, stock)
+        if type(system) is Cpu:
+            return replace(stock, gpu_layers="0")
+        if type(system) is AllGpu:
+            if not runtime.devices:
+                raise BadInput(f"system all-gpu: {runtime.path} finds no GPU; leave it out, or give another runtime")
+            return replace(stock, gpu_layers="99")
+        raise BadInput(
+            f"system {system.spec}: runs in {system.engine}; the patched llama-cli runs {SlotBank.name}, {Cpu.name} "
+            f"and {AllGpu.name}; leave it out"
+        )
 
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
-        from native_bridge.engines.flashmoe.agree import refuse_two_machines
+        from native_bridge.engines.flashmoe.fit import refuse_two_machines
 
         refuse_two_machines(runs, io_split_may_differ=io_split_may_differ)
 
@@ -187,3 +266,48 @@ class FlashMoe(Engine):
         from native_bridge.engines.flashmoe.fit import fit
 
         return fit(runs, model, name=name, command=command, parameters=parameters)
+
+
+def _check_bank(request: RunRequest, model: ModelGeometry) -> None:
+    if not MODES[request.mode].slots:
+        return
+    experts, top_k = max(layer.n_experts for layer in model.layers.values()), request.top_k or model.top_k
+    if request.bank > experts:
+        raise BadInput(f"--bank {request.bank}: {model.name} has {experts} experts a layer; give at most {experts}")
+    if request.bank < max(1, top_k):
+        raise BadInput(
+            f"--bank {request.bank}: {model.name} uses {top_k} experts a token, and each needs a slot; "
+            f"give at least {max(1, top_k)}"
+        )
+
+
+def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, model: ModelGeometry) -> str:
+    """The failed call is not in the trace, so its union is only known to be larger than the bank."""
+    top_k = request.top_k or model.top_k
+    experts = model.layers[layer].n_experts if layer in model.layers else bank
+    enough = min(experts, request.ubatch * top_k)
+    where = "" if calls is None else f" at call {calls}"
+    smaller = (
+        f", a smaller --ubatch (at most {max(1, bank // top_k)} always fits)" if top_k and request.ubatch > 1 else ""
+    )
+    return (
+        f"the bank is too small: layer {layer} needs more than {bank} slots{where}, for {request.ubatch} tokens of "
+        f"{top_k} experts each; --bank {enough} always does{smaller}"
+    )
+
+
+def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> RunRequest:
+    if system.mode != "slot-bank" or system.host_bank or system.ubatch > 1:
+        raise BadInput(f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out")
+    switches = {name for variables in INSTALLS.values() for name in variables}
+    if there := sorted(switches & os.environ.keys()):
+        raise BadInput(f"{there[0]} is set; how misses are installed is a setting of slot-bank; unset it")
+    return replace(
+        stock,
+        mode="slot-bank",
+        bank=system.slots or system.top_k or model.top_k,
+        top_k=system.top_k,
+        prefetch=None if system.prefetch == "none" else system.prefetch,
+        io_split=system.io_split,
+        environment=tuple(INSTALLS[system.install].items()),
+    )

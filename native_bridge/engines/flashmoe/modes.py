@@ -43,9 +43,9 @@ def prefetch_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
     return next((flag for flag in flags if flag in known and _is_on(extra, f"--moe-{flag}")), "")
 
 
-def bypass_of(extra: Sequence[str], *, settings: Mapping[str, str] | None = None) -> str:
+def bypass_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
     """The flag of a run that leaves routed experts out, or empty: from its flags, else from its log's settings."""
-    shared = settings is not None and settings.get("shared-only") == "on"
+    shared = settings.get("shared-only") == "on"
     return next((flag for flag in BYPASSES if _is_on(extra, flag)), BYPASSES[1] if shared else "")
 
 

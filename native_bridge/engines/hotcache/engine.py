@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
-from native_bridge.engines.base import Engine, Finding, Mode, RunRequest, Runtime
-from native_bridge.engines.llama_program import Program, check_flags, version_of
-from native_bridge.engines.run_log import RunLog
+from native_bridge.engines.base import Finding, Mode, RunRequest, Runtime
+from native_bridge.engines.llama_program import LlamaProgram, context_tokens, version_of
+from native_bridge.engines.run_log import LayerLanes, RunLog
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -23,23 +24,13 @@ if TYPE_CHECKING:
 NEEDED = ("--cpu-moe", "--moe-layer-perf-out", PROFILE, BUDGET, "--no-warmup")
 GET_ONE = "build the fork adrianhoehne/llama.cpp and give its llama-server with --runtime or in HOT_CACHE_RUNTIME"
 SERVE = Path(__file__).with_name("serve.py")
-OWN_FLAGS = {
-    flag: option
-    for option, flags in {
-        "--model": ("-m", "--model"),
-        "--mode": ("--cpu-moe", "-cmoe"),
-        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
-        "--seed": ("-s", "--seed"),
-        "--tokens": ("-n", "--predict"),
-        "--threads": ("-t", "--threads"),
-        "--gpu-layers": ("-ngl", "--gpu-layers"),
-    }.items()
-    for flag in flags
-}
+PERF = "moe-layer-perf: "
 SERVERS = ("--host", "--port", "--moe-layer-perf-out", "-c", "--ctx-size", "-np", "--parallel")
+_SPEEDS = re.compile(r"^\[ Prompt: (\d+\.\d+) t/s \| Generation: (\d+\.\d+) t/s \]$", re.MULTILINE)
+_GPU = re.compile(r"ggml_(cuda|metal|vulkan)_init")
 
 
-class HotCache(Engine):
+class HotCache(LlamaProgram):
     """The fork's llama-server."""
 
     name = "hot-cache"
@@ -49,15 +40,19 @@ class HotCache(Engine):
     }
     dropped = ("LLAMA_ARG_",)
     switches = ("LLAMA_MOE_", "GGML_", "CUDA_VISIBLE_DEVICES")
-    program = Program("llama-server", "HOT_CACHE_RUNTIME", GET_ONE)
+    program, variable, advice = "llama-server", "HOT_CACHE_RUNTIME", GET_ONE
+    own_flags: ClassVar[dict[str, tuple[str, ...]]] = {
+        "--model": ("-m", "--model"),
+        "--mode": ("--cpu-moe", "-cmoe"),
+        "--ubatch": ("-ub", "--ubatch-size", "-b", "--batch-size"),
+        "--seed": ("-s", "--seed"),
+        "--tokens": ("-n", "--predict"),
+        "--threads": ("-t", "--threads"),
+        "--gpu-layers": ("-ngl", "--gpu-layers"),
+    }
 
-    def find(self, given: str | None) -> Path:
-        return self.program.find(given)
-
-    def describe(self, path: Path) -> Runtime:
-        description = self.program.describe(path)
-        has_cache = all(flag in description.flags for flag in NEEDED)
-        return Runtime(self.name, path, modes=tuple(self.modes) if has_cache else (), **vars(description))
+    def modes_of(self, flags: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(self.modes) if all(flag in flags for flag in NEEDED) else ()
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:
@@ -97,7 +92,7 @@ class HotCache(Engine):
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
         if given := next((flag for flag in flags if flag.partition("=")[0] in SERVERS), None):
             raise BadInput(f"{given} after --: the run itself gives it; leave it out")
-        check_flags(flags, known, OWN_FLAGS)
+        super().check_flags(flags, known)
 
     def further(self, request: RunRequest) -> list[str]:
         layers = ["-ngl", request.gpu_layers] if request.gpu_layers is not None else []
@@ -106,17 +101,37 @@ class HotCache(Engine):
     def command(
         self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
     ) -> list[str]:
-        """The command, without a warm-up, which would be counted; the context has room for one token per byte."""
-        context = 256 * -(-(len(request.prompt.encode()) + request.n_predict + 16) // 256)
+        """The command, without a warm-up, which would be counted."""
         asked = [sys.executable, str(SERVE), request.prompt, str(request.n_predict)]
-        words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1", "-c", str(context)]
+        words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1"]
+        words += ["-c", str(context_tokens(request))]
         words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-t", str(request.threads)]
         return [*asked, *words, *self.further(request)]
 
     def read_log(self, text: str, *, mode: str, where: str, extra: Sequence[str], failed_too: bool = False) -> RunLog:
-        from native_bridge.engines.hotcache.log import read_log
-
-        return read_log(text, where=where, failed_too=failed_too, complaint=self.complaint(text))
+        gpu = _GPU.search(text)
+        speeds = list(_SPEEDS.finditer(text))
+        counted = text.count("\n", 0, speeds[-1].start()) + 1 if speeds else 0  # earlier lines may be the model's
+        lanes = tuple(
+            _layer(line.removeprefix(PERF), f"{where}:{number}")
+            for number, line in enumerate(text.splitlines()[counted:] if speeds else [], counted + 1)
+            if line.startswith(PERF)
+        )
+        if not speeds or not lanes:
+            found = "no line `[ Prompt: … t/s | Generation: … t/s ]`" if not speeds else f"no line `{PERF}…`"
+            if not failed_too:
+                raise BadInput(f"{where}: {found}: the run did not finish; run it again")
+            return RunLog(0.0, 0.0, settings={}, backend=gpu[1] if gpu else "", failure=self.complaint(text) or found)
+        prompt, decode = map(float, speeds[-1].groups())
+        lines = {
+            f"layer {one.layer}": {
+                "calls": str(one.calls),
+                "hot": str(sum(one.hot.values())),
+                "cold": str(sum(one.cold.values())),
+            }
+            for one in lanes
+        }
+        return RunLog(prompt, decode, settings={}, backend=gpu[1] if gpu else "", lines=lines, lanes=lanes)
 
     def complaint(self, log: str) -> str:
         return next((line for line in log.splitlines() if re.match(r"[\d.]+ E ", line)), "")
@@ -130,3 +145,15 @@ class HotCache(Engine):
             yield Finding("ok", "devices", ", ".join(device.name for device in runtime.devices))
         else:
             yield Finding("warning", "devices", "the CPU alone", "the mode hot-cache needs a GPU; cpu-moe runs")
+
+
+def _layer(text: str, place: str) -> LayerLanes:
+    """One layer of the profile that the server wrote."""
+    try:
+        layer = strict_json.loads(text.encode())
+        hot, cold = (
+            {int(expert): int(count) for expert, count in layer[f"{lane}_experts"]} for lane in ("hot", "cold")
+        )
+        return LayerLanes(int(layer["layer"]), int(layer["calls"]), hot, cold)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{place}: a damaged count of uses ({error}); run it again") from None

@@ -14,10 +14,10 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
-from native_bridge.engines.counters import first_calls
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.predicted import predict_slot_bank
 from native_bridge.engines.read import read_run
+from native_bridge.engines.runs import first_calls
 from native_bridge.fixture import bundled_model
 from tests.native_bridge.engines.flashmoe.test_run_log import LOGS
 from tests.native_bridge.recorded_runs import ALL, RUNS, copies, edit_flags, edit_log, edit_record
@@ -31,6 +31,12 @@ RECORDED = Path(__file__).parents[1] / "recorded"  # of the small model, with no
 def recorded(name: str, place: Path = RECORDED) -> CountCheck:
     among = open_folders([place / name], model=str(bundled_model()))
     return check_counts(among.given[0], among)
+
+
+def exact(name: str) -> CountCheck:
+    found = recorded(name)
+    assert found.passed, (found.unlike, *map(str, found.differences))
+    return found
 
 
 def checked(folder: Path, *others: Path) -> CountCheck:
@@ -68,18 +74,15 @@ def test_the_overflow() -> None:
     found = checked(RUNS / "runs" / "prose-ub4-bank16-overflow")
     assert found.notes == ("fails in call 8 (layer 0), as predicted: 23 experts by the trace of prose-ub4-bank40",)
     assert (found.slots, found.calls) == (120, 8)
-    assert found.predicted is not None
     assert found.predicted.lines["overflow"] == {"layer": "0", "slots": "16"}
     assert (found.predicted.lines["routed"]["calls"], found.predicted.lines["routed"]["refs"]) == ("9", "152")
 
 
 def test_a_call_of_more_experts_than_slots() -> None:
     """The runtime gets through it if two experts share a slot, and so does the simulator, slot for slot."""
-    run = RECORDED / "prose-ub4-bank26"
-    found = recorded("prose-ub4-bank26")
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact("prose-ub4-bank26")
     assert (found.slots, found.calls, found.aliased) == (9712, 486, 431)
-    trace = load_trace(run / "trace.jsonl.gz")
+    trace = load_trace(RECORDED / "prose-ub4-bank26" / "trace.jsonl.gz")
     unions = [len(set(trace.expert[a:b].tolist())) for a, b in pairwise(trace.offset.tolist())]
     assert max(unions) == 29 > found.folder.run.bank
 
@@ -89,8 +92,7 @@ def test_a_call_of_more_experts_than_slots() -> None:
     [("next-bank16", 27), ("next-temporal-bank16", 27), ("next-ub2-predict-prev-bank29", 13)],
 )
 def test_an_architecture_that_writes_calls_without_tokens(name: str, idle: int) -> None:
-    found = recorded(name)
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact(name)
     trace = load_trace(RECORDED / name / "trace.jsonl.gz")
     without = np.flatnonzero(~trace.has_refs)
     assert len(without) == idle
@@ -119,10 +121,8 @@ def test_calls_without_tokens_are_missed(tmp_path: Path) -> None:
     ("name", "counters"), [("sea-outlived-allhit", 79), ("sea-outlived-oracle-prefetch-bank24", 85)]
 )
 def test_a_replay_that_outlives_its_trace_is_compared_up_to_there(name: str, counters: int) -> None:
-    found = recorded(name)
-    assert found.passed, (found.unlike, *map(str, found.differences))
+    found = exact(name)
     assert found.counters == counters
-    assert found.predicted is not None
     assert found.predicted.lines["exhausted"] == {"layer": "0", "calls": "167"}
     assert "it went on after the 167 calls of the trace, and failed: compared up to there" in found.notes
     assert found.tokens is None
@@ -138,9 +138,7 @@ def test_a_replay_that_says_it_outlived_another_trace(tmp_path: Path) -> None:
 
 def test_predictions_that_were_never_compared() -> None:
     """The run fails in the first call that one was made for: the log has no line that judges any."""
-    found = recorded("overflow-ub2-predict-prev-bank12")
-    assert found.passed, (found.unlike, *map(str, found.differences))
-    assert found.predicted is not None
+    found = exact("overflow-ub2-predict-prev-bank12")
     assert "overlap" not in found.predicted.lines["predict-prev-token"]
     assert found.predicted.lines["predict-prev-token"]["calls"] == "8"
 
@@ -155,9 +153,7 @@ def test_nothing_is_read_ahead_in_a_first_step_that_fails() -> None:
 
 
 def test_a_full_bank_in_memory_that_reads_ahead() -> None:
-    found = recorded("full-resident-slot-bank64-predict-prev")
-    assert found.passed, (found.unlike, *map(str, found.differences))
-    assert found.predicted is not None
+    found = exact("full-resident-slot-bank64-predict-prev")
     line = found.predicted.lines["predict-prev-token"]
     assert (line["hit"], line["miss"], line["rcopy"]) == ("100.0", "0", "0")
     assert int(line["calls"]) > 100
@@ -382,7 +378,6 @@ def test_a_bank_on_a_gpu_is_filled_by_uploads(run: Path) -> None:
     if run.name in ("stock", "host-bank8"):
         return
     assert (log.placement.bank, log.host_bank_of_gpu) == (("CUDA0",), False)
-    assert log.routed is not None
     assert (log.routed.upload_ms > 0) == (log.routed.misses > 0)
 
 
@@ -390,7 +385,6 @@ def test_a_bank_on_a_gpu_is_filled_by_uploads(run: Path) -> None:
 def test_a_bank_in_the_host_s_memory_uploads_nothing(run: Path) -> None:
     """As CUDA builds place it for every architecture but gemma4, and for gemma4 if the environment says so."""
     log = read_run(run).log
-    assert log.routed is not None
     assert (log.on_gpu, log.routed.upload_ms) == (True, 0)
     assert log.host_bank_of_gpu or run.name == "host-bank8"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from native_bridge.engines.flashmoe.log.text import bare
 from native_bridge.engines.run_log import Exhausted, Overflow
 
 # Lines that only the runtime can have written. The model's text may precede them.
@@ -24,6 +25,7 @@ _OVERFLOW = re.compile(
     r"|needs more than (?P<slots_2>\d{1,15}) slots in layer (?P<layer_2>\d{1,15})"
     r"|needs \d+ slots in layer (?P<layer_3>\d{1,15}), but only (?P<slots_3>\d{1,15}) are configured"
 )
+_SAID = re.compile(r"error|fail|throw|assert|abort|exception|overflow|invalid|exhausted|mismatch", re.IGNORECASE)
 _EXHAUSTED = re.compile(r"oracle trace exhausted at layer (\d{1,15}) after (\d{1,15}) routed calls")
 
 
@@ -52,3 +54,17 @@ def exhausted_of(failure: str) -> Exhausted | None:
     """Where the trace of a replay ended, if the failure says so."""
     found = _EXHAUSTED.search(failure)
     return Exhausted(int(found[1]), int(found[2])) if found else None
+
+
+def complaint(log: str) -> str:
+    """The first error that only the runtime can have written, else the first line that mentions one."""
+    lines = log.splitlines()
+    certain = (line for line in lines if failure_of(bare(line))[1])
+    spoken = (line for line in lines if _SAID.search(line) and not _is_something_else(line))
+    return next((line for found in (certain, spoken) for line in found), "")
+
+
+def _is_something_else(line: str) -> bool:
+    """A setting, the prompt, the model's metadata, a counter, or the stack of a debugger that the crash started."""
+    other = ("log_runtime_summary", "llama_model_loader: - kv", "print_info: ", "ptrace")
+    return line.startswith(("  ", ">", "#")) or any(name in line for name in other)

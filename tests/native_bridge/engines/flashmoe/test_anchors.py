@@ -14,10 +14,10 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.anchors import Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted
-from native_bridge.engines.flashmoe.anchors import anchors_of
+from native_bridge.engines.flashmoe.fit import anchors_of
 from native_bridge.engines.read import find_run_model, read_run
 from native_bridge.fit_runs import fit_runs
-from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_log
+from tests.native_bridge.recorded_runs import GPU, TIMED, copy, edit_flags, edit_log
 
 MODEL = load_model(TIMED / "manifest.json")
 EXPERT = 1_671_168
@@ -52,8 +52,6 @@ def test_misses_of_a_token(name: str) -> None:
     assert (anchor.layers, anchor.top_k, anchor.tok_s) == (12, 8, run.log.decode_tok_s)
     assert anchor.bytes_read == pytest.approx(anchor.misses * EXPERT)
     assert anchor.reads == pytest.approx(anchor.misses * 12)
-    assert anchor.installs is not None
-    assert run.log.routed is not None
     assert anchor.installs.count == run.log.routed.misses
     assert anchor.installs.bytes_read == run.log.routed.misses * EXPERT
     assert anchor.installs.reads == run.log.routed.reads
@@ -116,8 +114,6 @@ def test_uploads_make_a_link(tmp_path: Path) -> None:
     assert fitted.fit.parameters == ("layer_us", "read_gb_s", "resume_us", "pinned_gb_s")
     assert not any(one.name.endswith("prime") for one in fitted.fit.observations)  # the bank is not in RAM
     assert (machine.cpu, machine.unified, machine.memory) == (None, False, None)
-    assert machine.gpu is not None
-    assert machine.link is not None
     assert machine.link.pageable_gb_s.estimated
     assert machine.link.pinned_gb_s.value == pytest.approx(plain.storage.read_gb_s.value / 0.2, rel=0.03)
     assert machine.storage.read_gb_s.value == pytest.approx(plain.storage.read_gb_s.value / 0.8, rel=0.03)
@@ -135,7 +131,6 @@ def test_slots_filled_for_the_first_time(name: str) -> None:
     run = read_run(TIMED / name)
     assert run.trace is not None
     (anchor,) = anchors_of([run], MODEL)
-    assert anchor.installs is not None
     assert anchor.installs.first_bytes == first_fills(run.trace) * EXPERT
     assert anchor.first_bytes <= anchor.bytes_read
 
@@ -147,7 +142,6 @@ def test_memory_that_was_never_written_by_what_filled_the_bank_of_an_all_hit_run
     prime = next(one for one in fitted.fit.observations if one.name == "warm-allhit: prime")
     assert (prime.seconds, prime.terms["first_touch_gb_s"]) == (0.586736, 768 * EXPERT / 1e9)
     machine = fitted.machine
-    assert machine.host.first_touch_gb_s is not None
     each_s = 1e-3 * 5917.227 / 13363
     expected = 768 * EXPERT / 1e9 / (0.586736 - 768 * each_s)
     assert machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
@@ -157,7 +151,6 @@ def test_memory_that_was_never_written_by_what_filled_the_bank_of_an_all_hit_run
 def test_memory_that_was_never_written_by_a_bank_that_fills() -> None:
     """Without an all-hit run: 768 installs in 0.992 s, each into a slot that had held nothing."""
     fitted = fit(TIMED / "warm-bank12", TIMED / "warm-stock", TIMED / "warm-bank64")
-    assert fitted.machine.host.first_touch_gb_s is not None
     each_s = 1e-3 * 5917.227 / 13363
     expected = 768 * EXPERT / 1e9 / (0.992 - 768 * each_s)
     assert fitted.machine.host.first_touch_gb_s.value == pytest.approx(expected, rel=0.1)
@@ -182,13 +175,12 @@ def test_repeats_weigh_as_one_anchor(tmp_path: Path) -> None:
 
 def test_the_model_that_a_run_names(tmp_path: Path) -> None:
     run = copy("warm-bank12", tmp_path)
-    flags = json.loads((run / "run.json").read_text())
     for named, found in (
         ({"path": "gone.gguf", "sidecar": str(TIMED / "manifest.json")}, MODEL),
         ({"path": "gone.gguf"}, None),
         ("gone.gguf", None),
     ):
-        (run / "run.json").write_text(json.dumps(flags | {"model": named}))
+        edit_flags(run, model=named)
         assert find_run_model([read_run(run)], None) == found
 
 
@@ -197,13 +189,10 @@ def test_calls_that_wait_for_their_reads() -> None:
     run = read_run(TIMED / "cold-bank12")
     (anchor,) = anchors_of([run], MODEL)
     machine = fit(TIMED / "cold-bank12", TIMED / "cold-allhit").machine
-    assert machine.cpu is not None
-    assert machine.host.resume_us is not None
     took_us = 1e6 / anchor.tok_s - 12 * (machine.cpu.layer_us.value + machine.host.call_us.value)
     read_us = anchor.bytes_read / machine.storage.read_gb_s.value / 1e3
     assert machine.host.resume_us.value == pytest.approx((took_us - read_us) / anchor.stalled, rel=1e-3)
     warm = fit(TIMED / "warm-bank12", TIMED / "warm-allhit").machine.host.resume_us
-    assert warm is not None
     assert warm.lo == warm.value == 0 < warm.hi
 
 
@@ -244,7 +233,6 @@ def test_slots_in_the_host_s_memory_make_no_link_and_are_noted(tmp_path: Path) -
     assert fitted.notes[-1].startswith(
         "warm-bank12, warm-allhit: by the log the slots are in the host's memory: nothing"
     )
-    assert fitted.machine.gpu is not None
     assert fitted.machine.gpu.layer_us.condition.startswith("cuda computes, its experts on the CPU, 2 threads")
 
 
@@ -268,8 +256,7 @@ def test_runs_that_were_placed_otherwise_are_not_of_one_machine(
     if old:
         edit_log(second, old, new)
     for run, flags in ((first, []), (second, [] if old else new.split())):
-        document = json.loads((run / "run.json").read_text()) | {"flags": flags}
-        (run / "run.json").write_text(json.dumps(document))
+        edit_flags(run, flags=flags)
     with pytest.raises(BadInput, match=message):
         fit(first, second)
 

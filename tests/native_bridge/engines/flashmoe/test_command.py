@@ -10,8 +10,8 @@ from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.systems import slot_bank_flags
 from flashmoe_sim.systems.slot_bank import SlotBank
-from native_bridge.engines.base import RunRequest
-from native_bridge.engines.flashmoe.command import arguments, check_request
+from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.flashmoe.engine import FlashMoe
 from native_bridge.engines.flashmoe.modes import MODES
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
@@ -20,7 +20,8 @@ REQUEST = RunRequest("slot-bank", 24, PROMPT)
 
 
 def words(request: RunRequest) -> list[str]:
-    return arguments(request, model=Path("m.gguf"), sidecar=Path("sc"), trace="t.jsonl")
+    runtime = Runtime("flashmoe", Path("llama-cli"), "1", "0", modes=())
+    return FlashMoe().command(request, runtime, model=Path("m.gguf"), sidecar=Path("sc"), trace="t.jsonl")[1:]
 
 
 def test_every_flag_of_a_run_that_streams() -> None:
@@ -93,7 +94,7 @@ def test_the_modes_of_the_system_are_modes_of_the_runtime() -> None:
 )
 def test_what_cannot_be_done(sidecar: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
-        check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
+        FlashMoe().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
     assert "\n" not in str(caught.value)
 
 
@@ -101,11 +102,13 @@ def test_what_cannot_be_done(sidecar: Path, change: dict[str, Any], message: str
     "change", [{}, {"top_k": 8, "bank": 8}, {"bank": 64}, {"prefetch": "temporal"}, {"mode": "stock"}]
 )
 def test_what_can_be_done(sidecar: Path, change: dict[str, Any]) -> None:
-    check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
+    FlashMoe().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
 
 
 def test_a_sidecar_is_needed_and_must_be_the_models(sidecar: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="mode slot-bank reads experts from a sidecar; give --sidecar"):
-        check_request(REQUEST, GEOMETRY, sidecar=None, replay=None)
+        FlashMoe().check_request(REQUEST, GEOMETRY, sidecar=None, replay=None)
     with pytest.raises(BadInput, match="is not the sidecar of tiny-moe-64x8"):
-        check_request(REQUEST, GEOMETRY, sidecar=RECORDED.parent / "runs-timed" / "manifest.json", replay=None)
+        FlashMoe().check_request(
+            REQUEST, GEOMETRY, sidecar=RECORDED.parent / "runs-timed" / "manifest.json", replay=None
+        )

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from native_bridge.engines.flashmoe.end_tokens import end_tokens, go_on_flags
+from native_bridge.engines.flashmoe.end_tokens import end_tokens
+from native_bridge.engines.flashmoe.engine import FlashMoe
 from tests.geometry.conftest import gguf, key, text
 from tests.native_bridge.conftest import MODEL
 
@@ -25,7 +26,7 @@ def model(folder: Path, tokens: list[str], *, kind: str = "gpt2", **ids: int) ->
 
 
 def test_the_small_model() -> None:
-    assert go_on_flags(MODEL) == ("--logit-bias", "0-inf")
+    assert FlashMoe().go_on_flags(MODEL) == ("--logit-bias", "0-inf")
 
 
 @pytest.mark.parametrize(
@@ -53,4 +54,4 @@ def test_a_model_that_names_none(tmp_path: Path, kind: str, found: tuple[int, ..
 
 def test_a_header_without_a_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf([key("tokenizer.ggml.eos_token_id", U32, struct.pack("<I", 2))], []))
-    assert go_on_flags(tmp_path / "m.gguf") == ()
+    assert FlashMoe().go_on_flags(tmp_path / "m.gguf") == ()

@@ -22,14 +22,6 @@ RUNS = Path(__file__).parents[4] / "data" / "runs"
 RECORDED = load_trace(RUNS / "prose-bank24" / "trace.jsonl.gz")
 
 
-@pytest.mark.parametrize(("slots", "repairs", "misses"), [(16, 911, 14111), (24, 535, 9015), (32, 275, 5657)])
-def test_what_the_logs_say(slots: int, repairs: int, misses: int) -> None:
-    found = oracle_prefetch(RECORDED, slots=slots)
-    assert (found.repairs, sum(found.misses.values())) == (repairs, misses)
-    assert found.primes == RECORDED.calls + repairs
-    assert set(found.filled.values()) == {slots}
-
-
 @pytest.mark.parametrize("slots", [16, 24, 32])
 def test_with_protection_nothing_is_repaired(slots: int) -> None:
     found = oracle_prefetch(RECORDED, slots=slots, protect=True)

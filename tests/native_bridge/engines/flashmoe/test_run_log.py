@@ -11,7 +11,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
-from native_bridge.engines.flashmoe.log import parse_log, read_log
+from native_bridge.engines.flashmoe.log.parse import read_log
 from native_bridge.engines.flashmoe.log.summary import AHEAD
 from native_bridge.engines.run_log import Memory, Overflow, RunLog
 from tests.native_bridge.recorded_runs import RUNS
@@ -27,14 +27,18 @@ def text_of(name: str) -> str:
     return (LOGS / f"{name}.txt").read_bytes().decode("utf-8", "replace")
 
 
+def read(text: str, mode: str = "slot-bank", *, where: str = "log.txt", failed_too: bool = False) -> RunLog:
+    return read_log(text, mode=mode, where=where, extra=(), failed_too=failed_too)
+
+
 def log_of(name: str, mode: str = "slot-bank") -> RunLog:
-    return parse_log(text_of(name), mode=mode, where=f"{name}.txt")
+    return read(text_of(name), mode, where=f"{name}.txt")
 
 
 def recorded(name: str) -> RunLog:
     path = RECORDED[name]
     mode = json.loads((path.parent / "run.json").read_text())["mode"]
-    return read_log(path.read_bytes().decode("utf-8", "replace"), mode=mode, where="log.txt")
+    return read(path.read_bytes().decode("utf-8", "replace"), mode, failed_too=True)
 
 
 def number(text: str) -> float:
@@ -59,7 +63,7 @@ def test_no_line_of_another_version_or_backend_is_left_unread(name: str) -> None
     "name", [*RECORDED, *(f"cpu-{name}" for name in WHOLE), "cuda", "cuda-gemma4", "metal", "older"]
 )
 def test_the_numbers_of_a_log_agree(name: str) -> None:
-    log = recorded(name) if name in RECORDED else read_log(text_of(name), mode="slot-bank", where=name)
+    log = recorded(name) if name in RECORDED else read(text_of(name), failed_too=True)
     routed = log.routed
     if routed is None:
         assert name in ("warm-stock", "cpu-stock", "prose-stock", "prose-resident-bank", "runs-gpu-timed/stock")
@@ -89,7 +93,6 @@ def test_the_numbers_of_a_log_agree(name: str) -> None:
 
 def test_a_prefetching_run() -> None:
     log = log_of("cpu-temporal")
-    assert log.routed is not None
     assert (log.lines["routed"]["src"], log.routed.calls, log.routed.misses) == ("pread-slot-bank", 476, 192 + 595)
     assert (log.build, log.backend, log.prefetched) == ("b8456-64e25509b", "", 46)
     assert log.settings["mixed-slot-buffer"] == "off"
@@ -105,7 +108,7 @@ def test_settings_that_other_output_comes_between(after: str) -> None:
     whole = text_of("cpu-temporal")
     text = "Once\n  upon = a time\n  slot-bank\n  x-y = z\n  mode = of transport\n\n"
     at = whole.index("\n", whole.index(after)) + 1
-    log = parse_log(whole[:at] + text + whole[at:], mode="slot-bank", where="log.txt")
+    log = read(whole[:at] + text + whole[at:])
     assert log == log_of("cpu-temporal")
 
 
@@ -115,8 +118,6 @@ def test_colours_times_and_levels_are_no_part_of_a_line() -> None:
     judged = {"overlap": "1321/3744", "precision": "35.3", "coverage": "35.3", "layers": "468"}
     assert judged.items() <= coloured.lines["predict-prev-token"].items()
     assert coloured.prefetched == 46
-    assert coloured.routed is not None
-    assert plain.routed is not None
     assert (coloured.routed.misses, coloured.routed.reads) == (plain.routed.misses, plain.routed.reads)
 
 
@@ -126,7 +127,6 @@ def test_what_was_installed_before_the_run() -> None:
     prime = resident.lines["resident-slot-bank prime"]
     assert (prime["installs"], prime["rcopy"]) == ("512", "1536")
     all_hit = log_of("cpu-allhit", "oracle-all-hit")
-    assert all_hit.prime is not None
     assert all_hit.prime.installs == 405
     assert "install" not in all_hit.lines
 
@@ -135,16 +135,6 @@ def test_repairs_of_a_replay() -> None:
     log = log_of("cpu-oracle-prefetch", "oracle-prefetch")
     assert (log.lines["routed"]["src"], log.lines["repaired"]) == ("oracle-prefetch", {"records": "42"})
     assert int(log.lines["prefetch"]["calls"]) == int(log.lines["routed"]["calls"]) + 42
-    for bank, repairs in ((16, 911), (24, 535), (32, 275)):
-        log = recorded(f"prose-oracle-prefetch-bank{bank}")
-        assert log.lines["repaired"] == {"records": str(repairs)}
-        assert int(log.lines["prefetch"]["calls"]) == int(log.lines["routed"]["calls"]) + repairs
-
-
-def test_switches_of_the_environment() -> None:
-    routed = log_of("cpu-batched").routed
-    assert routed is not None
-    assert (routed.parallel_reads, routed.batched_reads) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +151,7 @@ def test_the_switches_say_in_which_order_a_run_installs(
     parallel: bool | None, batched: bool | None, io_split: int, execution: str
 ) -> None:
     routed = log_of("cpu-batched").routed
-    assert routed is not None
-    assert routed.execution == "parallel-install"
+    assert (routed.parallel_reads, routed.batched_reads, routed.execution) == (True, True, "parallel-install")
     routed = replace(routed, parallel_reads=parallel, batched_reads=batched, io_split=io_split)
     assert routed.execution == execution
 
@@ -192,8 +181,8 @@ def test_where_the_bank_is_on_cuda() -> None:
 def test_where_the_bank_is_of_a_build_for_the_host_and_of_a_log_without_the_lines() -> None:
     line = "slot-bank routed expert tensors are using CPU/host-backed virtual buffers in this build"
     text = text_of("cuda").replace("Flash-MoE GPU-bank placement is enabled in this build", line)
-    assert parse_log(text, mode="slot-bank", where="x").placement.follows_layers is False
-    short = read_log(f"load_tensors: {line}; --n-gpu-layers …", mode="slot-bank", where="x").placement
+    assert read(text).placement.follows_layers is False
+    short = read(f"load_tensors: {line}; --n-gpu-layers …", failed_too=True).placement
     assert (short.bank, short.bank_in_host) == ((), True)
     assert log_of("cpu-temporal").placement.bank_in_host is None
     assert log_of("cpu-batched").placement.bank == ("CPU_Mapped",)
@@ -203,15 +192,15 @@ def test_where_the_bank_is_of_a_build_for_the_host_and_of_a_log_without_the_line
 def test_a_model_that_is_loaded_twice_is_where_it_was_loaded_last() -> None:
     text = text_of("cuda")
     twice = text[text.index("load_tensors: loading model") : text.index("llama_context: ")] + text
-    assert parse_log(twice, mode="slot-bank", where="x").placement == log_of("cuda").placement
+    assert read(twice).placement == log_of("cuda").placement
 
 
 def test_other_makers_of_gpus() -> None:
     text = "ggml_cuda_init: found 1 ROCm devices:\n  Device 0: AMD Radeon RX 7900, gfx1100 (0x1100), VMM: no, Wave: 32"
-    log = read_log(text, mode="stock", where="log.txt")
+    log = read(text, "stock", failed_too=True)
     assert log.backend == "rocm"
     text = "ggml_vulkan: 0 = AMD Radeon 8060S (RADV GFX1151) (radv) | uma: 1 | fp16: 1 | bf16: 0 | warp size: 64\n"
-    log = read_log(text, mode="stock", where="log.txt")
+    log = read(text, "stock", failed_too=True)
     assert log.backend == "vulkan"
 
 
@@ -225,7 +214,6 @@ def test_metal() -> None:
 
 def test_the_names_of_an_older_version() -> None:
     log, routed = log_of("older"), log_of("older").routed
-    assert routed is not None
     assert (log.lines["routed"]["src"], routed.requests, routed.misses) == ("pread-slot-bank", 640, 160)
     assert (routed.slotwr_ms, routed.reads, routed.io_split) == (3, 480, 1)
     assert (routed.parallel_reads, routed.batched_reads) == (True, None)
@@ -239,12 +227,11 @@ def test_the_names_of_an_older_version() -> None:
 def test_a_version_without_what_a_fit_needs_is_one_line() -> None:
     with pytest.raises(BadInput, match=r"^oldest.txt: no line `Flash-MoE residency cold=…`: not the whole log"):
         log_of("oldest")
-    assert read_log(text_of("oldest"), mode="slot-bank", where="x").decode_tok_s == 10
+    assert read(text_of("oldest"), failed_too=True).decode_tok_s == 10
 
 
 def test_of_a_later_version_all_that_is_known_is_read() -> None:
     log = log_of("later")
-    assert log.routed is not None
     assert (log.lines["routed"]["src"], log.routed.calls, log.routed.misses) == ("pread-slot-bank", 80, 160)
     assert log.prefetched == 0
     assert [line.split("Flash-MoE ")[1].split("=")[0] for line in log.unread] == [
@@ -272,17 +259,16 @@ FAILED = {
 @pytest.mark.parametrize("name", FAILED)
 def test_a_failed_run_is_read_as_far_as_it_goes(name: str) -> None:
     mode, failure, overflow = FAILED[name]
-    log = read_log(text_of(name), mode=mode, where="log.txt")
+    log = read(text_of(name), mode, failed_too=True)
     assert (log.failure, log.overflow, log.decode_tok_s, log.unread) == (failure, overflow, 0, ())
     assert log.settings["mode"] == mode
     with pytest.raises(BadInput):
-        parse_log(text_of(name), mode=mode, where="log.txt")
+        read(text_of(name), mode)
 
 
 def test_a_run_that_overflowed_still_tells_what_it_counted() -> None:
     log = recorded("prose-ub4-bank16-overflow")
     assert log.overflow == Overflow(0, 16)
-    assert log.routed is not None
     assert (log.routed.calls, log.routed.requests, log.routed.misses) == (9, 64, 64)
     assert len(log.layers) == 8
 
@@ -290,9 +276,9 @@ def test_a_run_that_overflowed_still_tells_what_it_counted() -> None:
 def test_a_torn_log_is_read_as_far_as_it_goes() -> None:
     text = text_of("cpu-temporal")
     for end in range(0, len(text), 61):
-        log = read_log(text[:end], mode="slot-bank", where="log.txt")
+        log = read(text[:end], failed_too=True)
         assert (log.failure is None) == (log.decode_tok_s > 0)
-    torn = read_log(text[: text.index("resolve=")], mode="slot-bank", where="log.txt")
+    torn = read(text[: text.index("resolve=")], failed_too=True)
     assert (torn.routed, torn.failure) == (
         None,
         "log.txt: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again",
@@ -301,7 +287,7 @@ def test_a_torn_log_is_read_as_far_as_it_goes() -> None:
 
 def test_what_the_model_wrote_is_no_failure() -> None:
     text = text_of("cpu-temporal").replace("### Anding", "Error: none\nError: CUDA\nFlash-MoE is a runtime")
-    log = parse_log(text, mode="slot-bank", where="log.txt")
+    log = read(text)
     assert (log.failure, log.routed) == (None, log_of("cpu-temporal").routed)
     assert log.unread == ("Flash-MoE is a runtime",)
 
@@ -321,7 +307,7 @@ def test_what_the_model_wrote_is_no_failure() -> None:
     ],
 )
 def test_how_a_run_that_prints_nothing_else_failed(line: str, failure: str) -> None:
-    log = read_log(line, mode="slot-bank", where="log.txt")
+    log = read(line, failed_too=True)
     assert (log.failure, log.routed, log.settings) == (failure, None, {})
 
 
@@ -329,14 +315,14 @@ def test_how_a_run_that_prints_nothing_else_failed(line: str, failure: str) -> N
 def test_damaged_numbers_of_any_line_raise_nothing_where_a_failed_run_is_read(damage: str) -> None:
     for name in ("cuda", "metal", "older", "cpu-temporal", "cpu-allhit", "cpu-oracle-prefetch"):
         text = re.sub(r"(?<=[=: ])\d[\d.]*", damage, text_of(name))
-        log = read_log(text, mode="slot-bank", where="log.txt")
+        log = read(text, failed_too=True)
         assert log.routed is None
         assert log.failure is not None
         with pytest.raises(BadInput):
-            parse_log(text, mode="slot-bank", where="log.txt")
+            read(text)
 
 
 def test_a_long_line_is_text_with_at_most_a_line_of_the_log_at_its_end() -> None:
     text = text_of("cpu-temporal").replace("```llama_memory", "x" * 10**6 + "=" + "9" * 10**6 + "llama_memory")
     text = text.replace("log_runtime_summary: Flash-MoE routed", "-" * 10**6 + "log_runtime_summary: Flash-MoE routed")
-    assert parse_log(text, mode="slot-bank", where="log.txt") == log_of("cpu-temporal")
+    assert read(text) == log_of("cpu-temporal")

@@ -18,7 +18,6 @@ from flashmoe_sim.trace.perf_profile import write_perf_profile
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.hotcache.engine import HotCache
-from native_bridge.engines.hotcache.log import read_log
 from native_bridge.engines.run_log import LayerLanes
 from native_bridge.engines.table import find_runtime
 from native_bridge.run import run_once
@@ -154,8 +153,9 @@ def test_a_log_that_is_not_whole() -> None:
         (f"{speeds}moe-layer-perf: {{}}\n", "log.txt:2: a damaged count"),
     ):
         with pytest.raises(BadInput, match=message):
-            read_log(text, where="log.txt", failed_too=False, complaint="")
-    assert read_log("", where="log.txt", failed_too=True, complaint="0.1 E bad").failure == "0.1 E bad"
+            HotCache().read_log(text, mode="cpu-moe", where="log.txt", extra=())
+    log = HotCache().read_log("0.1 E bad\n", mode="cpu-moe", where="log.txt", extra=(), failed_too=True)
+    assert log.failure == "0.1 E bad"
 
 
 REAL = os.environ.get("HOT_CACHE_RUNTIME", "")

@@ -1,0 +1,27 @@
+"""What `sim` prints: a document, or one line on whatever it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from native_bridge.cli.main import main
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
+    """The document of a command, and nothing before it."""
+    capsys.readouterr()
+    assert main([*map(str, arguments), "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
+    """The line on stderr with which a command is refused: it prints nothing else."""
+    capsys.readouterr()
+    assert main([*map(str, arguments)]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
