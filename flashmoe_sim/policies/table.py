@@ -21,6 +21,7 @@ from flashmoe_sim.policies.lecar import LeCaR
 from flashmoe_sim.policies.lfru import Lfru
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.policies.lfu_decay import LfuDecay
+from flashmoe_sim.policies.lfu_halved import LfuHalved
 from flashmoe_sim.policies.lirs import Lirs
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.lru import Lru
@@ -50,6 +51,7 @@ POLICIES: dict[str, type[Policy]] = {
     "least-stale": LeastStale,
     "lfu": Lfu,
     "lfu-decay": LfuDecay,
+    "lfu-halved": LfuHalved,
     "lfru": Lfru,
     "hyperbolic": Hyperbolic,
     "lru-k": LruK,

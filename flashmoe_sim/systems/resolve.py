@@ -117,7 +117,7 @@ def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
-    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once. An engine's name gives all of its systems.
+    """Systems from `slot-bank:slots=64,all-gpu`, `all`, or objects; each once. An engine's name gives all of its own.
 
     Raises BadInput for an unknown name, and if there is none.
     """

@@ -31,6 +31,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "turbofieldfare": "turbo_fieldfare:TurboFieldfare",
         "strata": "strata:Strata",
         "neurall": "neurall:Neurall",
+        "ds4": "ds4:Ds4",
     },
 )
 

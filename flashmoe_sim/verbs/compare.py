@@ -70,7 +70,9 @@ class Compare(MemoryOptions):
     )
     systems: OneSystem | Iterable[OneSystem] = field(
         default="all",
-        metadata=option("S,S", "Systems, with settings: slot-bank:slots=64; or engines, such as llama.cpp.", flag="--system"),
+        metadata=option(
+            "S,S", "Systems, with settings: slot-bank:slots=64; or engines, such as llama.cpp.", flag="--system"
+        ),
     )
     measured: Several = field(default=(), metadata=MEASURED)
     best: bool = field(default=False, metadata=option("", "Each system at its best setting instead of its default."))

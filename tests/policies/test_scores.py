@@ -16,7 +16,10 @@ from tests.residency.builders import Call, one_layer, run, some, trace_of
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import random_workload
 
-MINE = ("lfu-decay", "lfru", "hyperbolic", "window", "least-stale", "bounded-lru", "second-miss", "lookahead")
+MINE = (
+    *("lfu-decay", "lfu-halved", "lfru", "hyperbolic", "window", "least-stale", "bounded-lru", "second-miss"),
+    "lookahead",
+)
 
 
 def one_by_one(experts: list[int]) -> list[Call]:
@@ -67,6 +70,15 @@ def test_scores_decay_to_nothing_in_a_long_pause() -> None:
         step = np.array([0, 1, 2, 3, 3 + pause], np.int32)
         result = run(prepare(trace.with_(step=step)), 2, "lfu-decay")
         assert result.contents[0].tolist() == left
+
+
+def test_lfu_halved() -> None:
+    """Every second step halves all counts and rounds them down."""
+    calls = one_by_one([0, 0, 0, 1, 2, 1, 3])
+    # 0 and 1: 0 twice; 2: halved, 0 again: 2; 3: 1 once; 4: halved, 0 has 1 and 1 none, so 1 leaves for 2
+    # 5: 1 again: 0 and 2 have a use, and 0's is older: 0 leaves; 6: halved, 1 and 2 have none: 2, used before 1, leaves
+    assert outcome(calls, 2, "lfu-halved:every=2") == ".hh.... [1, 3]"
+    assert outcome(calls, 2, "lfu-halved:every=100") == outcome(calls, 2, "lfu")
 
 
 def test_lfru() -> None:
@@ -227,6 +239,7 @@ def test_one_expert_a_call_is_the_same_under_every_contract(policy: str) -> None
     ("text", "says"),
     [
         ("lfu-decay:half_life=0", "half_life=0 is not a number of steps from 1"),
+        ("lfu-halved:every=0", "every=0 is not a number of steps from 1"),
         ("lfu-decay:half_life=1.5", "half_life is '1.5', expected int"),
         ("lfru:count=forget", "count='forget' is not one of keep, restart"),
         ("hyperbolic:sample=64", "'sample=64' is not a parameter; hyperbolic has: stamp"),

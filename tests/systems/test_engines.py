@@ -141,6 +141,11 @@ IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
         ("placed", "gemma-4-26b-a4b:mlx-4bit", "rtx-3090", "reads GGUF, not mlx"),
         ("turbofieldfare", "gemma-4-26b-a4b", "m2-16", "give --model gemma-4-26b-a4b:mlx-4bit"),
         ("turbofieldfare", "gemma-4-26b-a4b:mlx-4bit", "m2-16", ""),
+        ("ds4", "deepseek-v4-flash:q4_k_m", "m5-max-128", "loads ds4-q2, ds4-q4 or mxfp4 only"),
+        ("ds4", "deepseek-v4-flash:ds4-q2", "m5-max-128", ""),
+        ("ds4", "glm-5.3-flash:ds4-q4", "m5-max-128", ""),
+        ("ds4", "deepseek-v4-flash:ds4-q2", "rtx-3090", "needs a GPU that shares the RAM"),
+        ("ds4", "deepseek-v4-flash:ds4-q2", "strix-halo-128", "needs metal"),
         # generations, sizes and systems of machines
         (
             "imp",

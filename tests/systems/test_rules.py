@@ -15,6 +15,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.crow import Crow
+from flashmoe_sim.systems.ds4 import Ds4
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.hot_window import HotWindow
 from flashmoe_sim.systems.imp import Imp
@@ -167,6 +168,22 @@ def test_turbofieldfare_evicts_the_least_used_and_of_equal_ones_the_oldest() -> 
     # 8 takes the place of 2, the oldest of those used once; 2 takes the place of 3.
     assert _misses(_replayed(TurboFieldfare(slots=8), calls, case)) == [8, 0, 1, 1, 0]
     assert _timed(TurboFieldfare(slots=8), calls, case).timing.part_ms_per_token["upload"] == 0
+
+
+def test_ds4_evicts_the_least_used_of_all_layers_and_keeps_a_model_that_fits() -> None:
+    model = model_of(2 * EXPERTS * 100 * MIB, layers=2, arch="deepseek4")
+    calls = [(0, [0, 1], 1), (1, [0, 1], 1), (0, [0, 2], 1), (1, [0, 1], 1), (0, [1, 2], 1)]
+    case = _case("m3-max-48", model)
+    # 2 takes the place of 1 in layer 0, used once and longer ago than those of layer 1; then 1 takes that of 0 there.
+    assert _misses(_replayed(Ds4(experts=4), calls, case)) == [2, 2, 1, 0, 1]
+    assert _misses(_replayed(Ds4().sized(case), calls, case)) == [2, 2, 1, 0, 0]
+    assert Ds4().sized(case).launch(case).line == "ds4-server -m MODEL.gguf"
+    assert Ds4(experts=4).launch(case).line.endswith(" --ssd-streaming --ssd-streaming-cache-experts 4")
+    large = _case("m3-max-48", model_of(60 * GIB, layers=60, arch="deepseek4"))
+    own = Ds4().sized(large)
+    assert own.experts * (60 * GIB // 60 // 64) <= 0.8 * large.gpu_bytes
+    with pytest.raises(BadInput, match="experts=1; a token routes 2 in a layer"):
+        Ds4(experts=1).check(large)
 
 
 @pytest.mark.parametrize(("tier_gib", "from_storage"), [(0, 8), (1, 8), (2, 0)])

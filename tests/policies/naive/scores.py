@@ -57,6 +57,29 @@ class LfuDecay(Timed):
         return min(held, key=lambda pair: (self.score[pair[1]], self.uses[pair[1]][-1]))[0]
 
 
+class LfuHalved(LfuDecay):
+    """Evict the fewest uses. A use in a step counts as many halves fewer as have passed since, each rounded down."""
+
+    def __init__(self, capacity: int, *, every: int = 16) -> None:
+        super().__init__(capacity)
+        self.every = every
+        self.halved = 0
+
+    def add(self, expert: Expert) -> None:
+        self.age()
+        self.score[expert] += 1
+
+    def age(self) -> None:
+        for _ in range(min(self.step // self.every - self.halved, 64)):
+            for expert in self.score:
+                self.score[expert] //= 2
+        self.halved = self.step // self.every
+
+    def victim(self, held: list[tuple[int, Expert]]) -> int:
+        self.age()
+        return super().victim(held)
+
+
 class Lfru(Timed):
     """Evict the smallest frequency / (now - last + 1)."""
 

@@ -15,6 +15,8 @@ EVICTING: dict[str, Callable[[int], Twin]] = {
     "lfu-decay": scores.LfuDecay,
     "lfu-decay:half_life=1": partial(scores.LfuDecay, half_life=1),
     "lfu-decay:half_life=3": partial(scores.LfuDecay, half_life=3),
+    "lfu-halved": scores.LfuHalved,
+    "lfu-halved:every=2": partial(scores.LfuHalved, every=2),
     "lfru": scores.Lfru,
     "lfru:count=restart": partial(scores.Lfru, restart=True),
     "hyperbolic": scores.Hyperbolic,
