@@ -23,6 +23,7 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ktransformers": (("ktransformers", "ktransformers kt-kernel + SGLang"), ()),
     "turbofieldfare": (("TurboFieldfare",), ()),
     "nvmoe": (("nvmoe",), ()),
+    "ds4": (("ds4",), ("slot_bank_ssd", "all_gpu")),
     "crow": (("llama.cpp + moe-stream patch",), ("slot_bank_ssd",)),
     "imp": (("kekzl/imp",), ("vram_lru", "other")),
     "bounded-insert": (("llama.cpp PR #27861",), ()),

@@ -10,11 +10,11 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu_halved import LfuHalved
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
+from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
 from flashmoe_sim.systems.execution import ReadIntoSlots
+from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.models.resident import Resident
 
-HEADROOM_LAYERS = 2  # of experts, for the layers of a prompt that are read as a whole
 KEPT = 4 / 5  # of the memory for the GPU that the engine's own size takes, dense weights included
 
 
@@ -43,6 +43,7 @@ class Ds4(System):
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
+    costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into slots that the GPU sees
 
     experts: int = 0
 
@@ -59,13 +60,13 @@ class Ds4(System):
         return sum(layer.n_experts for layer in case.model.layers.values())
 
     def _most(self, case: Case) -> int:
-        """All experts if they fit, else as many as fit beside the room for prompts."""
+        """All experts if they fit, else as many as fit; the layers of a prompt are read into places of the cache."""
         room = gpu_left(case)
         if case.model.routed_bytes <= room:
             return self._all(case)
-        most = room // self._expert_bytes(case) - HEADROOM_LAYERS * case.n_experts
+        most = room // self._expert_bytes(case)
         if most < (case.model.top_k or 1):
-            raise no_room("a cache of experts beside two layers for prompts", room)
+            raise no_room("a cache of experts", room)
         return most
 
     def _expert_bytes(self, case: Case) -> int:
@@ -96,13 +97,8 @@ class Ds4(System):
         weights = gpu_weights(case, copies=False)
         if self._resident(case):
             return (Share("experts", "gpu", case.model.routed_bytes), *weights)
-        each = self._expert_bytes(case)
-        return (
-            Share("cache", "gpu", self.experts * each),
-            Share("layers of a prompt", "gpu", HEADROOM_LAYERS * case.n_experts * each),
-            *weights,
-            Share("experts", "mapped", case.model.routed_bytes),
-        )
+        cache = Share("cache", "gpu", self.experts * self._expert_bytes(case))
+        return (cache, *weights, Share("experts", "mapped", case.model.routed_bytes))
 
     def launch(self, case: Case) -> Launch:
         words = ["ds4-server", "-m", case.gguf, *(("--ctx", str(case.context)) if case.context else ())]

@@ -25,6 +25,7 @@ from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
+from flashmoe_sim.systems.ds4 import Ds4
 from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.imp import Imp
@@ -186,6 +187,15 @@ def _mib(kind: Callable[..., System]) -> Callable[[FieldRow, Settings], System]:
     return made
 
 
+def _ds4(row: FieldRow, settings: Settings) -> System:
+    if row.strategy == "all_gpu":
+        return Ds4()
+    if settings.residents is None and settings.cache_bytes is None:
+        raise BadInput(f"{row.where}: does not say how large the cache is")
+    each = max(layer.expert_bytes for layer in model_of(row).layers.values())
+    return Ds4(experts=settings.residents or (settings.cache_bytes or 0) // each)
+
+
 def _strata(row: FieldRow, settings: Settings) -> System:
     match = _PCIE_SHARE.search(row.flags)
     share = float(match[1]) if match else AUTO
@@ -216,6 +226,7 @@ SYSTEMS = (
     ("ktransformers kt-kernel + SGLang", ("vram_static_profile", "n_cpu_moe", "all_gpu"), _kt),
     ("TurboFieldfare", ("slot_bank_ssd",), _slots(TurboFieldfare)),
     ("nvmoe", ("slot_bank_ssd",), _mib(Nvmoe)),
+    ("ds4", ("slot_bank_ssd", "all_gpu"), _ds4),
     ("llama.cpp + moe-stream patch", ("slot_bank_ssd",), _slots(Crow)),
     ("kekzl/imp", ("vram_lru",), _slots(Imp)),
     ("llama.cpp PR #27861", ("vram_lru",), _slots(BoundedInsert)),
