@@ -8,7 +8,7 @@ from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import is_name, named_model
+from flashmoe_sim.geometry.named import is_name, meant, named_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.files import unreadable
 
@@ -32,8 +32,11 @@ def load_model(spec: str | Path) -> ModelGeometry:
             magic = file.read(len(MAGIC))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         if _looks_like_a_path(spec):
+            name = meant(str(spec))
+            hint = f"; the model is called {name}" if name else ""
             raise BadInput(
-                f"{str(spec)!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or a model's name"
+                f"{str(spec)!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or a model's "
+                f"name{hint}"
             ) from None
         return named_model(str(spec))
     except OSError as error:

@@ -37,6 +37,10 @@ _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
+# What names say of training, format and date, behind those that say of dimensions.
+_TRAINED = re.compile(
+    r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
+)
 NEAR_DUPLICATE = 0.9  # two quantizations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
@@ -147,21 +151,28 @@ def is_name(spec: str) -> bool:
     return spec.partition(":")[0].lower() in model_names()
 
 
-def name_in(text: str) -> str:
-    """The name of the named model that a text means.
+def meant(text: str) -> str:
+    """The name of the named model that a text means, or empty.
 
     A name counts if the text's words begin with its words (`Qwen3-30B-A3B-Instruct-2507`), or the other way round
-    (`Qwen3-30B`) for one known name only. Raises BadInput if no name counts.
+    (`Qwen3-30B`) for one known name only.
     """
     names, words = model_names(), _words(text)
     if not words or _NO_EXPERTS.search(text):
-        raise BadInput(f"model {shown(text)}: no mixture of experts is named so")
+        return ""
     begun = [name for name in names if words[: len(_words(name))] == _words(name)]
     if begun:
         return names[max(begun, key=lambda name: len(_words(name)))]
     begins = {names[name] for name in names if _words(name)[: len(words)] == words}
-    if len(begins) == 1:
-        return begins.pop()
+    return begins.pop() if len(begins) == 1 else ""
+
+
+def name_in(text: str) -> str:
+    """The name of the named model that a text means. Raises BadInput if it means none."""
+    if name := meant(text):
+        return name
+    if not _words(text) or _NO_EXPERTS.search(text):
+        raise BadInput(f"model {shown(text)}: no mixture of experts is named so")
     known = list(named_models())
     raise BadInput(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
 
@@ -169,18 +180,19 @@ def name_in(text: str) -> str:
 def named_model(spec: str) -> ModelGeometry:
     """The geometry of `name` at its default quantization, or of `name:quantization`; case does not matter.
 
-    An alias returns the model with the same dimensions, under that model's name.
+    An alias returns the model with the same dimensions, under that model's name; so does a name with words like
+    `Instruct` or `GGUF` behind it.
 
     Raises BadInput, listing the known ones, for an unknown model or quantization.
     """
     name, colon, quant_name = spec.lower().partition(":")
     models = named_models()
-    if name not in model_names():
+    found = model_names().get(_TRAINED.sub("", name))
+    if not found:
         near = did_you_mean(name, models)
         listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
         raise BadInput(f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file")
-    name = model_names()[name]
-    model = models[name]
+    name, model = found, models[found]
     quant_name = quant_name if colon else model.default
     if quant_name not in model.quants:
         raise unknown_name(f"quantization of {name}", quant_name, model.quants)

@@ -154,6 +154,10 @@ ACTIVE = [
     ("nemotron-3-nano-30b-a3b", 31.58, 3.2, 0.35),
     ("mixtral-8x7b", 46.70, 12.9, 0),
     ("llama-4-scout", 107.77, 17, 0),
+    ("llama-4-maverick", 400.71, 17, 0),
+    ("mixtral-8x22b", 140.62, 39, 0),
+    ("hunyuan-a13b", 80.39, 13, 0),
+    ("deepseek-v2", 235.74, 21, 0),
 ]
 # the same, of a token published with one digit
 ROUNDED = [("qwen3-next-80b-a3b", 79.67, 3, 0.62), ("glm-4.7-flash", 29.94, 3, 0.63)]
@@ -207,6 +211,7 @@ FILES = [
     ("deepseek-v2-lite:q4_k_m", 9.65, 0.025),
     ("olmoe-1b-7b:q4_k_m", 4_211_730_432 / GIB, 0.005),
     ("gpt-oss-120b:mxfp4", 59.02, 0.005),
+    ("hunyuan-a13b:q4_k_m", 45.38, 0.2),
 ]
 
 
@@ -248,6 +253,10 @@ def test_experts_without_a_gate_lie_between_other_layers() -> None:
 
 def test_an_alias_gives_the_model_of_the_same_dimensions() -> None:
     assert named_model("DeepSeek-R1:q2_k") == named_model("deepseek-v3:q2_k")
+    assert named_model("Qwen3-30B-A3B-Instruct-2507:q8_0") == named_model("qwen3-30b-a3b:q8_0")
+    assert named_model("gpt-oss-120b-GGUF") == named_model("gpt-oss-120b")
+    with pytest.raises(BadInput, match="unknown model 'qwen3-30b-a3b-lite'"):
+        named_model("qwen3-30b-a3b-lite")
     names = [*named_models(), *(alias for model in named_models().values() for alias in model.aliases)]
     assert len(names) == len(set(names))
     assert all(name == name.lower() for name in names)
