@@ -148,7 +148,13 @@ def model_names() -> dict[str, str]:
 
 def is_name(spec: str) -> bool:
     """Whether the part of `spec` before a colon names a known model."""
-    return spec.partition(":")[0].lower() in model_names()
+    return bool(_known(spec.partition(":")[0].lower()))
+
+
+def _known(name: str) -> str:
+    """The model of a name in small letters, with or without words that say nothing of dimensions; or empty."""
+    names = model_names()
+    return names.get(name) or names.get(_TRAINED.sub("", name), "")
 
 
 def meant(text: str) -> str:
@@ -187,7 +193,7 @@ def named_model(spec: str) -> ModelGeometry:
     """
     name, colon, quant_name = spec.lower().partition(":")
     models = named_models()
-    found = model_names().get(_TRAINED.sub("", name))
+    found = _known(name)
     if not found:
         near = did_you_mean(name, models)
         listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
@@ -227,17 +233,21 @@ def smaller(model: ModelGeometry) -> list[str]:
 
     They are in the model's own format, and each takes at most NEAR_DUPLICATE of the bytes of the one before.
     """
-    name, _, quant_name = model.name.partition(":")
-    known = named_models()
-    if model.gguf or name not in known or quant_name not in known[name].quants:
-        return []
-    others = [named_model(f"{name}:{other}") for other in known[name].quants]
     found, last = [], _file_bytes(model)
-    for other in sorted(others, key=_file_bytes, reverse=True):
+    for other in quantizations(model):
         if other.format == model.format and _file_bytes(other) <= NEAR_DUPLICATE * last:
             found.append(other.name)
             last = _file_bytes(other)
     return found
+
+
+def quantizations(model: ModelGeometry) -> list[ModelGeometry]:
+    """A named model in all quantizations, the largest first; none for any other model."""
+    name, _, quant_name = model.name.partition(":")
+    known = named_models()
+    if model.gguf or name not in known or quant_name not in known[name].quants:
+        return []
+    return sorted((named_model(f"{name}:{other}") for other in known[name].quants), key=_file_bytes, reverse=True)
 
 
 def more_bits(number: int, blocks: int) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from flashmoe_sim.geometry.named import quantizations
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.systems.base import Case, System
@@ -35,13 +37,23 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     why_not = "; ".join(f"{system.spec}: {reason}" for system, reason in reasons[:NAMED])
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
-    advice = ""
     if needs > _memory_bytes(case):
         advice = (
             f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
             "machine with more memory"
         )
+    else:
+        advice = _another_file(case, [system for system, _ in reasons])
     return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
+
+
+def _another_file(case: Case, systems: Sequence[System]) -> str:
+    """The largest other quantization that one of the systems can run, or nothing."""
+    for model in quantizations(case.model):
+        for system in systems:
+            if not why_none_fits(replace(case, model=model), system):
+                return f"--model {model.name} is another quantization, which {system.name} can run"
+    return ""
 
 
 def _why_not(case: Case, system: System) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, more_bits, smaller
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, is_name, more_bits, smaller
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import load_trace
 
@@ -254,6 +254,7 @@ def test_experts_without_a_gate_lie_between_other_layers() -> None:
 def test_an_alias_gives_the_model_of_the_same_dimensions() -> None:
     assert named_model("DeepSeek-R1:q2_k") == named_model("deepseek-v3:q2_k")
     assert named_model("Qwen3-30B-A3B-Instruct-2507:q8_0") == named_model("qwen3-30b-a3b:q8_0")
+    assert is_name("Qwen3-30B-A3B-Thinking-2507")
     assert named_model("gpt-oss-120b-GGUF") == named_model("gpt-oss-120b")
     with pytest.raises(BadInput, match="unknown model 'qwen3-30b-a3b-lite'"):
         named_model("qwen3-30b-a3b-lite")

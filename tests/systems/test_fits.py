@@ -66,6 +66,14 @@ def test_nothing_is_made_for_a_model_that_fits_nowhere(monkeypatch: pytest.Monke
         resolve(workload=None, model=kimi, machine=small)
 
 
+def test_a_file_that_some_engine_reads_is_named() -> None:
+    mac = Case(load_model("glm-5.3-flash"), load_machine("m5-max-128"))
+    with pytest.raises(BadInput, match="; --model glm-5.3-flash:ds4-q4 is another quantization, which ds4 can run"):
+        check_any_fits(mac, parse_systems("placed,ds4"))
+    with pytest.raises(BadInput, match=r"does not run glm5next; it serves [^;]*$"):
+        check_any_fits(mac, parse_systems("all-gpu"))
+
+
 def test_several_machines_are_not_refused_for_the_first() -> None:
     model, small = load_model("olmoe-1b-7b"), load_machine("m1-8")
     assert resolve(workload=None, model=model, machine=small, systems="placed", must_fit=False).workload is not None
