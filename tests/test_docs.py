@@ -109,6 +109,30 @@ def test_the_readme_counts_what_there_is() -> None:
     assert f"{('Seven', 'Eight', 'Nine')[len(catalog()) - 7]} recorded traces" in words
 
 
+def test_figures_quoted_from_reports_are_those_of_the_reports() -> None:
+    """A group of each pattern: what the pages that quote it must have."""
+
+    def found(page: str, pattern: str) -> tuple[str, ...]:
+        match = re.search(pattern, (ROOT / "reports" / page / "README.md").read_text())
+        assert match, pattern
+        return match.groups()
+
+    asked, machines, error, inside, left_out = found(
+        "field", r"\| all \| (\d+) \| (\d+) \| (\d+%) \| .*? \| (\d+%) \| (\d+%) \|"
+    )
+    assert f"on {machines} machines, as `sim compare` prints it | {asked} | {error} | {inside} |" in README
+    assert f"had measured the machine | {asked} | {error} | {left_out} |" in README
+    guide = (ROOT / "docs" / "guides" / "recommend.md").read_text()
+    assert f"[{asked} measurements of others]" in guide
+    assert f"the median error was {error}, and {inside} lay within the interval; {left_out} without" in guide
+    of, error, intervals, held = found(
+        "fidelity", r"Of (\d+) predicted .*? is ([\d.]+%), [^%]*%, [^%]*%\. Of the (\d+)\n.*\((\d+%)\)"
+    )
+    assert f"failures included | {of} | {error} | {held} of the {intervals} that have one |" in README
+    (error,) = found("series", r"decoding, experts on the CPU \| probed, one run \| \d+ \| (\d+%)")
+    assert f"({error} off)" in (ROOT / "docs" / "guides" / "sharpen.md").read_text()
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_readme_shows_every_format(name: str) -> None:
     assert f"| `{name}` |" in README
