@@ -56,20 +56,15 @@ MEASURED = option(
 class DraftOptions:
     """Tokens that are drafted, and verified together: speculative decoding."""
 
-    draft: int | None = field(
-        default=None, metadata=option("N", "Tokens drafted before each pass, which verifies them; default: 0.")
+    draft: int | None = option_field(None, "N", "Tokens drafted before each pass, which verifies them; default: 0.")
+    accept: float | None = option_field(
+        None, "P", "With --draft: probability that one is accepted, given that those before it were."
     )
-    accept: float | None = field(
-        default=None,
-        metadata=option("P", "With --draft: probability that one is accepted, given that those before it were."),
-    )
-    drafter: str | int | Path | None = field(
-        default=None,
-        metadata=option(
-            "D",
-            "With --draft: mtp, the model's own layer; ngram, a lookup; or a draft model's file, name or size "
-            "(0.6GiB); default: mtp if the model has it, else ngram.",
-        ),
+    drafter: str | int | Path | None = option_field(
+        None,
+        "D",
+        "With --draft: mtp, the model's own layer; ngram, a lookup; or a draft model's file, name or size "
+        "(0.6GiB); default: mtp if the model has it, else ngram.",
     )
 
 
@@ -77,35 +72,25 @@ class DraftOptions:
 class ContextOptions(DraftOptions):
     """What is in a machine's memory besides routed experts; sizes have their unit (`2GiB`), or are bytes."""
 
-    dense: str | int | None = field(
-        default=None, metadata=option("SIZE", "Dense weights, such as 5GiB; default: the model's.")
+    dense: str | int | None = option_field(None, "SIZE", "Dense weights, such as 5GiB; default: the model's.")
+    context: int | None = option_field(None, "N", "Tokens of the context; the model gives their size; default: 0.")
+    depth: int | None = option_field(
+        None, "N", "Tokens already in the context, which attention reads; default: 0.", least=0
     )
-    context: int | None = field(
-        default=None, metadata=option("N", "Tokens of the context; the model gives their size; default: 0.")
+    kv: str | int | None = option_field(
+        None, "SIZE", "Memory of the context, such as 2GiB; default: what --context takes."
     )
-    depth: int | None = field(
-        default=None,
-        metadata=option("N", "Tokens already in the context, which attention reads; default: 0.", least=0),
-    )
-    kv: str | int | None = field(
-        default=None, metadata=option("SIZE", "Memory of the context, such as 2GiB; default: what --context takes.")
-    )
-    kv_type: str | None = field(
-        default=None,
-        metadata=option("T", "Type of the context's keys and values, such as q8_0; default: f16."),
-    )
+    kv_type: str | None = option_field(None, "T", "Type of the context's keys and values, such as q8_0; default: f16.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions(ContextOptions):
     """The memory of a real system: also what else uses it."""
 
-    context: int | None = field(
-        default=None, metadata=option("N", "Tokens of the context; the model gives their size; default: 4096.")
+    context: int | None = option_field(None, "N", "Tokens of the context; the model gives their size; default: 4096.")
+    reserve: str | int | None = option_field(
+        None, "SIZE", "RAM of the system and other programs; default: the machine's."
     )
-    reserve: str | int | None = field(
-        default=None, metadata=option("SIZE", "RAM of the system and other programs; default: the machine's.")
-    )
-    buffers: str | int | None = field(
-        default=None, metadata=option("SIZE", "Compute buffers of an engine like llama.cpp; default: from the model.")
+    buffers: str | int | None = option_field(
+        None, "SIZE", "Compute buffers of an engine like llama.cpp; default: from the model."
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.options import MEASURED, ContextOptions, Several, option
+from flashmoe_sim.options import MEASURED, ContextOptions, Several, option, option_field
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
@@ -57,7 +57,7 @@ class SetupOptions(BankOptions):
     """One replay."""
 
     scope: str = field(default="layer", metadata=SCOPE)
-    prefetch: OnePredictor = field(default="none", metadata=option("F", f"Predictor: {PREDICTORS}."))
+    prefetch: OnePredictor = option_field("none", "F", f"Predictor: {PREDICTORS}.")
     warm: str | None = field(default=None, metadata=WARM)
     io_split: int = field(default=4, metadata=IO_SPLIT)
 
@@ -66,18 +66,14 @@ class SetupOptions(BankOptions):
 class ConditionOptions(ContextOptions):
     """How a setup runs on a machine."""
 
-    execution: str | None = field(
-        default=None,
-        metadata=option(
-            "E",
-            f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
-            "the engine that uses this policy.",
-        ),
+    execution: str | None = option_field(
+        None,
+        "E",
+        f"The order in which a call is read, uploaded and computed: {EXECUTIONS}; default: the execution model of "
+        "the engine that uses this policy.",
     )
-    direct_io: bool = field(default=False, metadata=option("", "Reads bypass the page cache."))
-    hot: bool = field(
-        default=False, metadata=option("", "Assume that the SSD is thermally throttled: it reads at its hot_share.")
-    )
+    direct_io: bool = option_field(False, "", "Reads bypass the page cache.")
+    hot: bool = option_field(False, "", "Assume that the SSD is thermally throttled: it reads at its hot_share.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +81,7 @@ class SeveralOptions:
     """Several banks and policies."""
 
     bank: OneBank | Iterable[OneBank] = field(metadata=SIZES)
-    bank_step: str = field(default="auto", metadata=option("S", "Steps of a range: auto, 16, or x2."))
+    bank_step: str = option_field("auto", "S", "Steps of a range: auto, 16, or x2.")
     policy: OnePolicy | Iterable[OnePolicy] = field(default="lru", metadata=RULES)
     contract: str = field(default="protected", metadata=CONTRACT)
     scope: str = field(default="layer", metadata=SCOPE)
@@ -95,13 +91,11 @@ class SeveralOptions:
 class SweepOptions(SeveralOptions, ConditionOptions):
     """Several replays, and the machines that they run on."""
 
-    prefetch: OnePredictor | Iterable[OnePredictor] = field(
-        default="none", metadata=option("F,F", f"Predictors, or all: {PREDICTORS}.")
-    )
+    prefetch: OnePredictor | Iterable[OnePredictor] = option_field("none", "F,F", f"Predictors, or all: {PREDICTORS}.")
     warm: str | None = field(default=None, metadata=WARM)
     io_split: int = field(default=4, metadata=IO_SPLIT)
-    machine: OneMachine | Iterable[OneMachine] | None = field(
-        default=None, metadata=option("X,X", "The machines to time: names from `sim machine list`, files, or parts.")
+    machine: OneMachine | Iterable[OneMachine] | None = option_field(
+        None, "X,X", "The machines to time: names from `sim machine list`, files, or parts."
     )
     measured: Several = field(default=(), metadata=MEASURED)
 

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section
@@ -25,28 +25,19 @@ MOST_POINTS = 7200
 class FigureFiles:
     """Where figures are written, in which formats, and how they look."""
 
-    folder: Path | None = field(
-        default=None, metadata=option("DIR", "Write the figures as files too, for papers.", flag="--figures")
+    folder: Path | None = option_field(None, "DIR", "Write the figures as files too, for papers.", flag="--figures")
+    formats: str = option_field(
+        "svg",
+        "F,F",
+        "Of --figures: png, svg, pdf; csv: what is drawn; tex, md: the tables below the figures.",
+        flag="--format",
     )
-    formats: str = field(
-        default="svg",
-        metadata=option(
-            "F,F",
-            "Of --figures: png, svg, pdf; csv: what is drawn; tex, md: the tables below the figures.",
-            flag="--format",
-        ),
+    size: str | None = option_field(
+        None, "SIZE", "Of --figures: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, pt."
     )
-    size: str | None = field(
-        default=None,
-        metadata=option(
-            "SIZE", "Of --figures: a width, 3.3in, or with the height of the axes, 8.5x5cm; in, cm, mm, pt."
-        ),
-    )
-    font: str | None = field(default=None, metadata=option("NAME", "Of --figures."))
-    font_size: float | None = field(default=None, metadata=option("PT", "Of --figures, in points.", least=4, most=40))
-    no_titles: bool = field(
-        default=False, metadata=option("", "Of --figures: without titles, which a paper has in captions.")
-    )
+    font: str | None = option_field(None, "NAME", "Of --figures.")
+    font_size: float | None = option_field(None, "PT", "Of --figures, in points.", least=4, most=40)
+    no_titles: bool = option_field(False, "", "Of --figures: without titles, which a paper has in captions.")
 
     @property
     def kinds(self) -> list[str]:

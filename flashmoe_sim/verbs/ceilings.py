@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.cells import Column, interval, percent, speed, table
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import MEASURED, MODEL, Several, option
+from flashmoe_sim.options import MEASURED, MODEL, Several, option, option_field
 from flashmoe_sim.question import ConditionOptions, SetupOptions, bank_text
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class Ceilings(SetupOptions, ConditionOptions):
     machine: OneMachine = field(metadata=option("X", "A name from `sim machine list`, a file, or parts."))
     model: Model | None = field(default=None, metadata=MODEL)
     measured: Several = field(default=(), metadata=MEASURED)
-    lookahead: int = field(
-        default=16, metadata=option("W", "Steps that the row lookahead-W looks ahead.", least=0, most=2**31 - 1)
-    )
+    lookahead: int = option_field(16, "W", "Steps that the row lookahead-W looks ahead.", least=0, most=2**31 - 1)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> SpeedCeilings:
         """Compute every ceiling, and what limits the run."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option
+from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
@@ -68,17 +68,13 @@ class Compare(MemoryOptions):
     machine: OneMachine = field(
         metadata=option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
     )
-    systems: OneSystem | Iterable[OneSystem] = field(
-        default="all",
-        metadata=option(
-            "S,S", "Systems, with settings: slot-bank:slots=64; or engines, such as llama.cpp.", flag="--system"
-        ),
+    systems: OneSystem | Iterable[OneSystem] = option_field(
+        "all", "S,S", "Systems, with settings: slot-bank:slots=64; or engines, such as llama.cpp.", flag="--system"
     )
     measured: Several = field(default=(), metadata=MEASURED)
-    best: bool = field(default=False, metadata=option("", "Each system at its best setting instead of its default."))
-    hit_rate: float | None = field(
-        default=None,
-        metadata=option("R", "Instead of a trace: the hit rate of every system, 0.8 or 80%.", parse=_one_rate),
+    best: bool = option_field(False, "", "Each system at its best setting instead of its default.")
+    hit_rate: float | None = option_field(
+        None, "R", "Instead of a trace: the hit rate of every system, 0.8 or 80%.", parse=_one_rate
     )
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Comparison:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import IO_SPLIT
 
 if TYPE_CHECKING:
@@ -60,22 +60,15 @@ class Curve:
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
-    policy: OnePolicy = field(
-        default="lru",
-        metadata=option("P", "Eviction policy: lru, min or static; with --sample any that evicts."),
-    )
-    contract: str = field(
-        default="atomic",
-        metadata=option(
-            "C", "Replay contract: atomic; protected for lru and static; runtime for static; with --sample any."
-        ),
+    policy: OnePolicy = option_field("lru", "P", "Eviction policy: lru, min or static; with --sample any that evicts.")
+    contract: str = option_field(
+        "atomic", "C", "Replay contract: atomic; protected for lru and static; runtime for static; with --sample any."
     )
     io_split: int = field(default=4, metadata=IO_SPLIT)
-    sample: float | None = field(
-        default=None,
-        metadata=option("SHARE", "Replay only this share of the layers, and estimate the others: 0.25."),
+    sample: float | None = option_field(
+        None, "SHARE", "Replay only this share of the layers, and estimate the others: 0.25."
     )
-    seed: int = field(default=1, metadata=option("N", "Seed of the draw of layers.", least=0))
+    seed: int = option_field(1, "N", "Seed of the draw of layers.", least=0)
     model: Model | None = field(default=None, metadata=MODEL)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> ExactCurve | SampledCurve:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import parse_numbers
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
@@ -35,16 +35,12 @@ class Cut:
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
-    top_k: int | None = field(
-        default=None, metadata=option("K", "Keep the first K ranks of every token.", flag="--topk")
+    top_k: int | None = option_field(None, "K", "Keep the first K ranks of every token.", flag="--topk")
+    layers: Sequence[int] | None = option_field(
+        None, "0-11,20", "Keep these layers.", parse=partial(parse_numbers, option="--layers")
     )
-    layers: Sequence[int] | None = field(
-        default=None,
-        metadata=option("0-11,20", "Keep these layers.", parse=partial(parse_numbers, option="--layers")),
-    )
-    steps: tuple[int | None, int | None] | None = field(
-        default=None,
-        metadata=option("A:B", "Keep the steps from A up to, not including, B; either can be left out.", parse=_steps),
+    steps: tuple[int | None, int | None] | None = option_field(
+        None, "A:B", "Keep the steps from A up to, not including, B; either can be left out.", parse=_steps
     )
 
     def __post_init__(self) -> None:

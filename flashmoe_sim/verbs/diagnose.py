@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.cells import count, pairs, percent
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SCOPE, BankOptions, bank_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Diagnose(BankOptions):
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     scope: str = field(default="layer", metadata=SCOPE)
     model: Model | None = field(default=None, metadata=MODEL)
-    seed: int = field(default=1, metadata=option("N", "Of the random traces with which this one is compared."))
+    seed: int = option_field(1, "N", "Of the random traces with which this one is compared.")
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Diagnosis:
         """Diagnose the trace's misses."""

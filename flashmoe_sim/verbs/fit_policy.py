@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import CONTRACT, SCOPE, SIZES
 
 if TYPE_CHECKING:
@@ -57,18 +57,14 @@ class FitPolicy:
     traces: Trace | Iterable[Trace] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
     bank: OneBank | Iterable[OneBank] = field(metadata=SIZES)
     policy: OnePolicy = field(metadata=option("P", "The policy, or mine:Gap; it is what the fit is compared with."))
-    values: str | Iterable[str] = field(
-        default=(),
-        metadata=option(
-            "NAME=V,V",
-            "Values of a parameter to try, such as half_life=4,16,64; given again, every combination of both.",
-        ),
+    values: str | Iterable[str] = option_field(
+        (),
+        "NAME=V,V",
+        "Values of a parameter to try, such as half_life=4,16,64; given again, every combination of both.",
     )
     contract: str = field(default="protected", metadata=CONTRACT)
     scope: str = field(default="layer", metadata=SCOPE)
-    confidence: float = field(
-        default=0.95, metadata=option("C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
-    )
+    confidence: float = option_field(0.95, "C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
     model: Model | None = field(default=None, metadata=MODEL)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class Judge(BankOptions, ConditionOptions):
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
-    predictors: OnePredictor | Iterable[OnePredictor] = field(
-        default="all", metadata=option("F,F", "Predictors; see `sim prefetch list`.", flag="--prefetch")
+    predictors: OnePredictor | Iterable[OnePredictor] = option_field(
+        "all", "F,F", "Predictors; see `sim prefetch list`.", flag="--prefetch"
     )
-    contract: str = field(default="protected", metadata=option("C", "Replay contract: runtime, protected or atomic."))
+    contract: str = option_field("protected", "C", "Replay contract: runtime, protected or atomic.")
     scope: str = field(default="layer", metadata=SCOPE)
-    price: float = field(default=0.5, metadata=option("X", "Cost of a prefetch, as a share of a read that stalls."))
+    price: float = option_field(0.5, "X", "Cost of a prefetch, as a share of a read that stalls.")
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 

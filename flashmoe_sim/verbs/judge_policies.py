@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
 
 if TYPE_CHECKING:
@@ -59,14 +59,11 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
     """
 
     traces: Trace | Iterable[Trace] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
-    against: OnePolicy = field(default="lru", metadata=option("P", "The policy to judge against."))
-    skip_steps: int = field(
-        default=0,
-        metadata=option("N", "Steps at the beginning of each trace that do not count: the warm-up.", least=0),
+    against: OnePolicy = option_field("lru", "P", "The policy to judge against.")
+    skip_steps: int = option_field(
+        0, "N", "Steps at the beginning of each trace that do not count: the warm-up.", least=0
     )
-    confidence: float = field(
-        default=0.95, metadata=option("C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
-    )
+    confidence: float = option_field(0.95, "C", "Of the intervals, 0.5 to 0.999.", least=0.5, most=0.999)
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 

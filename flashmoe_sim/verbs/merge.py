@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
@@ -28,47 +28,34 @@ class Merge:
     """
 
     traces: tuple[str, ...] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
-    concurrency: int | None = field(
-        default=None,
-        metadata=option(
-            "C",
-            "Batch as a server does: at most C requests at once; another starts when one ends.",
-            least=1,
-        ),
+    concurrency: int | None = option_field(
+        None, "C", "Batch as a server does: at most C requests at once; another starts when one ends.", least=1
     )
-    prefill_chunk: int | None = field(
-        default=None,
-        metadata=option(
-            "N",
-            "With --concurrency: the most prompt tokens in a step, over all requests; default: prompts as recorded.",
-            least=1,
-        ),
+    prefill_chunk: int | None = option_field(
+        None,
+        "N",
+        "With --concurrency: the most prompt tokens in a step, over all requests; default: prompts as recorded.",
+        least=1,
     )
-    arrivals: Path | None = field(
-        default=None,
-        metadata=option(
-            "FILE",
-            "With --concurrency: when each request arrives, in seconds, one per line; default: all wait at the start.",
-        ),
+    arrivals: Path | None = option_field(
+        None,
+        "FILE",
+        "With --concurrency: when each request arrives, in seconds, one per line; default: all wait at the start.",
     )
-    step_ms: float | None = field(default=None, metadata=option("MS", "With --arrivals: the time of a step.", above=0))
-    how: str | None = field(
-        default=None,
-        metadata=option(
-            "",
-            "union: step i of all is one step; concat: one after another; interleave: --every steps of each in turn.",
-            choices=("union", "concat", "interleave"),
-        ),
+    step_ms: float | None = option_field(None, "MS", "With --arrivals: the time of a step.", above=0)
+    how: str | None = option_field(
+        None,
+        "",
+        "union: step i of all is one step; concat: one after another; interleave: --every steps of each in turn.",
+        choices=("union", "concat", "interleave"),
     )
-    stagger: int | None = field(
-        default=None,
-        metadata=option(
-            "STEPS",
-            "With union: begin each TRACE this many steps further on than the one before, and wrap around at its end.",
-            least=0,
-        ),
+    stagger: int | None = option_field(
+        None,
+        "STEPS",
+        "With union: begin each TRACE this many steps further on than the one before, and wrap around at its end.",
+        least=0,
     )
-    every: int | None = field(default=None, metadata=option("STEPS", "With interleave: steps per turn.", least=1))
+    every: int | None = option_field(None, "STEPS", "With interleave: steps per turn.", least=1)
 
     def __post_init__(self) -> None:
         how = self.how

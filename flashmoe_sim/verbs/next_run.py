@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option
+from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
@@ -25,8 +25,8 @@ class NextRun(MemoryOptions):
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine = field(metadata=option("X", "This machine: a name from `sim machine list`, a file, or parts."))
-    systems: OneSystem | Iterable[OneSystem] = field(
-        default="all", metadata=option("S,S", "Only runs of these systems; see `sim system list`.", flag="--system")
+    systems: OneSystem | Iterable[OneSystem] = option_field(
+        "all", "S,S", "Only runs of these systems; see `sim system list`.", flag="--system"
     )
     measured: Several = field(default=(), metadata=MEASURED)
 

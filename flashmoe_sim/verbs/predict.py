@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MEASURED, MODEL, Several, option
+from flashmoe_sim.options import MEASURED, MODEL, Several, option_field
 from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
 
 if TYPE_CHECKING:
@@ -48,28 +48,22 @@ class Predict(ConditionOptions):
     Raises BadInput for a table that cannot be read, and if no row fits the machine.
     """
 
-    hit_rate: str | float | Iterable[float] | None = field(
-        default=None, metadata=option("R,R", "Hit rates of the bank: 0.588, or 58.8%.")
+    hit_rate: str | float | Iterable[float] | None = option_field(
+        None, "R,R", "Hit rates of the bank: 0.588, or 58.8%."
     )
-    table: str | Path | None = field(
-        default=None,
-        metadata=option(
-            "FILE",
-            "A published table with a column misses_per_call, hit_pct or hit_rate, and optionally bank, topk and "
-            "tok_s.",
-        ),
+    table: str | Path | None = option_field(
+        None,
+        "FILE",
+        "A published table with a column misses_per_call, hit_pct or hit_rate, and optionally bank, topk and tok_s.",
     )
     model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     measured: Several = field(default=(), metadata=MEASURED)
-    bank: OneBank | None = field(
-        default=None,
-        metadata=option(
-            "N", "Slots of each layer (64), bytes of all banks (8GiB), or a share (12.5%); default: no memory."
-        ),
+    bank: OneBank | None = option_field(
+        None, "N", "Slots of each layer (64), bytes of all banks (8GiB), or a share (12.5%); default: no memory."
     )
-    top_k: int | None = field(
-        default=None, metadata=option("K", "Experts per token; default: the model's top-k.", flag="--topk", least=1)
+    top_k: int | None = option_field(
+        None, "K", "Experts per token; default: the model's top-k.", flag="--topk", least=1
     )
     io_split: int = field(default=4, metadata=IO_SPLIT)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import CUT_OFF, code_of
-from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option
+from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -42,41 +42,31 @@ class Recommend(MemoryOptions):
             "X", "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all."
         )
     )
-    also: Iterable[Trace] = field(
-        default=(),
-        metadata=option("TRACE", "Traces of other work with the same model, to check that the choice holds there."),
+    also: Iterable[Trace] = option_field(
+        (), "TRACE", "Traces of other work with the same model, to check that the choice holds there."
     )
-    systems: OneSystem | Iterable[OneSystem] = field(
-        default="all",
-        metadata=option(
-            "S,S",
-            "Choose among these systems, with settings: slot-bank:top_k=4; see `sim system list`.",
-            flag="--system",
-        ),
+    systems: OneSystem | Iterable[OneSystem] = option_field(
+        "all",
+        "S,S",
+        "Choose among these systems, with settings: slot-bank:top_k=4; see `sim system list`.",
+        flag="--system",
     )
     measured: Several = field(default=(), metadata=MEASURED)
-    objective: str | Objective | None = field(
-        default="decode",
-        metadata=option(
-            "",
-            "What to make fast: generating, reading a prompt, or a prompt and its answer.",
-            choices=("decode", "prompt", "both"),
-        ),
+    objective: str | Objective | None = option_field(
+        "decode",
+        "",
+        "What to make fast: generating, reading a prompt, or a prompt and its answer.",
+        choices=("decode", "prompt", "both"),
     )
-    prompt_tokens: int | None = field(
-        default=None, metadata=option("P", "Tokens of the prompt, for --objective.", least=1)
+    prompt_tokens: int | None = option_field(None, "P", "Tokens of the prompt, for --objective.", least=1)
+    answer_tokens: int = option_field(500, "N", "Tokens of the answer, for --objective both.", least=1)
+    buy: bool = option_field(False, "", "Show what better parts would gain; give --machine as parts.")
+    target: float | None = option_field(None, "TOK/S", "With --buy: a speed to reach.", above=0)
+    prices: str | Path | None = option_field(
+        None, "FILE", "With --buy: only parts in this table, part,price; the cheapest first."
     )
-    answer_tokens: int = field(
-        default=500, metadata=option("N", "Tokens of the answer, for --objective both.", least=1)
-    )
-    buy: bool = field(default=False, metadata=option("", "Show what better parts would gain; give --machine as parts."))
-    target: float | None = field(default=None, metadata=option("TOK/S", "With --buy: a speed to reach.", above=0))
-    prices: str | Path | None = field(
-        default=None, metadata=option("FILE", "With --buy: only parts in this table, part,price; the cheapest first.")
-    )
-    budget: float | None = field(
-        default=None,
-        metadata=option("N", "With --buy: the most to spend; without --prices, at prices of cards at launch.", above=0),
+    budget: float | None = option_field(
+        None, "N", "With --buy: the most to spend; without --prices, at prices of cards at launch.", above=0
     )
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SetupOptions
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ class Replay(SetupOptions, ConditionOptions):
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
-    by: By = field(
-        default="trace",
-        metadata=option("", "trace: one row; layer, step or request: a row for every one.", in_python=True),
-    )
+    by: By = option_field("trace", "", "trace: one row; layer, step or request: a row for every one.", in_python=True)
 
     def count(self, progress: Callable[[int, int], None] | None = None) -> Counted:
         """Replay the trace, without seconds."""

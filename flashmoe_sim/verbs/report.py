@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.options import MODEL, MemoryOptions, Several, option
+from flashmoe_sim.options import MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.question import CONTRACT, RULES, ConditionOptions, SweepOptions
 
 if TYPE_CHECKING:
@@ -37,22 +37,17 @@ class Report(MemoryOptions):
         default=(), kw_only=False, metadata=option("[RESULTS|TRACE]...", "", positional=True)
     )
     model: Model | None = field(default=None, metadata=MODEL)
-    machine: OneMachine | None = field(
-        default=None,
-        metadata=option("X", "Say how fast it runs, and what to run, on this machine: a name, a file, or parts."),
+    machine: OneMachine | None = option_field(
+        None, "X", "Say how fast it runs, and what to run, on this machine: a name, a file, or parts."
     )
-    bank: OneBank | None = field(
-        default=None, metadata=option("SIZES", "Sizes as for `sim sweep`; default: 16 sizes up to all experts.")
-    )
+    bank: OneBank | None = option_field(None, "SIZES", "Sizes as for `sim sweep`; default: 16 sizes up to all experts.")
     policy: str = field(default="lru", metadata=RULES)
     contract: str = field(default="protected", metadata=CONTRACT)
-    measured: Several = field(
-        default=(),
-        metadata=option(
-            "FILE|SPEED",
-            "Speeds that an engine printed on this machine, as for `sim recommend`; or a table of hit rates with "
-            "measured speeds, as for `sim predict --table`, to compare with.",
-        ),
+    measured: Several = option_field(
+        (),
+        "FILE|SPEED",
+        "Speeds that an engine printed on this machine, as for `sim recommend`; or a table of hit rates with "
+        "measured speeds, as for `sim predict --table`, to compare with.",
     )
 
     def _measured(self) -> tuple[str | Path | None, list[str | Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
@@ -21,19 +21,16 @@ class Speculate:
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     draft: int = field(metadata=option("K", "Tokens drafted before each decode step."))
-    accept: float = field(
-        default=1.0,
-        metadata=option("P", "Probability that a drafted token is accepted, given that those before it were."),
+    accept: float = option_field(
+        1.0, "P", "Probability that a drafted token is accepted, given that those before it were."
     )
-    rejected: str = field(
-        default="random",
-        metadata=option(
-            "WHAT",
-            "Experts assumed for a rejected token. random: those of a random step (pessimistic); next: those of "
-            "the true token (optimistic).",
-        ),
+    rejected: str = option_field(
+        "random",
+        "WHAT",
+        "Experts assumed for a rejected token. random: those of a random step (pessimistic); next: those of "
+        "the true token (optimistic).",
     )
-    seed: int = field(default=0, metadata=option("N", "Seed of the random draws."))
+    seed: int = option_field(0, "N", "Seed of the random draws.")
 
     def run(self) -> RoutingTrace:
         """Make the trace."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SweepOptions
 
 if TYPE_CHECKING:
@@ -87,41 +87,29 @@ class Sweep(SweepOptions):
     traces: Trace | Iterable[Trace] = field(
         default=(), kw_only=False, metadata=option("[TRACE]...", "", positional=True)
     )
-    top_k: str | int | Iterable[int] | None = field(
-        default=None, metadata=option("K,K", "Cut each trace to these experts per token.", flag="--topk")
+    top_k: str | int | Iterable[int] | None = option_field(
+        None, "K,K", "Cut each trace to these experts per token.", flag="--topk"
     )
     model: Model | None = field(default=None, metadata=MODEL)
-    out: str | Path | None = field(
-        default=None,
-        metadata=option(
-            "DIR",
-            "Store each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all its "
-            "rows; known rows are not computed again.",
-        ),
+    out: str | Path | None = option_field(
+        None,
+        "DIR",
+        "Store each row in this folder's ledger.ndjson, and write results.parquet, .csv and .png with all its "
+        "rows; known rows are not computed again.",
     )
-    rank: str | None = field(
-        default=None,
-        metadata=option(
-            "BY",
-            "Sort the rows of each bank and machine by `tok/s` or by `hits`; default: as given, and with --policy all "
-            "by tok/s on a machine, else by hits.",
-        ),
+    rank: str | None = option_field(
+        None,
+        "BY",
+        "Sort the rows of each bank and machine by `tok/s` or by `hits`; default: as given, and with --policy all "
+        "by tok/s on a machine, else by hits.",
     )
-    threads: int | None = field(
-        default=None, metadata=option("N", "Passes at once; default: one per core.", least=1, most=1024)
+    threads: int | None = option_field(None, "N", "Passes at once; default: one per core.", least=1, most=1024)
+    cluster: str | None = option_field(
+        None,
+        "ADDRESS",
+        "Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes (docs/guides/sweeps.md).",
     )
-    cluster: str | None = field(
-        default=None,
-        metadata=option(
-            "ADDRESS",
-            "Run on the workers of a dask scheduler, tcp://HOST:PORT, or local:N for N processes "
-            "(docs/guides/sweeps.md).",
-        ),
-    )
-    in_chunks: bool = field(
-        default=False,
-        metadata=option("", "For traces larger than memory: unpack TRACE into temporary files."),
-    )
+    in_chunks: bool = option_field(False, "", "For traces larger than memory: unpack TRACE into temporary files.")
 
     @contextmanager
     def opened(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import option
+from flashmoe_sim.options import option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.workload import Workload
@@ -38,39 +38,28 @@ class Synth:
     Raises BadInput for missing or contradictory arguments, and for a curve that no such trace can have.
     """
 
-    curve: str | Path | Mapping[int, float] | None = field(
-        default=None,
-        metadata=option(
-            "POINTS",
-            "LRU hit rates by slots of a layer: 16:0.588,32:72.8%, or a published table with a column bank or slots, "
-            "and one hit_pct or hit_rate.",
-        ),
+    curve: str | Path | Mapping[int, float] | None = option_field(
+        None,
+        "POINTS",
+        "LRU hit rates by slots of a layer: 16:0.588,32:72.8%, or a published table with a column bank or slots, "
+        "and one hit_pct or hit_rate.",
     )
-    curve_tokens: int | None = field(
-        default=None,
-        metadata=option("R", "Tokens of the run behind the curve, prompt included; default: as many as the trace has."),
+    curve_tokens: int | None = option_field(
+        None, "R", "Tokens of the run behind the curve, prompt included; default: as many as the trace has."
     )
-    like: Trace | None = field(
-        default=None, metadata=option("TRACE", "Imitate the popularity and the token overlap of this trace.")
+    like: Trace | None = option_field(None, "TRACE", "Imitate the popularity and the token overlap of this trace.")
+    null: str | None = option_field(
+        None,
+        "KIND",
+        "uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
     )
-    null: str | None = field(
-        default=None,
-        metadata=option(
-            "KIND",
-            "uniform: every expert equally likely; shuffled: the calls of --like, each layer's in another order.",
-        ),
-    )
-    model: Model | None = field(default=None, metadata=option("SPEC", "The model, for layers, experts and top-k."))
-    layers: int | None = field(default=None, metadata=option("L", "Without a model: the number of layers."))
-    experts: int | None = field(default=None, metadata=option("N", "Without a model: the experts per layer."))
-    top_k: int | None = field(
-        default=None, metadata=option("K", "Experts per token, if not the model's.", flag="--topk")
-    )
-    tokens: int | None = field(
-        default=None, metadata=option("T", "Tokens to decode; with --like as many as TRACE has.")
-    )
-    prompt: int = field(default=0, metadata=option("P", "Prompt tokens before them, also one per call."))
-    seed: int = field(default=1, metadata=option("N", "Seed of the random draws."))
+    model: Model | None = option_field(None, "SPEC", "The model, for layers, experts and top-k.")
+    layers: int | None = option_field(None, "L", "Without a model: the number of layers.")
+    experts: int | None = option_field(None, "N", "Without a model: the experts per layer.")
+    top_k: int | None = option_field(None, "K", "Experts per token, if not the model's.", flag="--topk")
+    tokens: int | None = option_field(None, "T", "Tokens to decode; with --like as many as TRACE has.")
+    prompt: int = option_field(0, "P", "Prompt tokens before them, also one per call.")
+    seed: int = option_field(1, "N", "Seed of the random draws.")
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Synthesized:
         """Make the trace."""

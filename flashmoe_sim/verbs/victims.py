@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SeveralOptions
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Victims(SeveralOptions):
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
-    by: Literal["policy", "layer"] = field(
-        default="policy", metadata=option("BY", "policy: a row for each; layer: a row for each layer of each.")
+    by: Literal["policy", "layer"] = option_field(
+        "policy", "BY", "policy: a row for each; layer: a row for each layer of each."
     )
     model: Model | None = field(default=None, metadata=MODEL)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SIZES, SeveralOptions
 
 if TYPE_CHECKING:
@@ -25,23 +25,18 @@ class Watch(SeveralOptions):
     trace: Path = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     bank: OneBank = field(default="16..256", metadata=SIZES)
     model: Model | None = field(default=None, metadata=MODEL)
-    window: int = field(
-        default=256,
-        metadata=option(
-            "N", "Also count the last N tokens (at most an eighth more) separately.", least=1, most=1_000_000
-        ),
+    window: int = option_field(
+        256, "N", "Also count the last N tokens (at most an eighth more) separately.", least=1, most=1_000_000
     )
-    every_s: float = field(
-        default=1.0,
-        metadata=option(
-            "SECONDS",
-            "Look for new calls this often; less often if looking takes more than 2% of a core.",
-            flag="--every",
-            least=0.1,
-            most=3600,
-        ),
+    every_s: float = option_field(
+        1.0,
+        "SECONDS",
+        "Look for new calls this often; less often if looking takes more than 2% of a core.",
+        flag="--every",
+        least=0.1,
+        most=3600,
     )
-    once: bool = field(default=False, metadata=option("", "Print the present state, and stop."))
+    once: bool = option_field(False, "", "Print the present state, and stop.")
 
     def begin(self, *, lenient: bool = False) -> Watcher:
         """A watcher that has not looked yet."""

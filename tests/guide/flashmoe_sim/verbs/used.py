@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import MODEL, option
+from flashmoe_sim.options import MODEL, option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.statistics import TraceStatistics
@@ -26,7 +26,7 @@ class Used:
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     model: Model | None = field(default=None, metadata=MODEL)
-    least: int = field(default=0, metadata=option("N", "Only layers that use at least N experts.", least=0))
+    least: int = option_field(0, "N", "Only layers that use at least N experts.", least=0)
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> TraceStatistics:
         """Count them."""
