@@ -195,7 +195,8 @@ def named_model(spec: str) -> ModelGeometry:
     models = named_models()
     found = _known(name)
     if not found:
-        near = did_you_mean(name, models)
+        begun = [one for one in models if name and one.startswith(name)]
+        near = f"did you mean {begun[0]!r}? " if begun else did_you_mean(name, models)
         listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
         raise BadInput(f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file")
     name, model = found, models[found]

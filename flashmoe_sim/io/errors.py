@@ -57,8 +57,6 @@ def unknown_name(kind: str, given: str, known: Iterable[str]) -> BadInput:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """`did you mean 'lru'? ` if a known name begins like the given one or is close to it, else nothing."""
-    names, begun = list(known), given.lower()
-    nearest = [name for name in names if len(begun) > 2 and name.startswith(begun)]
-    nearest = nearest or get_close_matches(begun, names, n=1, cutoff=0.65)
+    """`did you mean 'lru'? ` if a known name is close to the given one, else nothing."""
+    nearest = get_close_matches(given.lower(), known, n=1, cutoff=0.65)
     return f"did you mean {nearest[0]!r}? " if nearest else ""
