@@ -31,7 +31,7 @@ class Ds4(System):
     """
 
     name: ClassVar[str] = "ds4"
-    title: ClassVar[str] = "ds4 (DwarfStar)"
+    title: ClassVar[str] = "DwarfStar"
     engine: ClassVar[str] = "ds4"
     program: ClassVar[str] = "ds4"
     source: ClassVar[str] = (
