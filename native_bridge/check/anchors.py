@@ -36,8 +36,8 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
     missing = max(streamed, key=_misses_per_call)
     others = [one for one in streamed if not is_repeat(one, missing) and io_split(one) == io_split(missing)]
     filling = max(others, key=_first_fills, default=missing)
-    tells = _first_fills(filling) - _first_fills(missing) > FIRST_FILLS
-    return [missing, min(all_hit, key=_all_hit_order), *([filling] if tells else [])]
+    shows_fills = _first_fills(filling) - _first_fills(missing) > FIRST_FILLS
+    return [missing, min(all_hit, key=_all_hit_order), *([filling] if shows_fills else [])]
 
 
 def _all_hit_order(one: RunFolder) -> tuple[int, int]:
@@ -130,7 +130,7 @@ def is_repeat(one: RunFolder, other: RunFolder) -> bool:
         return False
     same = (one.run.mode, one.run.bank, one.routing) == (other.run.mode, other.run.bank, other.routing)
     if one.model is None or other.model is None:
-        same = same and one.place.resolve().parent == other.place.resolve().parent  # one model, as far as one can tell
+        same = same and one.place.resolve().parent == other.place.resolve().parent  # probably one model
     else:
         same = same and one.model.layers == other.model.layers
     same = same and one.run.log.reads_ahead == other.run.log.reads_ahead

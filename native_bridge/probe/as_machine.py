@@ -37,9 +37,8 @@ KNEE = (4.0, 1.0, 16.0)
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """The machine that a probe found.
 
-    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates. A card in the
-    catalogue of parts gets those of a machine from parts; any other gets the median of the presets, in an interval from
-    their least to their most.
+    Numbers that need runs of a model (layer_us, call_us, install_us, weights_gb_s) are estimates: of a machine made of
+    these parts if the catalogue has the card, else the median of the presets, between their least and their most.
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     memory = _memory(found, source)

@@ -9,10 +9,10 @@ import pytest
 
 # CI sets it: there what is missing is a failure, not a test left out.
 REQUIRED = "FLASHMOE_REQUIRE_EXTRAS"
-RUNTIME = [
-    pytest.mark.runtime,
-    pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli"),
-]
+needs_runtime = pytest.mark.skipif(
+    "FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli"
+)
+RUNTIME = [pytest.mark.runtime, needs_runtime]
 
 
 def needs(package: str, *, extra: str) -> pytest.MarkDecorator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from native_bridge.repeats import Series
 from native_bridge.verbs.verify import Verify
 from native_bridge.verified import Verified
 from tests.native_bridge.conftest import MODEL, STAND_IN
+from tests.native_bridge.needs import needs_runtime
 from tests.native_bridge.recorded_runs import copies, edit_log
 
 # What the recorded runs that the stand-in replays came to: 1567.8, 1368.5 and 1190.4 tokens a second.
@@ -244,7 +244,7 @@ def test_a_file_of_another_model_is_refused() -> None:
 
 
 @pytest.mark.runtime
-@pytest.mark.skipif("FLASHMOE_RUNTIME" not in os.environ, reason="FLASHMOE_RUNTIME names no patched llama-cli")
+@needs_runtime
 def test_the_real_runtime(tmp_path: Path) -> None:
     """Timings of a small model on a busy machine mean nothing; the test checks that runs are made and counted."""
     systems = [

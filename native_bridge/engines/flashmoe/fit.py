@@ -1,4 +1,4 @@
-"""A machine fitted on recorded runs: whether they can be its anchors, what each tells, and the fit."""
+"""A machine fitted on recorded runs: which of them can be its anchors, what each shows, and the fit."""
 
 from __future__ import annotations
 
