@@ -2,7 +2,8 @@
 
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
 :8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern). laguna
-as in ggml-org/llama.cpp pull request 25595, qwen4exp as in 27742. The keys of an indexer (glm-dsa) have no cache there.
+as in ggml-org/llama.cpp pull request 25595, qwen4exp as in 27742. The keys of an indexer (glm-dsa) have no cache there;
+those of minimax-m3 have one, which is not counted.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Keys = Mapping[str, Value | Sequence[Value]]
 WHOLE = frozenset(
     (
         *("arctic", "bailingmoe", "bailingmoe2", "dbrx", "deepseek", "deepseek2", "dots1", "ernie4_5-moe", "glm-dsa"),
-        *("glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2", "mistral4", "olmoe"),
-        *("phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
+        *("glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2", "minimax-m3"),
+        *("mistral4", "olmoe", "phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
     )
 )
 # Some layers have a window: the last layer of every period has none, unless the header has its own pattern.
-PERIODS = {"afmoe": 4, "exaone-moe": 4, "gpt-oss": 2, "llama4": 4, "smallthinker": 4}
+PERIODS = {"afmoe": 4, "exaone-moe": 4, "gpt-oss": 2, "llama4": 4, "mellum": 4, "smallthinker": 4}
 FULL_FIRST = frozenset({"smallthinker"})  # the first layer of the period has none instead
 WINDOWS = {"llama4": 8192, "smallthinker": 4096}  # whatever the header says, unless it says 0
 # The header says for every layer whether it has a window.
