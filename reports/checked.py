@@ -24,6 +24,7 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "turbofieldfare": (("TurboFieldfare",), ()),
     "nvmoe": (("nvmoe",), ()),
     "ds4": (("ds4",), ("slot_bank_ssd", "all_gpu")),
+    "slotstream": (("slotstream",), ()),
     "crow": (("llama.cpp + moe-stream patch",), ("slot_bank_ssd",)),
     "imp": (("kekzl/imp",), ("vram_lru", "other")),
     "bounded-insert": (("llama.cpp PR #27861",), ()),

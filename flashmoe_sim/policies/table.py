@@ -11,6 +11,7 @@ from flashmoe_sim.policies.bounded_lru import BoundedLru
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.policies.cacheus import Cacheus
 from flashmoe_sim.policies.clock import Clock
+from flashmoe_sim.policies.clock_hand import ClockHand
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.fifo import Fifo
 from flashmoe_sim.policies.hot_profile import HotProfile
@@ -45,6 +46,7 @@ POLICIES: dict[str, type[Policy]] = {
     "lru": Lru,
     "fifo": Fifo,
     "clock": Clock,
+    "clock-hand": ClockHand,
     "sieve": Sieve,
     "random": Random,
     "window": Window,

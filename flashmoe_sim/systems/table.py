@@ -32,6 +32,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "strata": "strata:Strata",
         "neurall": "neurall:Neurall",
         "ds4": "ds4:Ds4",
+        "slotstream": "slotstream:Slotstream",
     },
 )
 

@@ -34,6 +34,7 @@ from flashmoe_sim.systems.neurall import Neurall
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.slotstream import Slotstream
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.strata import AUTO, Strata
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
@@ -45,6 +46,7 @@ from reports.field.rows import FieldRow
 from reports.field.settings import Settings, settings_of
 from reports.field.tune import engine_of
 
+_DRAFTS = re.compile(r"drafts\b|MTP on")
 _MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache )(\d+)")
 _SPEC = re.compile(r"--spec (\d+)")  # tokens of a window, of which all but one are drafted
 STRATA_ACCEPT = 0.77  # 2.8 tokens of text a window of four: its documentation has 2.4 to 3.2
@@ -196,6 +198,12 @@ def _ds4(row: FieldRow, settings: Settings) -> System:
     return Ds4(experts=settings.residents or (settings.cache_bytes or 0) // each)
 
 
+def _slotstream(row: FieldRow, settings: Settings) -> System:
+    if _DRAFTS.search(row.flags):
+        raise BadInput(f"{row.where}: drafts of slotstream are not modelled")
+    return Slotstream(experts_per_layer=round(settings.slots_per_layer or 0))
+
+
 def _strata(row: FieldRow, settings: Settings) -> System:
     match = _PCIE_SHARE.search(row.flags)
     share = float(match[1]) if match else AUTO
@@ -227,6 +235,7 @@ SYSTEMS = (
     ("TurboFieldfare", ("slot_bank_ssd",), _slots(TurboFieldfare)),
     ("nvmoe", ("slot_bank_ssd",), _mib(Nvmoe)),
     ("ds4", ("slot_bank_ssd", "all_gpu"), _ds4),
+    ("slotstream", ("slot_bank_ssd",), _slotstream),
     ("llama.cpp + moe-stream patch", ("slot_bank_ssd",), _slots(Crow)),
     ("kekzl/imp", ("vram_lru",), _slots(Imp)),
     ("llama.cpp PR #27861", ("vram_lru",), _slots(BoundedInsert)),

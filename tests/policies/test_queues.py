@@ -44,6 +44,28 @@ def test_clock_where_all_were_hit_is_fifo(contract: str) -> None:
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
+def test_clock_hand(contract: str) -> None:
+    """By slot, * if the bit is set, > where the hand is.
+
+    0 1 2   three misses, all bits set        >0* 1* 2*
+    3       the hand clears all, then 0 out   3* >1 2
+    1       hit                               3* >1* 2
+    4       1 is passed and cleared, 2 out    >3* 1 4*
+    1       hit                               >3* 1* 4*
+    5       all are cleared, then 3 out       5* >1 4
+    """
+    assert replayed([0, 1, 2, 3, 1, 4, 1, 5], 3, "clock-hand", contract) == ("mmmmhmhm", [1, 4, 5])
+
+
+def test_the_clock_hand_passes_what_the_call_needs() -> None:
+    """0 1 and the hand at 0; the call of 0 and 2 may not evict 0, so the hand passes it, bit set, and takes 1; for 3 it
+    goes on from 0, which it clears, clears 2 and takes 0."""
+    calls = one_layer([[0], [1], [0, 2], [3]])
+    result = run(trace_of(calls, 8), 2, "clock-hand", "protected", record=True)
+    assert result.contents[0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
 def test_sieve(contract: str) -> None:
     """From old to new, * where visited, > where the hand is; it begins at the oldest.
 

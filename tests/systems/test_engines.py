@@ -146,6 +146,9 @@ IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
         ("ds4", "glm-5.3-flash:ds4-q4", "m5-max-128", ""),
         ("ds4", "deepseek-v4-flash:ds4-q2", "rtx-3090", "needs a GPU that shares the RAM"),
         ("ds4", "deepseek-v4-flash:ds4-q2", "strix-halo-128", "needs metal"),
+        ("slotstream", "qwen3.8-flash-next:mlx-4bit", "m5-pro-48", ""),
+        ("slotstream", "qwen3.8-flash-next", "m5-pro-48", "give --model qwen3.8-flash-next:mlx-4bit"),
+        ("slotstream", "qwen3.5-35b-a3b:mlx-4bit", "m5-pro-48", "does not run qwen35moe; it serves qwen4exp"),
         # generations, sizes and systems of machines
         (
             "imp",

@@ -21,6 +21,7 @@ from flashmoe_sim.systems.hot_window import HotWindow
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.nvmoe import Nvmoe
+from flashmoe_sim.systems.slotstream import Slotstream, own_pool_bytes
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.timed import Timed, time_replay
@@ -184,6 +185,24 @@ def test_ds4_evicts_the_least_used_of_all_layers_and_keeps_a_model_that_fits() -
     assert own.experts * (60 * GIB // 60 // 64) <= 0.8 * large.gpu_bytes
     with pytest.raises(BadInput, match="experts=1; a token routes 2 in a layer"):
         Ds4(experts=1).check(large)
+
+
+def test_slotstream_shares_its_slots_among_layers_and_a_hand_goes_round_them() -> None:
+    model = model_of(2 * EXPERTS * 100 * MIB, layers=2, arch="qwen4exp")
+    full = [(layer, list(range(first, first + 7)), 1) for layer in (0, 1) for first in (0, 7)]
+    calls = [*full, (0, [14, 15], 1), (0, [0], 1), (1, [0, 13], 1), (0, [2], 1)]
+    case = _case("m3-max-48", model)
+    # 14 and 15 take the places of 0 and 1, 0 that of 2, all of layer 0; so 2 is missed, and those of layer 1 are not.
+    assert _misses(_replayed(Slotstream(experts_per_layer=14), calls, case)) == [7, 7, 7, 7, 2, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("ram_gb", "metal_gb", "experts"), [(51.5, 40.2, 152), (17.2, 12.2, 21), (137.4, 107.5, 152)])
+def test_slotstream_sizes_its_pool_as_it_printed(ram_gb: float, metal_gb: float, experts: int) -> None:
+    """docs/HARDWARE.md@1efe3aed: the M5 Pro with 48 GB, the M2 mini with 16 (a target of 10.2 GB), the M5 Max."""
+    record_gb = 48 * 2_764_800 / 1e9
+    assert own_pool_bytes(ram_bytes=ram_gb * 1e9, metal_bytes=metal_gb * 1e9) / 1e9 / record_gb == pytest.approx(
+        experts, abs=3
+    )
 
 
 @pytest.mark.parametrize(("tier_gib", "from_storage"), [(0, 8), (1, 8), (2, 0)])

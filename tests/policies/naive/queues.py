@@ -1,4 +1,4 @@
-"""Twins of the queue policies: clock, sieve, slru, 2q, mq, s3fifo.
+"""Twins of the queue policies: clock, clock-hand, sieve, slru, 2q, mq, s3fifo.
 
 A queue is a dict of numbers in the order of entry; moving to its recent end means getting a new number.
 """
@@ -74,6 +74,31 @@ class Clock(Queued):
             self.hits[self.oldest(slots)] = 0
             self.to_recent_end(self.oldest(slots))
         return self.oldest(slots)
+
+
+class ClockHand(Twin):
+    """A hand over the slots: it forgets the uses of those it passes and evicts the first without."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.hand = 0
+        self.recent: set[int] = set()
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.recent.add(slot)
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        self.recent.add(slot)
+
+    def victim(self, held: Held) -> int:
+        from_hand = [slot for slot, _ in held if slot >= self.hand]
+        before_hand = [slot for slot, _ in held if slot < self.hand]
+        for slot in (from_hand + before_hand) * 2:
+            self.hand = slot + 1
+            if slot not in self.recent:
+                return slot
+            self.recent.remove(slot)
+        raise AssertionError
 
 
 class Sieve(Queued):

@@ -32,6 +32,7 @@ EVICTING: dict[str, Callable[[int], Twin]] = {
     "random": basic.Random,
     "random:seed=4294967295": partial(basic.Random, seed=4294967295),
     "clock": queues.Clock,
+    "clock-hand": queues.ClockHand,
     "sieve": queues.Sieve,
     "slru": queues.Slru,
     "slru:protected=0.4": partial(queues.Slru, protected=0.4),
