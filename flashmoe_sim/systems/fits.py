@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import quantizations
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
@@ -27,9 +28,12 @@ def why_none_fits(case: Case, system: System) -> str:
 
 def check_any_fits(case: Case, systems: Sequence[System]) -> None:
     """Raise BadInput if none of the systems can run at any of its sizes."""
-    reasons = [(system, why_none_fits(case, system)) for system in systems]
-    if all(reason for _, reason in reasons):
-        raise nothing_runs(case, reasons)
+    if not any_fits(case, systems):
+        raise nothing_runs(case, [(system, why_none_fits(case, system)) for system in systems])
+
+
+def any_fits(case: Case, systems: Sequence[System]) -> bool:
+    return any(not why_none_fits(case, system) for system in systems)
 
 
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
@@ -43,17 +47,18 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
             "machine with more memory"
         )
     else:
-        advice = _another_file(case, [system for system, _ in reasons])
+        other = another_file(case, [system for system, _ in reasons])
+        advice = f"--model {other[0].name} is another quantization, which {other[1].name} can run" if other else ""
     return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
 
 
-def _another_file(case: Case, systems: Sequence[System]) -> str:
-    """The largest other quantization that one of the systems can run, or nothing."""
+def another_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:
+    """The largest other quantization that one of the systems can run, and the first system that can."""
     for model in quantizations(case.model):
         for system in systems:
             if not why_none_fits(replace(case, model=model), system):
-                return f"--model {model.name} is another quantization, which {system.name} can run"
-    return ""
+                return model, system
+    return None
 
 
 def _why_not(case: Case, system: System) -> str:

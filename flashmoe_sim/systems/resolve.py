@@ -17,7 +17,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import case_of
-from flashmoe_sim.systems.fits import check_any_fits
+from flashmoe_sim.systems.fits import another_file, any_fits, check_any_fits
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from flashmoe_sim.timeline.attention import depth_unknown
 
@@ -50,12 +50,13 @@ def resolve(
     memory: MemoryOptions | None = None,
     may_borrow: bool = True,
     must_fit: bool = True,
+    any_file: bool = False,
 ) -> Resolved:
     """Words become values; without a workload, use the model's bundled trace or, if borrowing is allowed, a trace made
     from the most similar one.
 
     systems: names with settings, objects, or `all`. must_fit: whether to refuse before a trace is borrowed if nothing
-    fits.
+    fits. any_file: whether the model may be in another quantization if no system can run this one.
     Raises BadInput for unknown words, without any model, and if nothing fits.
     """
     chosen, memory = parse_systems(systems), memory or MemoryOptions()
@@ -83,6 +84,12 @@ def resolve(
             )
     if memory.buffers is not None:
         case = replace(case, buffers_bytes=asked_size("--buffers", memory.buffers))
+    if any_file and workload is None and not any_fits(case, chosen) and (other := another_file(case, chosen)):
+        found = resolve(
+            workload=None, model=other[0], machine=machine, systems=chosen, memory=memory, may_borrow=may_borrow
+        )
+        note = f"no system can run {of.name} here; this is {other[0].name}, which {other[1].name} can"
+        return replace(found, notes=(note, *found.notes))
     borrowed = ""
     if workload is None and may_borrow:
         if must_fit:

@@ -84,7 +84,7 @@ class Compare(MemoryOptions):
         from flashmoe_sim.systems.compare import compare, with_filled, with_undrafted
         from flashmoe_sim.systems.fits import nothing_runs
         from flashmoe_sim.systems.resolve import resolve
-        from flashmoe_sim.verbs.given import learnt_machine, workload_and_model
+        from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model
 
         workload, model = workload_and_model(self.trace, self.model)
         if self.hit_rate is not None and not 0 <= self.hit_rate <= 1:
@@ -100,6 +100,7 @@ class Compare(MemoryOptions):
             systems=self.systems,
             memory=self,
             may_borrow=self.hit_rate is None,
+            any_file=names_no_quantization(self.trace, self.model),
         )
         rows = compare(
             on.workload,

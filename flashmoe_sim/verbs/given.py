@@ -67,6 +67,12 @@ def workload_and_model(trace: Trace | None, model: Model | None) -> tuple[Worklo
     return None, model_of(model)
 
 
+def names_no_quantization(trace: Trace | None, model: Model | None) -> bool:
+    """Whether a model is given by its name alone, so that any of its quantizations is meant."""
+    name = trace if model is None else model
+    return isinstance(name, str) and ":" not in name
+
+
 def model_of(model: Model | None) -> ModelGeometry | None:
     """A model that is given by name, file or value, if any is."""
     return model if model is None or isinstance(model, ModelGeometry) else load_model(model)

@@ -83,13 +83,20 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.tune.prices import launch_prices, read_prices
         from flashmoe_sim.tune.recommend import Purchase, recommend
         from flashmoe_sim.tune.shop import parts_of
-        from flashmoe_sim.verbs.given import learnt_machine, workload_and_model, workload_of
+        from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model, workload_of
 
         workload, model = workload_and_model(self.trace, self.model)
         runs_on = learnt_machine(self.machine, self.measured, workload=workload, model=model)
         goal = self._goal()
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
-        on = resolve(workload=workload, model=model, machine=runs_on, systems=self.systems, memory=memory)
+        on = resolve(
+            workload=workload,
+            model=model,
+            machine=runs_on,
+            systems=self.systems,
+            memory=memory,
+            any_file=names_no_quantization(self.trace, self.model),
+        )
         assert on.workload is not None
         prices = None
         if self.prices is not None:

@@ -18,7 +18,7 @@ UNTOLD_LAYERS = (
     "GPUs, at 1.2 and 1.7 times the measured speed."
 )
 REASONS = {
-    "lcpp27861-csant": UNKNOWN_COST,
+    "neu-pc1-4": UNKNOWN_COST,
     "moonie-tiers-K10": "RAM holds as many experts with the engine's tier as without, in the page cache, so both are "
     "predicted alike and the smaller is taken. The engine maps its file, and page faults are slower than priced.",
     "ds4-810": "The bigger cache takes its RAM from the page cache. The prediction takes a hit in the cache for "
@@ -26,12 +26,9 @@ REASONS = {
     **dict.fromkeys(("neu-pf12k-Qwen3.8-Flash-Next", "neu-pf12k-GLM-5.3-Flash"), UNTOLD_LAYERS),
     "st-iq4xs64": "Five of the six ways to keep the file in RAM are predicted alike, and too slow: as if all of it "
     "took RAM.",
-    "imp1375-cliff": "Such small banks hit nothing, with and without the cache; the engine's own time for it is not "
-    "known, so both are predicted alike.",
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
     "smallest is taken.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
-    **{f"ahhot-{card}-{model}": UNKNOWN_COST for card in ("2060", "3060") for model in ("q36", "q35-122b")},
 }
 
 

@@ -18,6 +18,7 @@ from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS
+from flashmoe_sim.verbs.compare import Compare
 from tests.systems.cases import case, workload
 
 
@@ -72,6 +73,19 @@ def test_a_file_that_some_engine_reads_is_named() -> None:
         check_any_fits(mac, parse_systems("placed,ds4"))
     with pytest.raises(BadInput, match=r"does not run glm5next; it serves [^;]*$"):
         check_any_fits(mac, parse_systems("all-gpu"))
+
+
+def test_a_model_named_alone_is_answered_for_a_file_that_some_engine_reads() -> None:
+    model, mac = load_model("qwen3.8-flash-next"), load_machine("m5-pro-48")
+    found = resolve(workload=None, model=model, machine=mac, may_borrow=False, any_file=True)
+    assert found.case.model.name == "qwen3.8-flash-next:mlx-4bit"
+    assert found.notes[0] == (
+        "no system can run qwen3.8-flash-next:q4_k_m here; this is qwen3.8-flash-next:mlx-4bit, which slotstream can"
+    )
+    runs = load_model("gpt-oss-20b")
+    assert resolve(workload=None, model=runs, machine=mac, may_borrow=False, any_file=True).case.model == runs
+    with pytest.raises(BadInput, match="no system can run qwen3.8-flash-next:q4_k_m there"):
+        Compare(model="qwen3.8-flash-next:q4_k_m", machine="m5-pro-48").run()
 
 
 def test_several_machines_are_not_refused_for_the_first() -> None:
