@@ -84,7 +84,7 @@ def test_a_model_named_alone_is_answered_for_a_file_that_some_engine_reads() -> 
     )
     runs = load_model("gpt-oss-20b")
     assert resolve(workload=None, model=runs, machine=mac, may_borrow=False, any_file=True).case.model == runs
-    with pytest.raises(BadInput, match="no system can run qwen3.8-flash-next:q4_k_m there"):
+    with pytest.raises(BadInput, match=r"no system can run qwen3\.8-flash-next:q4_k_m there"):
         Compare(model="qwen3.8-flash-next:q4_k_m", machine="m5-pro-48").run()
 
 
