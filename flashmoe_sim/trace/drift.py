@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.counting import count_requests
-from flashmoe_sim.trace.layer_counts import fresh
+from flashmoe_sim.trace.counting import count_requests, fresh
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import experts_of
 

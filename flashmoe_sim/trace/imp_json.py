@@ -7,7 +7,6 @@ or all numbers are in one list, which `top_k` divides. Source: kekzl/imp tools/a
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import check_whole, run_starts
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import read_json
 
@@ -26,22 +25,15 @@ FORMAT = "imp-json"
 KEYS = ("trace", "entries", "data")
 
 
-def read(
-    path: Path,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a call for every record, a step for every token. lenient changes nothing: there are no lines.
 
     Consecutive records of one layer are one call: tokens of several sequences.
     Raises BadInput, naming the record, for mixed top-k, a repeated expert, and a list that cannot be divided into
     records.
     """
-    del lenient
-    document = read_json(path, progress=progress)
-    top_k = (hints and hints.top_k) or None
+    document = read_json(path, progress=options.progress)
+    top_k = options.hints.top_k
     if isinstance(document, dict):
         top_k = top_k or document.get("top_k")
         document = next((document[key] for key in KEYS if isinstance(document.get(key), list)), None)

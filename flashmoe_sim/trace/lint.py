@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.check import ASK, LEAST_TOKENS, always_used, ask_shared, begins_at_1
-from flashmoe_sim.trace.counting import count_repeats
+from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.phases import Phases, find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
@@ -162,8 +162,8 @@ def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
         message = f"{_counted(int(unknown.sum()), 'call')} of unknown tokens: counted as requests, but not as tokens"
         yield _at(trace, "info", "unknown-tokens", unknown, int(unknown.sum()), message, "")
     repeats = np.zeros(trace.calls, dtype=np.int32)
-    last_token = np.full(int(trace.expert.max(initial=0)) + 1, -1, dtype=np.int64)
-    count_repeats(trace.offset, trace.n_tokens, trace.expert, last_token, repeats)
+    last_token = fresh(int(trace.expert.max(initial=0)) + 1)
+    count_overlap(trace.offset, trace.n_tokens, trace.expert, last_token, np.zeros(2, np.int64), repeats)
     if repeats.any():
         message = (
             f"{_counted(int(repeats.sum()), 'reference')} to an expert that the same token already names, "

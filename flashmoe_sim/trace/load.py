@@ -15,7 +15,7 @@ from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
 from flashmoe_sim.trace.formats import FORMATS, find_format
 from flashmoe_sim.trace.on_disk import OnDisk, unpack
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import Reading, reading
 
@@ -45,8 +45,8 @@ def load_trace(
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
-        more = {"hints": hints} if chosen.takes_hints else {}
-        trace = chosen.read(path, lenient=lenient, progress=progress and how.in_file(progress), **more)
+        options = ReadOptions(lenient=lenient, progress=progress and how.in_file(progress), hints=hints or Hints())
+        trace = chosen.read(path, options)
     check_trace(trace, where=str(path))
     return _named(trace, folder, bundled, how)
 
@@ -70,14 +70,13 @@ def open_long(
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
-        progress = progress and how.in_file(progress)
+        options = ReadOptions(lenient=lenient, progress=progress and how.in_file(progress), hints=hints or Hints())
         if chosen.read_chunks is None:
-            more = {"hints": hints} if chosen.takes_hints else {}
-            whole = chosen.read(path, lenient=lenient, progress=progress, **more)
+            whole = chosen.read(path, options)
             check_trace(whole, where=str(path))
             long = cut_up(whole, [])
         else:
-            long = chosen.read_chunks(path, lenient=lenient, progress=progress)
+            long = chosen.read_chunks(path, options)
             check_trace(long.head, where=str(path))
         yield LongTrace(_named(long.head, folder, bundled, how), partial(_checked, long, str(path)))
 

@@ -9,7 +9,6 @@ ranks are joined step by step. Source: megatron/core/transformer/moe/router_trac
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids, uniform_top_k, with_end
 from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
@@ -41,19 +41,20 @@ class Record(NamedTuple):
         return len(self.ids) // self.tokens
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a call for every step and layer, with the tokens of all ranks in order.
 
     Records of multi-token prediction (block `mtp`) are left out. Steps are counted from 0 in ascending order.
     Raises BadInput with the line number for a malformed line, unless lenient.
     """
-    skipped = Skipped(path, lenient=lenient)
+    skipped = Skipped(path, lenient=options.lenient)
     keys: list[tuple[int, int, int, int]] = []  # step, layer, rank, tokens
     experts, width = array("h"), array("q")
     first: dict[tuple[int, int, int], int] = {}  # the line of a step, layer and rank
     mtp = top_k = top_k_line = 0
     with open_bytes(path) as stream:
-        for number, record in json_lines(stream, _record, skipped=skipped, progress=progress, most_bytes=LONGEST_LINE):
+        records = json_lines(stream, _record, skipped=skipped, progress=options.progress, most_bytes=LONGEST_LINE)
+        for number, record in records:
             if record is None:
                 mtp += 1
                 continue

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import ask_first_id
 from flashmoe_sim.trace.cut import shown_layers
-from flashmoe_sim.trace.requests import PREFILL_CHUNK, Hints, Request
+from flashmoe_sim.trace.requests import DEFAULTS, PREFILL_CHUNK, Hints, ReadOptions, Request
 from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
 
@@ -28,19 +30,16 @@ def trace_of_requests(
     *,
     format: str,
     name: str,
-    hints: Hints | None = None,
-    lenient: bool = False,
+    options: ReadOptions = DEFAULTS,
     notes: Sequence[str] = (),
 ) -> RoutingTrace:
     """The calls of all requests, one request after another; each is a sequence.
 
-    lenient: leave out tokens without routing, and count them in the notes.
+    If options are lenient, tokens without routing are left out and counted in the notes.
     Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
     or the model lacks an id.
     """
-    from flashmoe_sim.trace._row_kernels import lay_out_into
-
-    hints = hints or Hints()
+    hints = options.hints
     if not requests:
         raise BadInput(f"{name}: holds no request with routing in it; record it again")
     if hints.shared:
@@ -48,7 +47,7 @@ def trace_of_requests(
     shape = _one_shape(requests)
     numbers, assumed = layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
     firsts = [request.first for request in requests]
-    found = routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=lenient)
+    found = routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=options.lenient)
     layers = numbers[found.layers]
     check_layers(layers, hints, where=requests[0].where)
     chunk = hints.prefill_chunk or PREFILL_CHUNK
@@ -62,9 +61,9 @@ def trace_of_requests(
     at = 0
     for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
         end = at + len(rows) * len(layers) * shape[1]
-        lay_out_into(expert[at:end], request.expert, rows, found.layers, of_request)
+        lay_out(expert[at:end], request.expert, rows, found.layers, of_request)
         if weight is not None and request.weight is not None:
-            lay_out_into(weight[at:end], request.weight, rows, found.layers, of_request)
+            lay_out(weight[at:end], request.weight, rows, found.layers, of_request)
         at = end
     layer = np.tile(layers.astype(np.int16), len(steps.tokens))
     n_tokens = np.repeat(steps.tokens, len(layers))
@@ -92,6 +91,29 @@ def trace_of_requests(
     if hints.model:
         check_ids(trace, name)
     return trace
+
+
+def lay_out(
+    out: NDArray[Any],
+    values: NDArray[Any],
+    rows: NDArray[np.int64],
+    layers: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+) -> None:
+    """Put the chosen rows and layers of values [rows, layers, k] in the order of calls: step by step, layer by layer.
+
+    tokens: i32 [steps], how many rows each step has. A token's values in a layer are moved as one item.
+    """
+    item = np.dtype((np.void, values.shape[2] * values.itemsize))
+    items = np.ascontiguousarray(values).view(item)[..., 0]
+    row = at = 0
+    for count, steps in groupby(tokens.tolist()):
+        alike = len(list(steps))
+        end = row + alike * count
+        some = items[np.ix_(rows[row:end], layers)].reshape(alike, count, len(layers)).transpose(0, 2, 1)
+        of_steps = np.ascontiguousarray(some).view(values.dtype).reshape(-1)
+        out[at : at + len(of_steps)] = of_steps
+        row, at = end, at + len(of_steps)
 
 
 def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:

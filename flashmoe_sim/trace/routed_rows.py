@@ -76,7 +76,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
 
     Raises BadInput for an id that is out of range for a trace.
     """
-    from flashmoe_sim.trace._row_kernels import find_repeats
+    from flashmoe_sim.trace.counting import find_repeats
 
     expert = request.expert
     rows, layers, k = expert.shape

@@ -9,7 +9,7 @@ Source: sglang srt/eplb/expert_distribution.py@dd780ab.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
@@ -38,19 +39,18 @@ class Pass(NamedTuple):
     phase: int
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a step for every pass, a call for every layer with routing. lenient changes nothing.
 
     Raises BadInput for any other file of torch, a file with only counts, tokens with different numbers of experts, and
     ids that the map does not have.
     """
-    del lenient
-    return read_ranks([path], progress=progress)
+    return read_ranks([path], options)
 
 
-def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read_ranks(paths: Sequence[Path], options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read the files of several ranks as one trace, joined pass by pass: equal ids count once. Raises like `read`."""
-    ranks = [_recording(one, _document(one, progress)) for one in paths]
+    ranks = [_recording(one, _document(one, options)) for one in paths]
     path, mapping = paths[0], ranks[0][1]
     records = _joined([record for found, _ in ranks for record in found], path)
     k = max((int((ids >= 0).any(axis=(0, 1)).sum()) for ids, _ in records), default=0)
@@ -98,11 +98,11 @@ def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None 
     )
 
 
-def _document(path: Path, progress: Callable[[int], None] | None) -> Any:
+def _document(path: Path, options: ReadOptions) -> Any:
     with open_bytes(path) as stream:
         content = stream.read()
-    if progress:
-        progress(len(content))
+    if options.progress:
+        options.progress(len(content))
     archive = Archive(content, str(path))
     pickled = next((name for name in archive.names if name.endswith("/data.pkl")), "")
     try:

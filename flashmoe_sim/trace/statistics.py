@@ -13,8 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.check import largest_experts
 from flashmoe_sim.trace.chunk import parts_of
-from flashmoe_sim.trace.counting import count_aliased, count_requests
-from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
+from flashmoe_sim.trace.counting import LayerCounts, count_aliased, count_requests, fresh
 from flashmoe_sim.trace.phases import distinct_steps, find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace, blocks
 from flashmoe_sim.trace.seen import SEEN, has

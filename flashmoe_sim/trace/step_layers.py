@@ -7,7 +7,6 @@ each; layers without routing are null. Source: the data set core12345/MoE_expert
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,19 @@ from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX, token_ids, uniform_top_k
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import read_json
 
 FORMAT = "step-layers"
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a call for every layer of a step. lenient changes nothing: one document has no lines to skip.
 
     Raises BadInput, naming step and layer, for anything but lists of expert ids, and for mixed top-k.
     """
-    del lenient
-    steps = read_json(path, progress=progress)
+    steps = read_json(path, progress=options.progress)
     calls: list[tuple[int, int, int]] = []  # step, layer, tokens
     experts = array("h")
     unrouted: set[int] = set()
