@@ -10,10 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from flashmoe_sim.measured.command import settings_of_command
-from flashmoe_sim.measured.found import Found
 from flashmoe_sim.measured.placement import IK, system_of
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 MOST_LINE = 4000  # letters; a longer line is no line of a log
 FEW_ON_CPU = 0.15  # share of a model's bytes beside its experts, such as the embedding of its tokens
