@@ -46,7 +46,7 @@ def detect(text: str) -> bool:
 
 @dataclass
 class Timing:
-    """One line of timings. of: of the timings in the log, the request that it belongs to."""
+    """One line of timings. task: the request that it belongs to, if the log numbers them."""
 
     line: int
     prompt: bool

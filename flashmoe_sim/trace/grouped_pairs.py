@@ -19,7 +19,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, offsets
 from flashmoe_sim.trace.source import read_json
 
 MAX_DOCUMENT_BYTES = 256 << 20  # a parsed pair takes ten times its text
@@ -109,9 +109,7 @@ def _collapse(
         other = again + repeat * distance
         if (expert[other] != expert[again]).any() or (layer[other] != layer[again]).any():
             return offset, expert, False
-    kept = np.zeros(len(threes) + 1, dtype=np.int64)
-    np.cumsum(threes[:, 0], out=kept[1:])
-    return kept, expert[again], True
+    return offsets(threes[:, 0]), expert[again], True
 
 
 def _passes(layer: NDArray[np.int16]) -> NDArray[np.int32]:

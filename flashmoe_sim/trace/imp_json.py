@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import check_whole, run_starts
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
-from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import read_json
 
 FORMAT = "imp-json"
@@ -47,18 +47,13 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
             "does: check top_k"
         )
     starts = run_starts(layer) if (layer != layer[0]).any() else np.arange(len(layer))
-    tokens = np.diff(np.append(starts, len(layer))).astype(np.int32)
-    k = expert.shape[1]
+    tokens = np.diff(np.append(starts, len(layer)))
     together = (f"up to {tokens.max()} tokens in a pass: records of a layer in a row are of several sequences",)
-    of_calls = np.ascontiguousarray(layer[starts])
-    flat = np.ascontiguousarray(expert).reshape(-1)
-    return RoutingTrace(
-        layer=of_calls,
-        n_tokens=tokens,
-        offset=np.append(starts, len(layer)).astype(np.int64) * k,
-        expert=flat,
-        n_experts=infer_n_experts(of_calls, flat),
-        top_k=k,
+    return uniform_trace(
+        layer[starts],
+        tokens,
+        np.ascontiguousarray(expert).reshape(-1),
+        expert.shape[1],
         phase=np.full(len(starts), PHASE_DECODE, np.uint8),
         format=FORMAT,
         name=trace_name(path),

@@ -16,10 +16,10 @@ import numpy as np
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids, uniform_top_k, with_end
+from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids
 from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
-from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.routing import RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "megatron-jsonl"
@@ -87,10 +87,6 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     expert = np.frombuffer(experts, np.int16)[ranges(begin[order], length[order])]
     step, layer, tokens = step[order], layer[order], tokens[order]
     starts = np.flatnonzero(np.append(True, (step[1:] != step[:-1]) | (layer[1:] != layer[:-1])))
-    n_tokens = np.add.reduceat(tokens, starts).astype(np.int32)
-    offset = with_end((np.cumsum(length[order]) - length[order])[starts], len(expert))
-    of_calls = layer[starts].astype(np.int16)
-    top_k = uniform_top_k(offset, n_tokens)
     notes = ["experts of a token may be in ascending order: the router-rank order is not recorded for sure"]
     if mtp:
         notes.append(f"{mtp:,} records of multi-token prediction left out")
@@ -98,13 +94,11 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
         notes.append(f"{ranks} ranks with the same tokens: taken once")
     elif ranks > 1:
         notes.append(f"{ranks} ranks joined step by step: each is assumed to hold its own tokens")
-    return RoutingTrace(
-        layer=of_calls,
-        n_tokens=n_tokens,
-        offset=offset,
-        expert=expert,
-        n_experts=infer_n_experts(of_calls, expert),
-        top_k=top_k,
+    return uniform_trace(
+        layer[starts],
+        np.add.reduceat(tokens, starts),
+        expert,
+        top_k,
         step=np.unique(step[starts], return_inverse=True)[1].astype(np.int32),
         format=FORMAT,
         name=trace_name(path),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.join import join_calls, phases_of
-from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace, offsets
 
 
 def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
@@ -63,7 +63,7 @@ def by_token(trace: RoutingTrace) -> RoutingTrace:
         n_text=None
         if trace.n_text is None
         else np.where(whole[call] & (width > 0), 1, trace.n_text[call]).astype(np.int32),
-        offset=with_end(np.cumsum(width) - width, int(width.sum())),
+        offset=offsets(width),
         expert=trace.expert[reference],
         weight=_of(trace.weight, reference),
         phase=phases_of(trace)[call],

@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.join import join_calls, phases_of, text_of
 from flashmoe_sim.trace.microbatch import in_micro_batches
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, offsets
 
 MICRO_BATCH = 512  # prompt tokens that engines like llama.cpp route together by default
 MOST_BATCHES = 16  # of a prompt that repeats tokens; by then few of its misses are first uses
@@ -95,18 +95,15 @@ def _first(trace: RoutingTrace, steps: int) -> RoutingTrace:
 
 def _stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
     """The calls of one part after another, with steps numbered on; only routing is kept."""
-    steps, begin, references = [], 0, 0
-    offsets = []
+    steps, begin = [], 0
     for part in parts:
         number = np.cumsum(np.diff(part.steps, prepend=part.steps[:1]) != 0)
         steps.append(begin + number)
         begin += int(number[-1]) + 1 if part.calls else 0
-        offsets.append(part.offset[:-1] + references)
-        references += part.refs
     return parts[0].with_(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in ("layer", "n_tokens", "expert")},
         n_text=text_of(parts),
-        offset=with_end(np.concatenate(offsets), references),
+        offset=offsets(np.concatenate([np.diff(part.offset) for part in parts])),
         step=np.concatenate(steps).astype(np.int32),
         phase=np.concatenate([phases_of(part) for part in parts]),
         weight=None,

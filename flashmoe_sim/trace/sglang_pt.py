@@ -20,7 +20,7 @@ from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
 from flashmoe_sim.trace.zipped import Archive
@@ -78,18 +78,14 @@ def read_ranks(paths: Sequence[Path], options: ReadOptions = DEFAULTS) -> Routin
             parts.append(chosen.astype(np.int16).ravel())
             calls.append((step, layer, len(chosen), phase))
     step_of, layer_of, n_tokens, phases = (np.array(column) for column in zip(*calls, strict=True))
-    expert = np.concatenate(parts)
-    layers = layer_of.astype(np.int16)
     notes = ["the ranks of a token's experts are not in the router's order"]
     if mapping is None:
         notes.append(f"no {MAP}: ids of physical experts are used as the model's")
-    return RoutingTrace(
-        layer=layers,
-        n_tokens=n_tokens.astype(np.int32),
-        offset=np.append(0, np.cumsum(n_tokens * k)).astype(np.int64),
-        expert=expert,
-        n_experts=infer_n_experts(layers, expert),
-        top_k=k,
+    return uniform_trace(
+        layer_of,
+        n_tokens,
+        np.concatenate(parts),
+        k,
         phase=phases.astype(np.uint8),
         step=np.unique(step_of, return_inverse=True)[1].astype(np.int32),
         format=FORMAT,

@@ -1,4 +1,4 @@
-"""The kernels of recorded rows against their plain twins."""
+"""Rows of recorded requests: repeats and order, against plain twins."""
 
 from __future__ import annotations
 
