@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from flashmoe_sim.measured.command import settings_of_command
-from flashmoe_sim.measured.placement import IK, system_of
+from flashmoe_sim.measured.placement import IK, settings_of_command, system_of
 from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 MOST_LINE = 4000  # letters; a longer line is no line of a log

@@ -8,9 +8,8 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import llama_log
-from flashmoe_sim.measured.command import settings_of_command
 from flashmoe_sim.measured.documents import Fields, document
-from flashmoe_sim.measured.placement import system_of
+from flashmoe_sim.measured.placement import settings_of_command, system_of
 from flashmoe_sim.measured.value import Found
 
 RUN, LOG = "run.json", "log.txt"
