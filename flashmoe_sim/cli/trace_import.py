@@ -84,6 +84,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
         trace = read_trace(files[0], lenient=lenient, notes=False, hints=hints)
         _check_used(files[0], trace.format, given)
     else:
+        from flashmoe_sim.trace.requests import ReadOptions
         from flashmoe_sim.trace.table import read_table
         from flashmoe_sim.trace.table_columns import Columns
 
@@ -96,7 +97,7 @@ def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_js
             first_id=about["first_id"] or 0,
             records=about["records"],
         )
-        trace = read_table([Path(file) for file in files], table, hints=hints, lenient=lenient)
+        trace = read_table([Path(file) for file in files], table, ReadOptions(lenient=lenient, hints=hints))
     written = writer.write(trace.with_(name=writer.name))
     notes = [*trace.notes, *([f"no layer asks for expert 0: {ASK}"] if begins_at_1(trace) else [])]
     if (shared := always_used(trace)) is not None:

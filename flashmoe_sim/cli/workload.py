@@ -71,6 +71,7 @@ def read_long(trace: str, *, lenient: bool = False, hints: Hints | None = None) 
     from flashmoe_sim.trace.bundled import find_trace
     from flashmoe_sim.trace.chunk import LongTrace
     from flashmoe_sim.trace.load import open_long
+    from flashmoe_sim.trace.requests import Hints, ReadOptions
 
     path = find_trace(trace)[0]
     bars: list[Callable[[int], None]] = []  # one, of the reading that goes on
@@ -88,7 +89,8 @@ def read_long(trace: str, *, lenient: bool = False, hints: Hints | None = None) 
             yield from long.read()
 
         bars.append(shown.enter_context(reading(path)))
-        long = stack.enter_context(open_long(trace, lenient=lenient, progress=progress, hints=hints))
+        options = ReadOptions(lenient=lenient, progress=progress, hints=hints or Hints())
+        long = stack.enter_context(open_long(trace, options))
         shown.close()
         for note in long.head.notes:
             message(f"{trace}: {note}")

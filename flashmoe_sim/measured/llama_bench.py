@@ -13,12 +13,9 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import parse_size
-from flashmoe_sim.measured.documents import document, objects, objects_by_line
-from flashmoe_sim.measured.fields import Fields
-from flashmoe_sim.measured.found import Found
+from flashmoe_sim.measured.documents import Fields, document, objects_by_line
 from flashmoe_sim.measured.placement import IK, system_of
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 # Columns of the table that have other names than the fields of the other formats; "ot" and "ts" depend on the program.
 SHORT = {
@@ -97,13 +94,10 @@ def detect_md(text: str) -> bool:
 
 def read_json(text: str, where: str) -> Found:
     """The list that `-o json` prints, or the lines of `-o jsonl`."""
-    if re.search(r"^\s*\[\s*$", text, re.MULTILINE):
-        rows = objects(document(text, where), where)
-        return _measured(Fields(row, f"{where}: test {number}") for number, row in enumerate(rows, 1))
-    if re.search(r"^\s*\{\s*\"", text, re.MULTILINE) and not text.lstrip().startswith("["):
-        return _measured(Fields(row, place) for place, row in objects_by_line(text, where))
-    rows = objects(document(text, where), where)
-    return _measured(Fields(row, f"{where}: test {number}") for number, row in enumerate(rows, 1))
+    a_list = text.lstrip().startswith("[") or re.search(r"^\s*\[\s*$", text, re.MULTILINE)
+    if not a_list and re.search(r"^\s*\{\s*\"", text, re.MULTILINE):
+        return _measured(objects_by_line(text, where))
+    return _measured(document(text, where, "test"))
 
 
 def read_csv(text: str, where: str) -> Found:

@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from flashmoe_sim.measured.command import settings_of_command
-from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.placement import IK, system_of
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.measured.placement import IK, settings_of_command, system_of
+from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 MOST_LINE = 4000  # letters; a longer line is no line of a log
 FEW_ON_CPU = 0.15  # share of a model's bytes beside its experts, such as the embedding of its tokens
@@ -48,7 +45,7 @@ def detect(text: str) -> bool:
 
 @dataclass
 class Timing:
-    """One line of timings. of: of the timings in the log, the request that it belongs to."""
+    """One line of timings. task: the request that it belongs to, if the log numbers them."""
 
     line: int
     prompt: bool

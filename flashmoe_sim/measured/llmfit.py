@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.measured.documents import document, objects
-from flashmoe_sim.measured.fields import Fields
-from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.measured.documents import Fields, document, objects
+from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 ENGINES = {"llamacpp": "llama.cpp"}
 SAME = 0.02  # a rate this near to tokens over the whole time is that, and counts the prompt too
@@ -24,13 +21,13 @@ def detect(text: str) -> bool:
 
 def read(text: str, where: str) -> Found:
     """The mean decode speed of each model. The record says where the model was only if there is but one place."""
-    record = objects(document(text, where), where)[0]
+    record = document(text, where)[0].values
     hardware, results = record.get("hardware"), record.get("results")
     if not isinstance(hardware, dict):
         raise BadInput("has no object `hardware`", where=where, advice="give the file as llmfit wrote it")
     found = Found()
-    for number, result in enumerate(objects(results, where), 1):
-        found.measured.append(_one(Fields(result, f"{where}: result {number}"), Fields(hardware, where)))
+    for result in objects(results, where, "result"):
+        found.measured.append(_one(result, Fields(hardware, where)))
     return found
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.measured.found import Found
 from flashmoe_sim.measured.llama_log import MOST_LINE
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import Measured
+from flashmoe_sim.measured.value import Found, Measured, quant_of
 
 _X = r"(\d{1,12}(?:\.\d{1,12})?)"
 _RATE = re.compile(rf"(prompt )?eval rate:\s*{_X} tokens/s")

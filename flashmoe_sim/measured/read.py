@@ -13,8 +13,7 @@ from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.measured import llama_bench, llama_log, llmfit, printed, responses, run_folder, serving
 from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
-from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.value import Measured
+from flashmoe_sim.measured.value import Found, Measured
 from flashmoe_sim.systems.table import parse_system
 
 MOST_BYTES = 64 * MIB

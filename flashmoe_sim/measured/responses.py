@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashmoe_sim.measured.documents import all_objects
-from flashmoe_sim.measured.fields import Fields
-from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.measured.documents import Fields, all_objects
+from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 
 def detect(text: str) -> bool:
@@ -21,11 +18,11 @@ def detect(text: str) -> bool:
 def read(text: str, where: str) -> Found:
     """One response, or lines of them, as a server streams them."""
     found = Found()
-    for place, response in all_objects(text, where):
-        if isinstance(timings := response.get("timings"), dict):
-            _llama_server(found, Fields(timings, place), Fields(response, place))
-        elif "eval_duration" in response:
-            _ollama(found, Fields(response, place))
+    for response in all_objects(text, where):
+        if isinstance(timings := response.values.get("timings"), dict):
+            _llama_server(found, Fields(timings, response.where), response)
+        elif "eval_duration" in response.values:
+            _ollama(found, response)
     return found
 
 

@@ -8,19 +8,16 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import llama_log
-from flashmoe_sim.measured.command import settings_of_command
-from flashmoe_sim.measured.documents import document, objects
-from flashmoe_sim.measured.fields import Fields
-from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.placement import system_of
+from flashmoe_sim.measured.documents import Fields, document
+from flashmoe_sim.measured.placement import settings_of_command, system_of
+from flashmoe_sim.measured.value import Found
 
 RUN, LOG = "run.json", "log.txt"
 
 
 def read(run: str, log: str, folder: Path) -> Found:
     """The speeds of the log, with the system that run.json tells."""
-    record = objects(document(run, f"{folder / RUN}"), f"{folder / RUN}")[0]
-    fields = Fields(record, f"{folder / RUN}")
+    fields = document(run, f"{folder / RUN}")[0]
     if not fields.text("mode"):
         raise BadInput("has no `mode`", where=fields.where, advice="give the folder of a run of `sim bridge run`")
     if fields.text("rc") != "0":

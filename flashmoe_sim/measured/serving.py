@@ -5,11 +5,8 @@ Source: vllm-project/vllm vllm/benchmarks/serve.py; sgl-project/sglang python/sg
 
 from __future__ import annotations
 
-from flashmoe_sim.measured.documents import all_objects
-from flashmoe_sim.measured.fields import Fields
-from flashmoe_sim.measured.found import Found
-from flashmoe_sim.measured.quants import quant_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Measured
+from flashmoe_sim.measured.documents import Fields, all_objects
+from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
 
 
 def detect(text: str) -> bool:
@@ -19,8 +16,8 @@ def detect(text: str) -> bool:
 def read(text: str, where: str) -> Found:
     """The mean decode speed of each result, if its requests came one at a time."""
     found = Found()
-    for place, result in all_objects(text, where):
-        _add(found, Fields(result, place))
+    for result in all_objects(text, where):
+        _add(found, result)
     return found
 
 

@@ -1,8 +1,9 @@
-"""One measured speed, with what its file says of the run."""
+"""Measured speeds, with what their file says of the run."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,13 @@ from flashmoe_sim.io.errors import BadInput, shown
 
 MOST_DECODE, MOST_PROMPT = 1e5, 1e7  # tokens a second that no machine reaches
 MOST_TOKENS = 10**8
+FEW_DECODED, FEW_PROMPT = 16, 64  # tokens below which a timing says little
+
+_IN_FILE = re.compile(
+    r"(?<![a-z0-9])(?:UD-)?(?:I?Q[1-8](?:_[a-z0-9]+)+|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32)(?![a-z0-9])",
+    re.IGNORECASE | re.ASCII,
+)
+_IN_TYPE = re.compile(r"(?<!\S)(I?Q[1-8]_\w+|TQ[12]_0|MXFP4|NVFP4|BF16|F16|F32)(?: - (Small|Medium|Large))?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +56,24 @@ class Measured:
             )
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a reader of one format finds in a file.
+
+    left_out: one line for each that is there and no use, such as a mean over requests.
+    """
+
+    measured: list[Measured] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def enough(self, tokens: int, where: str, *, prompt: bool) -> bool:
+        """Whether a timing has enough tokens; if not, it is left out with a line that says so."""
+        least, kind = (FEW_PROMPT, "prompt") if prompt else (FEW_DECODED, "answer")
+        if tokens < least:
+            self.left_out.append(f"{where}: the {kind} has {tokens} tokens; at least {least} say how fast it was")
+        return tokens >= least
+
+
 def missing(measured: Measured) -> str:
     """One line that says what to ask of the user, or empty if the system is known."""
     if measured.system:
@@ -65,3 +91,16 @@ def distinct(measured: Iterable[Measured]) -> list[Measured]:
     for one in measured:
         found.setdefault(replace(one, where=""), one)
     return list(found.values())
+
+
+def quant_of(file: str, model_type: str = "") -> str:
+    """The quantization that a file's name says, else llama.cpp's description of the model; empty if neither does."""
+    if found := _IN_FILE.findall(re.split(r"[/\\]", file)[-1]):
+        return str(found[-1]).upper()
+    match = _IN_TYPE.search(model_type)
+    if match is None:
+        named = _IN_FILE.search(model_type)
+        return named[0].upper() if named else ""
+    if not match[2] or (match[1], match[2]) == ("Q2_K", "Medium"):  # as llama.cpp calls Q2_K
+        return match[1]
+    return f"{match[1]}_{match[2][0]}"

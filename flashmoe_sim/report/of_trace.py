@@ -11,9 +11,8 @@ from flashmoe_sim.report.material import Material
 from flashmoe_sim.report.of_rows import MOST_TRACES
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import LAYER_COLUMNS, frame
-from flashmoe_sim.trace.drift import hot_set_drift
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.statistics import count_layers
+from flashmoe_sim.trace.statistics import count_layers, hot_set_drift
 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # of the experts
 POPULARITY = (

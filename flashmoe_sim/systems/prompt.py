@@ -16,8 +16,7 @@ from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import total_seconds
 from flashmoe_sim.timeline.timed import Timed
 from flashmoe_sim.timeline.work import some_calls, tokens_of
-from flashmoe_sim.trace.microbatch import in_micro_batches
-from flashmoe_sim.trace.prompt import Prompted, with_prompt
+from flashmoe_sim.trace.prompt import Prompted, in_micro_batches, with_prompt
 from flashmoe_sim.trace.routing import PHASE_PROMPT
 
 PLACES = 8  # in a prompt, at which attention is priced
@@ -32,7 +31,7 @@ def prompted(workload: Workload, tokens: int) -> tuple[Workload, Prompted]:
 
 @lru_cache(maxsize=8)
 def batched(workload: Workload, tokens: int) -> Workload:
-    """The workload with prompts in micro-batches of so many tokens; see `trace.microbatch.in_micro_batches`."""
+    """The workload with prompts in micro-batches of so many tokens; see `trace.prompt.in_micro_batches`."""
     trace = in_micro_batches(workload.trace, tokens)
     return workload if trace is workload.trace else prepare(trace, workload.geometry)
 

@@ -25,6 +25,7 @@ from flashmoe_sim.trace._json_kernels import (
 )
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.chunk import Chunk
+from flashmoe_sim.trace.routing import offsets
 
 
 class _Column:
@@ -91,10 +92,12 @@ class Columns:
         self._phases = 0
         self._layers = np.zeros(ID_MAX + 1, np.bool_)
         self._largest = 0
-        self._slot = _Optional("slots", SLOTS, np.int16)
-        self._weight = _Optional("weights", WEIGHTS, np.float32)
-        self._sequence = _Optional("sequence", SEQUENCE, np.int32)
-        self._step = _Optional("step", STEP, np.int32)
+        self._optional = {
+            "slot": _Optional("slots", SLOTS, np.int16),
+            "weight": _Optional("weights", WEIGHTS, np.float32),
+            "sequence": _Optional("sequence", SEQUENCE, np.int32),
+            "step": _Optional("step", STEP, np.int32),
+        }
         self._bare = 0
         self._seqs = 0
         self._next_seq = 0
@@ -125,10 +128,9 @@ class Columns:
         has_phase = keys >> PHASE & 1
         self._phase.extend(np.where(has_phase, table[:, PHASE], 0))
         self._phases += int(has_phase.sum())
-        self._slot.extend(keys, slot, calls_before=self.calls)
-        self._weight.extend(keys, weight, calls_before=self.calls)
-        self._sequence.extend(keys, table[:, SEQUENCE], calls_before=self.calls)
-        self._step.extend(keys, table[:, STEP], calls_before=self.calls)
+        given = {"slot": slot, "weight": weight, "sequence": table[:, SEQUENCE], "step": table[:, STEP]}
+        for name, column in self._optional.items():
+            column.extend(keys, given[name], calls_before=self.calls)
         self._least_used = min(self._least_used, int(used.min()))
         self._most_used = max(self._most_used, int(used.max()))
         self.calls += len(table)
@@ -164,8 +166,7 @@ class Columns:
 
     def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> Chunk:
         """The calls not taken yet, as a chunk whose other fields hold for all calls so far."""
-        optional = (self._slot, self._weight, self._sequence, self._step)
-        partial = [column for column in optional if 0 < column.calls < self.calls]
+        partial = [column for column in self._optional.values() if 0 < column.calls < self.calls]
         notes += tuple(
             Note(DROPPED, f"{item.name} left out: only {item.calls} of {self.calls} calls have it") for item in partial
         )
@@ -186,18 +187,12 @@ class Columns:
         )
 
     def _take(self) -> dict[str, Any]:
-        refs_of_call = self._refs_of_call.take()
-        offset = np.zeros(len(refs_of_call) + 1, np.int64)
-        np.cumsum(refs_of_call, out=offset[1:])
         phase = self._phase.take()
         return {
             "layer": self._layer.take(),
             "n_tokens": self._n_tokens.take(),
-            "offset": offset,
+            "offset": offsets(self._refs_of_call.take()),
             "expert": self._expert.take(),
-            "weight": self._weight.take(self.calls),
-            "slot": self._slot.take(self.calls),
             "phase": phase if self._phases else None,
-            "sequence": self._sequence.take(self.calls),
-            "step": self._step.take(self.calls),
+            **{name: column.take(self.calls) for name, column in self._optional.items()},
         }

@@ -19,7 +19,7 @@ from flashmoe_sim.io.errors import BadInput, shown, unknown_name
 from flashmoe_sim.trace.formats import LONGEST_HEADER, NPY_MAGIC, ZIP_MAGIC
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.request_calls import trace_of_requests
-from flashmoe_sim.trace.requests import Hints, Request
+from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import prompt_length
@@ -37,23 +37,17 @@ KINDS = {
 }
 
 
-def read(
-    path: Path,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`.
 
     Raises BadInput for an array with other axes or without whole numbers, and if no hint says which tokens are the
     prompt.
     """
-    hints = hints or Hints()
+    hints = options.hints
     with open_bytes(path) as stream:
         content = stream.read()
-    if progress:
-        progress(len(content))
+    if options.progress:
+        options.progress(len(content))
     ids, weights = _arrays(path, content, hints)
     axes = hints.axes or AXES
     expert = _ordered(path, ids, axes)
@@ -66,7 +60,7 @@ def read(
     ]
     known = hints.moe_layers or hints.model
     notes = () if known else (f"layers are numbered 0-{expert.shape[2] - 1}, as they stand in the array",)
-    return trace_of_requests(requests, format=FORMAT, name=trace_name(path), hints=hints, lenient=lenient, notes=notes)
+    return trace_of_requests(requests, format=FORMAT, name=trace_name(path), options=options, notes=notes)
 
 
 def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -75,16 +75,11 @@ def whole(chunk: Chunk) -> RoutingTrace:
     return RoutingTrace(**{item.name: getattr(chunk, item.name) for item in fields(RoutingTrace)})
 
 
-def head_of(trace: RoutingTrace) -> Chunk:
-    """What holds for all chunks of a trace: a chunk without calls."""
-    return part_of(trace, 0, 0)
-
-
 def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
     """A trace in memory as a long one, cut before each of `calls`, ascending."""
     bounds = [0, *calls, trace.calls]
     return LongTrace(
-        head_of(trace),
+        part_of(trace, 0, 0),
         lambda: (part_of(trace, begin, end) for begin, end in itertools.pairwise(bounds)),
     )
 

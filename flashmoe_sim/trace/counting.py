@@ -1,11 +1,14 @@
-"""Kernels that count over a trace, call by call."""
+"""Kernels that count over a trace, call by call, and the counts over one layer's calls."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
+from flashmoe_sim.trace.routing import LayerView
 
 
 @jit
@@ -85,13 +88,15 @@ def count_overlap(
     expert: NDArray[np.int16],
     last_token: NDArray[np.int64],
     state: NDArray[np.int64],
+    repeats: NDArray[np.int32],
 ) -> tuple[int, int]:
     """Count distinct experts of a layer's tokens that the layer's previous token also used, and how many were compared.
 
     A call with unknown tokens is skipped, and the token after it has no previous one. A call without tokens changes
     nothing.
     last_token: i64 [experts], filled with -1. state: i64 [2], zeros: tokens so far, and whether the next token follows
-    one; both carry over to the layer's next calls.
+    one; both carry over to the layer's next calls. repeats: i32 [calls], to which the references of each call are added
+    that name an expert again within one token.
     """
     shared, compared, token = 0, 0, state[0]
     follows = state[1] != 0
@@ -109,6 +114,7 @@ def count_overlap(
             for reference in range(begin, begin + width):
                 e = expert[reference]
                 if last_token[e] == token:
+                    repeats[call] += 1
                     continue
                 if follows:
                     compared += 1
@@ -146,27 +152,52 @@ def count_aliased(
 
 
 @jit
-def count_repeats(
-    offset: NDArray[np.int64],
-    n_tokens: NDArray[np.int32],
-    expert: NDArray[np.int16],
-    last_token: NDArray[np.int64],
-    repeats: NDArray[np.int32],
-) -> None:
-    """Per call, the references that name an expert again within one token; calls with unknown tokens are skipped.
+def find_repeats(ids: NDArray[Any], last_row: NDArray[np.int64], repeats: NDArray[np.uint8]) -> None:
+    """Mark the rows (u8 [rows]) in which an id occurs twice; negative ids are ignored.
 
-    last_token: i64 [experts], filled with -1.
+    ids: [rows, k]. last_row: i64 [ids], filled with -1.
     """
-    token = 0
-    for call in range(len(offset) - 1):
-        length, tokens = offset[call + 1] - offset[call], n_tokens[call]
-        if tokens < 1 or length % tokens != 0:
-            continue
-        width = length // tokens
-        for number in range(tokens):
-            token += 1
-            begin = offset[call] + number * width
-            for reference in range(begin, begin + width):
-                e = expert[reference]
-                repeats[call] += last_token[e] == token
-                last_token[e] = token
+    rows, k = ids.shape
+    for row in range(rows):
+        for rank in range(k):
+            one = ids[row, rank]
+            if one < 0:
+                continue
+            if last_row[one] == row:
+                repeats[row] = 1
+            last_row[one] = row
+
+
+class LayerCounts:
+    """The counts of one layer after some of its calls.
+
+    unions: i64 [experts + 1], calls by their distinct experts. requests: i64 [experts], calls that request each.
+    reuse: i64 [experts], requests by reuse distance, except `first_uses`.
+    shared, compared: as counted by `count_overlap`. tokens: of all calls.
+    """
+
+    def __init__(self, layer: int, n_experts: int) -> None:
+        self.layer, self.n_experts = layer, n_experts
+        self.calls = self.refs = self.tokens = self.first_uses = self.shared = self.compared = 0
+        self.unions, self.requests, self.reuse = (np.zeros(n_experts + more, np.int64) for more in (1, 0, 0))
+        self._stamp, self._last_token, self._token = fresh(n_experts), fresh(n_experts), np.zeros(2, np.int64)
+
+    def add(self, view: LayerView, n_tokens: NDArray[np.int32]) -> None:
+        """Add the next calls of the layer. n_tokens: i32 [calls]."""
+        earlier = int(self.requests.sum())
+        union, repeats = np.zeros((2, len(view.call)), np.int32)
+        scratch = np.zeros(self.n_experts, np.int16)
+        count_requests(view.offset, view.expert, fresh(self.n_experts), fresh(self.n_experts), union, self.requests)
+        self.unions += np.bincount(union, minlength=self.n_experts + 1)
+        self.first_uses += int(
+            count_reuse(view.offset, view.expert, self._stamp, fresh(self.n_experts), scratch, self.reuse, earlier)
+        )
+        shared, compared = count_overlap(view.offset, n_tokens, view.expert, self._last_token, self._token, repeats)
+        self.shared, self.compared = self.shared + int(shared), self.compared + int(compared)
+        self.calls, self.refs = self.calls + len(view.call), self.refs + len(view.expert)
+        self.tokens += int(n_tokens.sum(dtype=np.int64))
+
+
+def fresh(size: int) -> NDArray[np.int64]:
+    """What the counting kernels expect before they have seen anything, i64 [size]."""
+    return np.full(size, -1, dtype=np.int64)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.lines import Skipped, excerpt
+from flashmoe_sim.trace.lines import Skipped, excerpt, line_blocks
+from flashmoe_sim.trace.requests import ReadOptions
 
 LARGEST_REAL = float(np.finfo(np.float32).max)
 
@@ -59,26 +61,28 @@ class Rows:
 
 
 def read_rows(
-    blocks: Iterable[bytes],
+    stream: IO[bytes],
+    options: ReadOptions,
     *,
     path: Path,
-    first_line: int,
+    number: int,
     header: Sequence[str],
     columns: Sequence[Column],
-    lenient: bool,
+    first: bytes = b"",
 ) -> Rows:
     """The requested columns of a body whose fields are named by `header`.
 
-    blocks: the body in blocks of whole lines; only the very last line can be torn. A block is parsed at once; if
-    anything in it is unusual, it is read line by line, so that the line can be named. Fields are not quoted. Empty
-    lines are skipped.
+    Only the very last line can be torn. A block of lines is parsed at once; if anything in it is unusual, it is read
+    line by line, so that the line can be named. Fields are not quoted. Empty lines are skipped.
+    number: of the line at which the stream is. first: the line before it, if that belongs to the body and was read.
     Raises BadInput with the line number for a malformed line, unless lenient or it is a torn last line.
     """
-    skipped = Skipped(path, lenient=lenient)
+    skipped = Skipped(path, lenient=options.lenient)
     lines: list[NDArray[np.int64]] = []
     parts: dict[str, list[NDArray[Any]]] = {column.name: [] for column in columns}
-    number = first_line
-    for block in blocks:
+    rest = line_blocks(stream, path=path, first_line=number, progress=options.progress)
+    number -= bool(first)
+    for block in chain([first] if first else [], rest):
         values = _at_once(block, header=header, columns=columns)
         if values is None:
             at, values = _line_by_line(block, first_line=number, header=header, columns=columns, skipped=skipped)

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, Note
+from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import PER_LAYER, RoutingTrace, offsets
 
 WITHOUT_RANKS = ("grouped-pairs", "served-json", "megatron-jsonl", "sglang-pt")
 
@@ -100,23 +101,16 @@ def _first_ranks(trace: RoutingTrace, top_k: int) -> RoutingTrace:
 
 def _select(trace: RoutingTrace, *, calls: NDArray[np.bool_], references: NDArray[np.bool_]) -> RoutingTrace:
     """The trace with only these calls (bool [calls]) and these references (bool [references])."""
-    upto = np.zeros(trace.refs + 1, dtype=np.int64)
-    np.cumsum(references, out=upto[1:])
-    length = np.diff(upto[trace.offset])[calls]
-    offset = np.zeros(len(length) + 1, dtype=np.int64)
-    np.cumsum(length, out=offset[1:])
-    by_call = {name: getattr(trace, name) for name in ("layer", "n_tokens", "phase", "sequence", "step", "n_text")}
-    by_reference = {name: getattr(trace, name) for name in ("expert", "weight", "slot", "resident")}
-    return trace.with_(
-        offset=offset,
-        **{name: None if values is None else values[calls] for name, values in by_call.items()},
-        **{name: None if values is None else values[references] for name, values in by_reference.items()},
-    )
+    length = np.diff(offsets(references)[trace.offset])[calls]
+    kept = dict.fromkeys(PER_CALL, calls) | dict.fromkeys(PER_REFERENCE, references)
+    values = {name: getattr(trace, name) for name in kept}
+    parts = {name: None if values[name] is None else values[name][kept[name]] for name in kept}
+    return trace.with_(offset=offsets(length), **parts)
 
 
 def _of_layers(trace: RoutingTrace, layers: Collection[int] | None) -> dict[str, dict[int, int] | None]:
     """The fields that are keyed by layer, for these layers only."""
-    known = {name: getattr(trace, name) for name in ("n_experts", "expert_bytes", "dense_bytes")}
+    known = {name: getattr(trace, name) for name in PER_LAYER}
     return {
         name: values and {layer: value for layer, value in values.items() if layers is None or layer in layers}
         for name, values in known.items()

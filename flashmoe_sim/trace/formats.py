@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.lines import BOM, excerpt
@@ -19,6 +19,7 @@ from flashmoe_sim.trace.source import open_bytes
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import LongTrace
+    from flashmoe_sim.trace.requests import ReadOptions
     from flashmoe_sim.trace.routing import RoutingTrace
 
 HEAD_BYTES = 64 << 10
@@ -28,27 +29,12 @@ _BOM = rb"(?:\xef\xbb\xbf)?"
 _RECORDS = rb"\[\s*(?:[0-9]|\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9])"  # numbers, or lists of three and more
 
 
-class Read(Protocol):
-    """Reads a whole file of one format. more: `hints`, if the format accepts them."""
-
-    def __call__(
-        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None, **more: Any
-    ) -> RoutingTrace: ...
-
-
-class ReadChunks(Protocol):
-    """Reads a file of one format in chunks, with memory that does not grow with its length."""
-
-    def __call__(
-        self, path: Path, /, *, lenient: bool = False, progress: Callable[[int], None] | None = None
-    ) -> LongTrace: ...
-
-
 @dataclass(frozen=True)
 class TraceFormat:
     """One format: its name, its description, whether it claims a file that begins with given bytes, and its module.
 
-    module: in `flashmoe_sim.trace`, with `read` and perhaps `read_chunks`; imported when a file of the format is read.
+    module: in `flashmoe_sim.trace`, imported when a file of the format is read; has `read` and perhaps `read_chunks`,
+    whose memory does not grow with the length of the file.
     takes_hints: whether `read` accepts hints from the user about a file.
     """
 
@@ -59,12 +45,12 @@ class TraceFormat:
     takes_hints: bool = False
 
     @property
-    def read(self) -> Read:
-        return cast(Read, self._module.read)
+    def read(self) -> Callable[[Path, ReadOptions], RoutingTrace]:
+        return self._module.read  # type: ignore[no-any-return]
 
     @property
-    def read_chunks(self) -> ReadChunks | None:
-        return cast("ReadChunks | None", getattr(self._module, "read_chunks", None))
+    def read_chunks(self) -> Callable[[Path, ReadOptions], LongTrace] | None:
+        return getattr(self._module, "read_chunks", None)
 
     @property
     def _module(self) -> Any:

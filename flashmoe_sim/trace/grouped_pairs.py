@@ -9,7 +9,6 @@ Source: sparsify (`experiments/qwen3_trace.json`), which accesses every entry on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,22 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, offsets
 from flashmoe_sim.trace.source import read_json
 
 MAX_DOCUMENT_BYTES = 256 << 20  # a parsed pair takes ten times its text
 REPEATS = 3
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: repeated accesses are collapsed, passes of the model become steps, prompts are told from decoding.
 
     A pass is a prompt when any of its calls has more experts than the most common call. lenient changes nothing: one
     document has no lines to skip.
     Raises BadInput for a document that is cut short, and for fields that are missing or out of range.
     """
-    del lenient
-    document = _document(path, progress)
+    document = _document(path, options)
     layers = _whole(path, document, "num_groups", most=ID_MAX + 1)
     experts = _whole(path, document, "experts_per_group", most=ID_MAX + 1)
     entry_bytes = _whole(path, document, "entry_bytes", most=1 << 50)
@@ -77,8 +76,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     )
 
 
-def _document(path: Path, progress: Callable[[int], None] | None) -> dict[str, Any]:
-    document = read_json(path, progress=progress, most_bytes=MAX_DOCUMENT_BYTES)
+def _document(path: Path, options: ReadOptions) -> dict[str, Any]:
+    document = read_json(path, progress=options.progress, most_bytes=MAX_DOCUMENT_BYTES)
     if not isinstance(document, dict) or "trace" not in document:
         raise BadInput(f'{path}: no "trace" in the document; expected {{"trace": [[layer, expert], ...], ...}}')
     return document
@@ -110,9 +109,7 @@ def _collapse(
         other = again + repeat * distance
         if (expert[other] != expert[again]).any() or (layer[other] != layer[again]).any():
             return offset, expert, False
-    kept = np.zeros(len(threes) + 1, dtype=np.int64)
-    np.cumsum(threes[:, 0], out=kept[1:])
-    return kept, expert[again], True
+    return offsets(threes[:, 0]), expert[again], True
 
 
 def _passes(layer: NDArray[np.int16]) -> NDArray[np.int32]:

@@ -7,7 +7,6 @@ or all numbers are in one list, which `top_k` divides. Source: kekzl/imp tools/a
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,30 +17,23 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import check_whole, run_starts
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.requests import Hints
-from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
+from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import read_json
 
 FORMAT = "imp-json"
 KEYS = ("trace", "entries", "data")
 
 
-def read(
-    path: Path,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a call for every record, a step for every token. lenient changes nothing: there are no lines.
 
     Consecutive records of one layer are one call: tokens of several sequences.
     Raises BadInput, naming the record, for mixed top-k, a repeated expert, and a list that cannot be divided into
     records.
     """
-    del lenient
-    document = read_json(path, progress=progress)
-    top_k = (hints and hints.top_k) or None
+    document = read_json(path, progress=options.progress)
+    top_k = options.hints.top_k
     if isinstance(document, dict):
         top_k = top_k or document.get("top_k")
         document = next((document[key] for key in KEYS if isinstance(document.get(key), list)), None)
@@ -55,18 +47,13 @@ def read(
             "does: check top_k"
         )
     starts = run_starts(layer) if (layer != layer[0]).any() else np.arange(len(layer))
-    tokens = np.diff(np.append(starts, len(layer))).astype(np.int32)
-    k = expert.shape[1]
+    tokens = np.diff(np.append(starts, len(layer)))
     together = (f"up to {tokens.max()} tokens in a pass: records of a layer in a row are of several sequences",)
-    of_calls = np.ascontiguousarray(layer[starts])
-    flat = np.ascontiguousarray(expert).reshape(-1)
-    return RoutingTrace(
-        layer=of_calls,
-        n_tokens=tokens,
-        offset=np.append(starts, len(layer)).astype(np.int64) * k,
-        expert=flat,
-        n_experts=infer_n_experts(of_calls, flat),
-        top_k=k,
+    return uniform_trace(
+        layer[starts],
+        tokens,
+        np.ascontiguousarray(expert).reshape(-1),
+        expert.shape[1],
         phase=np.full(len(starts), PHASE_DECODE, np.uint8),
         format=FORMAT,
         name=trace_name(path),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_UNKNOWN, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_UNKNOWN, RoutingTrace, offsets
 
 LAST_STEP = np.iinfo(np.int32).max
 
@@ -33,7 +33,7 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     first = run_starts(steps[order], step_pass[order], layer[order])
     calls = calls[order]
     length, tokens = np.diff(trace.offset)[calls], trace.n_tokens[calls]
-    begin = with_end(np.cumsum(length) - length, int(length.sum()))
+    begin = offsets(length)
     reference = ranges(trace.offset[calls], length)
     width = np.where((tokens > 0) & (length % np.maximum(tokens, 1) == 0), length // np.maximum(tokens, 1), 0)
     narrowest = np.minimum.reduceat(np.where(length > 0, width, length.max(initial=1)), first)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.check import ASK, LEAST_TOKENS, always_used, ask_shared, begins_at_1
-from flashmoe_sim.trace.counting import count_repeats
+from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.phases import Phases, find_phases
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace, offsets
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
 
 SEVERITIES = ("error", "warning", "info")
@@ -84,14 +84,20 @@ def _at(
     return Finding(severity, code, count, message, advice, call, int(trace.steps[call]), int(trace.layer[call]))
 
 
+def _calls(
+    trace: RoutingTrace, severity: str, code: str, calls: NDArray[np.bool_], what: str, advice: str = ""
+) -> Iterator[Finding]:
+    """A finding at the first of the calls (bool [calls]) if there are any. what: what is said of their number."""
+    if count := int(calls.sum()):
+        yield _at(trace, severity, code, calls, count, f"{_counted(count, 'call')} {what}", advice)
+
+
 def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _any_in_call(trace: RoutingTrace, references: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    upto = np.zeros(trace.refs + 1, dtype=np.int64)
-    np.cumsum(references, out=upto[1:])
-    return np.diff(upto[trace.offset]) > 0
+    return np.diff(offsets(references)[trace.offset]) > 0
 
 
 def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iterator[Finding]:
@@ -148,22 +154,17 @@ def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
     length = np.diff(trace.offset)
     known, empty = trace.n_tokens > 0, length == 0
     uneven = known & (length % np.maximum(trace.n_tokens, 1) != 0)
-    if uneven.any():
-        message = f"{_counted(int(uneven.sum()), 'call')} whose references are not a whole number per token"
-        yield _at(trace, "error", "wrong-length", uneven, int(uneven.sum()), message, "record the trace again")
-    if (lost := known & empty).any():
-        message = f"{_counted(int(lost.sum()), 'call')} without experts"
-        yield _at(trace, "error", "empty-call", lost, int(lost.sum()), message, "record the trace again")
-    if (idle := ~known & empty).any():
-        message = f"{_counted(int(idle.sum()), 'call')} without tokens: they count as calls and ask for nothing"
-        advice = "as it should be in a prompt: the last layer computes only the output rows"
-        yield _at(trace, "info", "no-tokens", idle, int(idle.sum()), message, advice)
-    if (unknown := ~known & ~empty).any():
-        message = f"{_counted(int(unknown.sum()), 'call')} of unknown tokens: counted as requests, but not as tokens"
-        yield _at(trace, "info", "unknown-tokens", unknown, int(unknown.sum()), message, "")
+    what = "whose references are not a whole number per token"
+    yield from _calls(trace, "error", "wrong-length", uneven, what, "record the trace again")
+    yield from _calls(trace, "error", "empty-call", known & empty, "without experts", "record the trace again")
+    what = "without tokens: they count as calls and ask for nothing"
+    advice = "as it should be in a prompt: the last layer computes only the output rows"
+    yield from _calls(trace, "info", "no-tokens", ~known & empty, what, advice)
+    what = "of unknown tokens: counted as requests, but not as tokens"
+    yield from _calls(trace, "info", "unknown-tokens", ~known & ~empty, what)
     repeats = np.zeros(trace.calls, dtype=np.int32)
-    last_token = np.full(int(trace.expert.max(initial=0)) + 1, -1, dtype=np.int64)
-    count_repeats(trace.offset, trace.n_tokens, trace.expert, last_token, repeats)
+    last_token = fresh(int(trace.expert.max(initial=0)) + 1)
+    count_overlap(trace.offset, trace.n_tokens, trace.expert, last_token, np.zeros(2, np.int64), repeats)
     if repeats.any():
         message = (
             f"{_counted(int(repeats.sum()), 'reference')} to an expert that the same token already names, "
@@ -178,9 +179,9 @@ def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
         common = int(np.bincount(width[known]).argmax())
         other = known & (width != common)
         seen = ", ".join(map(str, widths[:8]))
-        message = f"{_counted(int(other.sum()), 'call')} without the usual {common} experts per token (seen: {seen})"
+        what = f"without the usual {common} experts per token (seen: {seen})"
         advice = "right if the layers differ; otherwise record it again"
-        yield _at(trace, "warning", "top-k-varies", other, int(other.sum()), message, advice)
+        yield from _calls(trace, "warning", "top-k-varies", other, what, advice)
 
 
 def _reader(trace: RoutingTrace) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
 from flashmoe_sim.trace.formats import FORMATS, find_format
 from flashmoe_sim.trace.on_disk import OnDisk, unpack
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import Reading, reading
 
@@ -40,44 +40,36 @@ def load_trace(
     hints: what the file does not record itself, for formats that accept hints.
     Raises BadInput for a file that is missing, empty, of an unknown format, or malformed.
     """
-    _check_format(format)
+    if format is not None and format not in FORMATS:
+        raise unknown_name("trace format", format, FORMATS)
     folder = run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
     with reading(path, lenient=lenient) as how:
         chosen = FORMATS[format] if format else find_format(path)
-        more = {"hints": hints} if chosen.takes_hints else {}
-        trace = chosen.read(path, lenient=lenient, progress=progress and how.in_file(progress), **more)
+        options = ReadOptions(lenient=lenient, progress=progress and how.in_file(progress), hints=hints or Hints())
+        trace = chosen.read(path, options)
     check_trace(trace, where=str(path))
     return _named(trace, folder, bundled, how)
 
 
 @contextmanager
-def open_long(
-    path: str | Path,
-    *,
-    lenient: bool = False,
-    format: str | None = None,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> Iterator[LongTrace]:
-    """Read a trace in chunks; within the block, it can be read any number of times. Arguments are as for `load_trace`.
+def open_long(path: str | Path, options: ReadOptions = DEFAULTS) -> Iterator[LongTrace]:
+    """Read a trace in chunks; within the block, it can be read any number of times. path: as for `load_trace`.
 
     A format without `read_chunks` is read as one chunk, in the memory of the whole trace. Raises what `load_trace`
     raises; for a call's content only when it is read.
     """
-    _check_format(format)
     folder = run_folder(path)
     path, bundled = find_trace(path if folder is None else _trace_of(folder))
-    with reading(path, lenient=lenient) as how:
-        chosen = FORMATS[format] if format else find_format(path)
-        progress = progress and how.in_file(progress)
+    with reading(path, lenient=options.lenient) as how:
+        chosen = find_format(path)
+        options = replace(options, progress=options.progress and how.in_file(options.progress))
         if chosen.read_chunks is None:
-            more = {"hints": hints} if chosen.takes_hints else {}
-            whole = chosen.read(path, lenient=lenient, progress=progress, **more)
+            whole = chosen.read(path, options)
             check_trace(whole, where=str(path))
             long = cut_up(whole, [])
         else:
-            long = chosen.read_chunks(path, lenient=lenient, progress=progress)
+            long = chosen.read_chunks(path, options)
             check_trace(long.head, where=str(path))
         yield LongTrace(_named(long.head, folder, bundled, how), partial(_checked, long, str(path)))
 
@@ -87,7 +79,7 @@ def load_on_disk(path: str | Path, *, lenient: bool = False, hints: Hints | None
 
     Raises what `open_long` and `unpack` raise.
     """
-    with open_long(path, lenient=lenient, hints=hints) as long:
+    with open_long(path, ReadOptions(lenient=lenient, hints=hints or Hints())) as long:
         return unpack(long)
 
 
@@ -95,11 +87,6 @@ def _checked(long: LongTrace, where: str) -> Iterator[Chunk]:
     for chunk in long.read():
         check_trace(chunk, where=where)
         yield chunk
-
-
-def _check_format(format: str | None) -> None:
-    if format is not None and format not in FORMATS:
-        raise unknown_name("trace format", format, FORMATS)
 
 
 AnyTrace = TypeVar("AnyTrace", bound=RoutingTrace)

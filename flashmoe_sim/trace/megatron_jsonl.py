@@ -9,7 +9,6 @@ ranks are joined step by step. Source: megatron/core/transformer/moe/router_trac
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +16,10 @@ import numpy as np
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids, uniform_top_k, with_end
+from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids
 from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
-from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
+from flashmoe_sim.trace.routing import RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "megatron-jsonl"
@@ -41,19 +41,20 @@ class Record(NamedTuple):
         return len(self.ids) // self.tokens
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a call for every step and layer, with the tokens of all ranks in order.
 
     Records of multi-token prediction (block `mtp`) are left out. Steps are counted from 0 in ascending order.
     Raises BadInput with the line number for a malformed line, unless lenient.
     """
-    skipped = Skipped(path, lenient=lenient)
+    skipped = Skipped(path, lenient=options.lenient)
     keys: list[tuple[int, int, int, int]] = []  # step, layer, rank, tokens
     experts, width = array("h"), array("q")
     first: dict[tuple[int, int, int], int] = {}  # the line of a step, layer and rank
     mtp = top_k = top_k_line = 0
     with open_bytes(path) as stream:
-        for number, record in json_lines(stream, _record, skipped=skipped, progress=progress, most_bytes=LONGEST_LINE):
+        records = json_lines(stream, _record, skipped=skipped, progress=options.progress, most_bytes=LONGEST_LINE)
+        for number, record in records:
             if record is None:
                 mtp += 1
                 continue
@@ -86,10 +87,6 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     expert = np.frombuffer(experts, np.int16)[ranges(begin[order], length[order])]
     step, layer, tokens = step[order], layer[order], tokens[order]
     starts = np.flatnonzero(np.append(True, (step[1:] != step[:-1]) | (layer[1:] != layer[:-1])))
-    n_tokens = np.add.reduceat(tokens, starts).astype(np.int32)
-    offset = with_end((np.cumsum(length[order]) - length[order])[starts], len(expert))
-    of_calls = layer[starts].astype(np.int16)
-    top_k = uniform_top_k(offset, n_tokens)
     notes = ["experts of a token may be in ascending order: the router-rank order is not recorded for sure"]
     if mtp:
         notes.append(f"{mtp:,} records of multi-token prediction left out")
@@ -97,13 +94,11 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         notes.append(f"{ranks} ranks with the same tokens: taken once")
     elif ranks > 1:
         notes.append(f"{ranks} ranks joined step by step: each is assumed to hold its own tokens")
-    return RoutingTrace(
-        layer=of_calls,
-        n_tokens=n_tokens,
-        offset=offset,
-        expert=expert,
-        n_experts=infer_n_experts(of_calls, expert),
-        top_k=top_k,
+    return uniform_trace(
+        layer[starts],
+        np.add.reduceat(tokens, starts),
+        expert,
+        top_k,
         step=np.unique(step[starts], return_inverse=True)[1].astype(np.int32),
         format=FORMAT,
         name=trace_name(path),

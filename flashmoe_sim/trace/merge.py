@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import code_of, with_code
-from flashmoe_sim.trace.calls import with_end
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of, text_of
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import RoutingTrace, offsets
 
 NAMED_PARTS = 3
 Steps = list[NDArray[np.int64]]
@@ -120,12 +119,10 @@ def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
         sequences.append(np.unique(recorded, return_inverse=True)[1] + next_sequence)
         next_sequence = int(sequences[-1].max()) + 1
     first_step = np.cumsum([0, *_counts(steps)[:-1]])
-    first_reference = np.cumsum([0, *(part.refs for part in parts[:-1])])
-    offset = [part.offset[:-1] + at for part, at in zip(parts, first_reference, strict=True)]
     return parts[0].with_(
         **{name: all_of(name) for name in ("layer", "n_tokens", "expert", "weight")},
         n_text=text_of(parts),
-        offset=with_end(np.concatenate(offset), sum(part.refs for part in parts)),
+        offset=offsets(np.concatenate([np.diff(part.offset) for part in parts])),
         slot=None,
         resident=None,
         phase=np.concatenate([phases_of(part) for part in parts]),

@@ -11,9 +11,7 @@ are then wrong. Such a file can be recognised: the first tokens of a batch name 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +20,10 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.notes import MISREAD, Note
 from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.csv_rows import Column, read_rows
-from flashmoe_sim.trace.lines import line_blocks, numbered_lines, trace_name
+from flashmoe_sim.trace.lines import numbered_lines, trace_name
 from flashmoe_sim.trace.plain_csv import PHASES
 from flashmoe_sim.trace.request_calls import trace_of_requests
-from flashmoe_sim.trace.requests import Hints, Request
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions, Request
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
@@ -39,13 +37,7 @@ def _names(line: bytes) -> list[str]:
     return line.decode("utf-8", "replace").strip().lower().split(",")
 
 
-def read(
-    path: Path,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`. A prompt that follows a decoded token begins another request.
 
     Raises BadInput with the line number for a malformed row, unless lenient.
@@ -57,9 +49,9 @@ def read(
         if not named:
             header = ["position", "layer", *(f"id{rank}" for rank in range(len(header) - 2))]
         columns = _columns(header)
-        rest = line_blocks(stream, path=path, first_line=2, progress=progress)
-        blocks = rest if named else chain([first], rest)
-        rows = read_rows(blocks, path=path, first_line=1 + named, header=header, columns=columns, lenient=lenient)
+        rows = read_rows(
+            stream, options, path=path, number=2, header=header, columns=columns, first=b"" if named else first
+        )
     value = {name: values.astype(np.int64) for name, values in rows.values.items()}
     if named:
         prompt, position = value["phase"] == PHASE_PROMPT, value["token"]
@@ -71,16 +63,15 @@ def read(
     request[1:] = np.cumsum(prompt[1:] & ~prompt[:-1])
     table = TokenRows(request, position, value["layer"], expert, rank)
     chunk = _batch(table.layer, position, prompt)
-    hints = replace(hints or Hints(), prefill_chunk=(hints and hints.prefill_chunk) or chunk)
+    hints = replace(options.hints, prefill_chunk=options.hints.prefill_chunk or chunk)
     layers, requests = requests_of_rows(table, prompt, hints=hints, where=path.name)
     misread = _misread(requests, chunk)
-    numbered = replace(hints, moe_layers=hints.moe_layers or layers)
+    options = replace(options, hints=replace(hints, moe_layers=hints.moe_layers or layers))
     return trace_of_requests(
         requests,
         format=FORMAT,
         name=trace_name(path),
-        hints=numbered,
-        lenient=lenient,
+        options=options,
         notes=(*misread, *rows.notes),
     )
 

@@ -10,7 +10,7 @@ counted from the start again there. Other columns are ignored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import excerpt, line_blocks, numbered_lines, trace_name
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.lines import excerpt, numbered_lines, trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import (
     PHASE_DECODE,
     PHASE_PROMPT,
@@ -52,13 +52,7 @@ SYNONYMS = {"token": "step", "seq": "call"}
 OWNERS = ("sequence", "phase")
 
 
-def read(
-    path: Path,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace. Steps are numbered from 0 in the order of the rows.
 
     n_tokens comes from the column if there is one, else from the number of first ranks in the call, else from the
@@ -69,11 +63,10 @@ def read(
     token that are not in order, values that change within a call, or steps that are out of order.
     """
     with open_bytes(path) as stream:
-        header, first_line = _header(path, stream)
+        header, number = _header(path, stream)
         columns = [COLUMNS[name] for name in header if name in COLUMNS]
-        blocks = line_blocks(stream, path=path, first_line=first_line, progress=progress)
-        rows = read_rows(blocks, path=path, first_line=first_line, header=header, columns=columns, lenient=lenient)
-    top_k = hints.top_k if hints and not hints.model else None  # only part of a model's experts may be recorded
+        rows = read_rows(stream, options, path=path, number=number, header=header, columns=columns)
+    top_k = None if options.hints.model else options.hints.top_k  # only part of a model's experts may be recorded
     return trace_of_rows(rows, header, path=path, top_k=top_k, format="plain-csv", name=trace_name(path))
 
 

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import ask_first_id
 from flashmoe_sim.trace.cut import shown_layers
-from flashmoe_sim.trace.requests import PREFILL_CHUNK, Hints, Request
-from flashmoe_sim.trace.routed_rows import RoutedRows, routed_rows
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.requests import DEFAULTS, PREFILL_CHUNK, Hints, ReadOptions, Request
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts, uniform_trace
+
+ROUTED, REPEATED, MISSING = 0, 1, 2
+SHOWN_IDS = 20
 
 
 def trace_of_requests(
@@ -28,19 +33,16 @@ def trace_of_requests(
     *,
     format: str,
     name: str,
-    hints: Hints | None = None,
-    lenient: bool = False,
+    options: ReadOptions = DEFAULTS,
     notes: Sequence[str] = (),
 ) -> RoutingTrace:
     """The calls of all requests, one request after another; each is a sequence.
 
-    lenient: leave out tokens without routing, and count them in the notes.
+    If options are lenient, tokens without routing are left out and counted in the notes.
     Raises BadInput if the requests differ in layers or experts per token, rows do not add up, a token has no routing,
     or the model lacks an id.
     """
-    from flashmoe_sim.trace._row_kernels import lay_out_into
-
-    hints = hints or Hints()
+    hints = options.hints
     if not requests:
         raise BadInput(f"{name}: holds no request with routing in it; record it again")
     if hints.shared:
@@ -48,7 +50,7 @@ def trace_of_requests(
     shape = _one_shape(requests)
     numbers, assumed = layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
     firsts = [request.first for request in requests]
-    found = routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=lenient)
+    found = _routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=options.lenient)
     layers = numbers[found.layers]
     check_layers(layers, hints, where=requests[0].where)
     chunk = hints.prefill_chunk or PREFILL_CHUNK
@@ -62,25 +64,20 @@ def trace_of_requests(
     at = 0
     for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
         end = at + len(rows) * len(layers) * shape[1]
-        lay_out_into(expert[at:end], request.expert, rows, found.layers, of_request)
+        lay_out(expert[at:end], request.expert, rows, found.layers, of_request)
         if weight is not None and request.weight is not None:
-            lay_out_into(weight[at:end], request.weight, rows, found.layers, of_request)
+            lay_out(weight[at:end], request.weight, rows, found.layers, of_request)
         at = end
-    layer = np.tile(layers.astype(np.int16), len(steps.tokens))
-    n_tokens = np.repeat(steps.tokens, len(layers))
-    offset = np.zeros(len(layer) + 1, np.int64)
-    np.cumsum(n_tokens, out=offset[1:])
-    offset *= shape[1]
-    trace = RoutingTrace(
-        layer=layer,
-        n_tokens=n_tokens,
-        offset=offset,
-        expert=expert,
-        n_experts={int(one): hints.model[int(one)] for one in layers}
-        if hints.model
-        else infer_n_experts(layers.astype(np.int16), expert),
+    n_experts = infer_n_experts(layers.astype(np.int16), expert)
+    if hints.model:
+        n_experts = {layer: hints.model[layer] for layer in n_experts}
+    trace = uniform_trace(
+        np.tile(layers, len(steps.tokens)),
+        np.repeat(steps.tokens, len(layers)),
+        expert,
+        shape[1],
+        n_experts=n_experts,
         n_experts_known=bool(hints.model),
-        top_k=shape[1],
         weight=weight,
         phase=np.repeat(steps.phase, len(layers)),
         sequence=np.repeat(steps.sequence, len(layers)),
@@ -92,6 +89,29 @@ def trace_of_requests(
     if hints.model:
         check_ids(trace, name)
     return trace
+
+
+def lay_out(
+    out: NDArray[Any],
+    values: NDArray[Any],
+    rows: NDArray[np.int64],
+    layers: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+) -> None:
+    """Put the chosen rows and layers of values [rows, layers, k] in the order of calls: step by step, layer by layer.
+
+    tokens: i32 [steps], how many rows each step has. A token's values in a layer are moved as one item.
+    """
+    item = np.dtype((np.void, values.shape[2] * values.itemsize))
+    items = np.ascontiguousarray(values).view(item)[..., 0]
+    row = at = 0
+    for count, steps in groupby(tokens.tolist()):
+        alike = len(list(steps))
+        end = row + alike * count
+        some = items[np.ix_(rows[row:end], layers)].reshape(alike, count, len(layers)).transpose(0, 2, 1)
+        of_steps = np.ascontiguousarray(some).view(values.dtype).reshape(-1)
+        out[at : at + len(of_steps)] = of_steps
+        row, at = end, at + len(of_steps)
 
 
 def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
@@ -131,7 +151,7 @@ class _Steps:
     sequence: NDArray[np.int32]
 
     @classmethod
-    def of(cls, requests: Sequence[Request], firsts: Sequence[int], found: RoutedRows, chunk: int) -> _Steps:
+    def of(cls, requests: Sequence[Request], firsts: Sequence[int], found: _RoutedRows, chunk: int) -> _Steps:
         tokens, phase, sequence = [], [], []
         for number, (request, first, rows) in enumerate(zip(requests, firsts, found.rows, strict=True)):
             prompt = int(np.searchsorted(rows, request.prompt - first))
@@ -216,3 +236,161 @@ def check_ids(trace: RoutingTrace, name: str) -> None:
             "counted from 0; check --model and the sizes of the array"
             + ask_first_id(trace, refused=int(trace.expert.max()), experts=int(limit[at]))
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _RoutedRows:
+    """layers: i64, the places of the routed layers. rows: for every request, i64, the computed rows."""
+
+    layers: NDArray[np.int64]
+    rows: list[NDArray[np.int64]]
+    notes: tuple[str, ...]
+
+
+def _routed_rows(
+    requests: Sequence[Request],
+    firsts: Sequence[int],
+    *,
+    numbers: NDArray[np.int64],
+    missing: int | None,
+    lenient: bool,
+) -> _RoutedRows:
+    """The parts of the requests to keep; firsts: the token of each request's first row.
+
+    A router never chooses an expert twice, so k ids with a repeat are not routing (with one expert per token, only a
+    layer that is always 0 can be recognised). A layer in which all tokens have the same such ids is not routed and left
+    out. Negative rows at the beginning of a prompt are cached tokens. Any other token without routing is refused, or
+    left out if lenient. numbers: the model's number of each layer, -1 for a layer to leave out.
+    Raises BadInput for such a token, and if no layer has routing.
+    """
+    states = [_states(request, missing) for request in requests]
+    held = np.zeros(len(numbers), np.bool_)
+    for state in states:
+        held |= (state == ROUTED).any(axis=0) if state.any() else len(state) > 0
+    if requests[0].expert.shape[2] == 1:
+        held &= np.array([any((one.expert[:, layer] != 0).any() for one in requests) for layer in range(len(numbers))])
+    wanted = held & (numbers >= 0)
+    for layer in np.flatnonzero(~held & (numbers >= 0)):
+        _check_unrouted(requests, states, int(layer), int(numbers[layer]))
+    if not wanted.any():
+        raise BadInput(
+            f"{requests[0].where}: no token of it has routing, every row is {_shown(requests[0], 0, 0)} or the like; "
+            "the capture was empty: check that the engine records this model, and its version"
+        )
+    layers = np.flatnonzero(wanted)
+    kept = _Kept(lenient)
+    rows = [
+        kept.rows(request, first, state[:, layers] if len(layers) < state.shape[1] else state, numbers[layers])
+        for request, first, state in zip(requests, firsts, states, strict=True)
+    ]
+    notes = kept.notes()
+    if unrouted := numbers[~held & (numbers >= 0)].tolist():
+        plural = "layer" if len(unrouted) == 1 else "layers"
+        notes.insert(0, f"{plural} {shown_layers(unrouted)} left out: no routing in any token, as in dense layers")
+    return _RoutedRows(layers, rows, tuple(notes))
+
+
+def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
+    """Whether the ids of each row and layer are ROUTED, REPEATED or MISSING, u8 [rows, layers].
+
+    Raises BadInput for an id that is out of range for a trace.
+    """
+    from flashmoe_sim.trace.counting import find_repeats
+
+    expert = request.expert
+    rows, layers, k = expert.shape
+    state = np.zeros((rows, layers), np.uint8)
+    if not rows:
+        return state
+    least, largest = 0 if expert.dtype.kind == "u" else int(expert.min()), int(expert.max())
+    if largest > ID_MAX and largest != missing:
+        raise BadInput(
+            f"{request.where}: expert {largest:,}; expected at most {ID_MAX:,}: no routing, or of another dtype"
+        )
+    if k > 1:
+        find_repeats(expert.reshape(-1, k), np.full(largest + 1, -1), state.reshape(-1))
+    if least < 0 or missing is not None:
+        absent = (expert < 0) | (expert == (-1 if missing is None else missing))
+        state[absent.all(axis=2)] = MISSING
+        if (partly := absent.any(axis=2) & (state != MISSING)).any():
+            row, layer = (int(at[0]) for at in np.nonzero(partly))
+            raise BadInput(
+                f"{request.where}: row {row} of layer {layer} is {_shown(request, row, layer)}: some experts are "
+                "missing (mixed top-k); expected the same number for every token"
+            )
+    return state
+
+
+def _check_unrouted(requests: Sequence[Request], states: Sequence[NDArray[np.uint8]], layer: int, number: int) -> None:
+    """Raise BadInput if the ids of a layer without routing differ: then it is not a dense layer."""
+    repeated = [
+        request.expert[state[:, layer] == REPEATED, layer] for request, state in zip(requests, states, strict=True)
+    ]
+    ids = np.concatenate(repeated)
+    differ = (ids != ids[:1]).any(axis=1)
+    if differ.any():
+        raise BadInput(
+            f"{requests[0].where}: every token of layer {number} names an expert twice, such as "
+            f"{_few(ids[differ.argmax()])}, which a router never does; check the order of the axes and --top-k"
+        )
+
+
+class _Kept:
+    """Chooses rows, and counts what it leaves out."""
+
+    def __init__(self, lenient: bool) -> None:
+        self.lenient = lenient
+        self.cached = self.dropped = 0
+        self.example = ""
+
+    def rows(
+        self, request: Request, first: int, state: NDArray[np.uint8], numbers: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The rows of a request that were computed and have routing, i64."""
+        begin = min(max(request.cached - first, 0), len(state))
+        if not state.any():
+            self.cached += begin
+            return np.arange(begin, len(state))
+        in_prompt = max(request.prompt - first, 0)
+        absent = (state == MISSING).all(axis=1)
+        leading = int(np.argmin(absent[:in_prompt])) if not absent[:in_prompt].all() else min(in_prompt, len(state))
+        begin = max(begin, leading)
+        self.cached += begin
+        bad = (state[begin:] != ROUTED).any(axis=1)
+        if bad.any():
+            row = begin + int(bad.argmax())
+            layer = int((state[row] != ROUTED).argmax())
+            found = (
+                f"{request.where}: token {first + row} has no routing in layer {numbers[layer]}"
+                f" ({int(bad.sum()):,} such tokens)"
+            )
+            if not self.lenient:
+                raise BadInput(
+                    f"{found}; the capture lost it: record it again, or leave such tokens out with --lenient"
+                )
+            self.example = self.example or found
+            self.dropped += int(bad.sum())
+        return begin + np.flatnonzero(~bad)
+
+    def notes(self) -> list[str]:
+        notes: list[str] = []
+        if self.cached:
+            plural = "row" if self.cached == 1 else "rows"
+            notes.append(
+                f"{self.cached:,} {plural} of cached tokens left out: they were not computed in these requests"
+            )
+        if self.dropped:
+            plural = "token" if self.dropped == 1 else "tokens"
+            notes.append(
+                Note(DROPPED, f"{self.dropped:,} {plural} without routing left out; the first: {self.example}")
+            )
+        return notes
+
+
+def _shown(request: Request, row: int, layer: int) -> str:
+    return _few(request.expert[row, layer]) if request.rows else "[]"
+
+
+def _few(ids: NDArray[Any]) -> str:
+    """The first of a row's ids, for a message: a table that was misread can have millions in a row."""
+    return shown(ids[:SHOWN_IDS].tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,22 @@ class Hints:
     axes: tuple[str, ...] | None = None
     array: str | None = None
     weights_array: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How to read a file.
+
+    lenient: skip malformed lines and count them in the notes, instead of refusing the first. progress: called after
+    each part with its size, in bytes after decompression. hints: for formats that accept them.
+    """
+
+    lenient: bool = False
+    progress: Callable[[int], None] | None = None
+    hints: Hints = Hints()
+
+
+DEFAULTS = ReadOptions()
 
 
 def without_shared(

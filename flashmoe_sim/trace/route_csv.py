@@ -10,7 +10,7 @@ Source: BigMoeOnEdge, docs/bench-data route traces; its engine looks residency u
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, SKIPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
-from flashmoe_sim.trace.lines import Skipped, excerpt, line_blocks, numbered_lines, trace_name
+from flashmoe_sim.trace.lines import Skipped, excerpt, numbered_lines, trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -44,7 +45,7 @@ _SETTING = re.compile(rb"\b(n_layer|n_expert|n_expert_used|layer|expert_bytes|de
 _MODEL = re.compile(rb"\bmodel=(.+?)(?: arch=(\S+).*)?$")
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace with its weights, observed residency and bytes; references stay in the order of the rows.
 
     A torn last line, and a last token that is not complete, are dropped and noted.
@@ -53,11 +54,10 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     """
     with open_bytes(path) as stream:
         lines = numbered_lines(stream, path=path)
-        preamble, first_line = _preamble(path, lines)
+        preamble, number = _preamble(path, lines)
         header = [column.name for column in COLUMNS]
-        blocks = line_blocks(stream, path=path, first_line=first_line, progress=progress)
-        rows = read_rows(blocks, path=path, first_line=first_line, header=header, columns=COLUMNS, lenient=lenient)
-    kept, notes = _whole_tokens(rows, preamble, path=path, lenient=lenient)
+        rows = read_rows(stream, options, path=path, number=number, header=header, columns=COLUMNS)
+    kept, notes = _whole_tokens(rows, preamble, path=path, lenient=options.lenient)
     value = {name: column[kept] for name, column in rows.values.items()}
     if not len(value["layer"]):
         raise BadInput(f"{path}: holds no complete token of {preamble.used} experts; expected a row for each of them")

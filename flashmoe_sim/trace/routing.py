@@ -44,6 +44,13 @@ def blocks(length: int, *, width: int = 1) -> Iterator[slice]:
     return (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
 
 
+def offsets(length: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each run of these lengths begins, one after another, and the end of the last; i64 [runs + 1]."""
+    offset = np.zeros(len(length) + 1, np.int64)
+    np.cumsum(length, out=offset[1:])
+    return offset
+
+
 class LayerView(NamedTuple):
     """The routed calls of one layer, in order, as contiguous arrays.
 
@@ -185,8 +192,7 @@ class RoutingTrace:
         views = []
         for layer in self.layers:
             call = np.flatnonzero(self.layer == layer)
-            offset = np.zeros(len(call) + 1, dtype=np.int64)
-            np.cumsum(length[call], out=offset[1:])
+            offset = offsets(length[call])
             position = np.arange(offset[-1]) + np.repeat(self.offset[call] - offset[:-1], length[call])
             views.append(LayerView(layer, *map(frozen, (call, offset, self.expert[position]))))
         return tuple(views)
@@ -224,6 +230,28 @@ def infer_n_experts(layer: NDArray[np.int16], expert: NDArray[np.int16]) -> dict
     """For every layer, the smallest power of two that holds the largest id seen in any of them."""
     most = 1 << int(expert.max(initial=0)).bit_length()
     return {int(number): most for number in np.unique(layer)}
+
+
+def uniform_trace(
+    layer: NDArray[Any],
+    n_tokens: NDArray[Any],
+    expert: NDArray[np.int16],
+    top_k: int,
+    *,
+    n_experts: Mapping[int, int] | None = None,
+    **others: Any,
+) -> RoutingTrace:
+    """A trace in which every token has `top_k` experts. layer, n_tokens: integers [calls]; others: more fields."""
+    layer = layer.astype(np.int16)
+    return RoutingTrace(
+        layer=layer,
+        n_tokens=n_tokens.astype(np.int32),
+        offset=offsets(n_tokens) * top_k,
+        expert=expert,
+        n_experts=infer_n_experts(layer, expert) if n_experts is None else n_experts,
+        top_k=top_k,
+        **others,
+    )
 
 
 def _restored(kind: type[RoutingTrace], own: dict[str, Any]) -> RoutingTrace:

@@ -15,7 +15,7 @@ tenth of the speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from flashmoe_sim.trace._json_kernels import (
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
 from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 
@@ -55,58 +56,49 @@ _LINES_SHOWN = 5
 _REPAIR = "fix or delete the line, or skip such lines with --lenient"
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
-    """Read a whole trace file, compressed or not.
-
-    lenient: skip malformed lines and count them in the notes instead of stopping at the first.
-    progress: called after each chunk with its size, in bytes after decompression.
-
-    An incomplete last line is dropped with a note.
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
+    """Read a whole trace file, compressed or not. An incomplete last line is dropped with a note.
 
     Raises BadInput for a file that cannot be read, a malformed line, and a file without routed calls.
     """
-    parser = JsonlParser(path, lenient=lenient)
-    with open_bytes(path) as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            parser.feed(chunk)
-            if progress:
-                progress(len(chunk))
+    parser = JsonlParser(path, lenient=options.lenient)
+    for _ in _fed(parser, path, options):
+        pass
     return parser.finish()
 
 
-def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
+def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
     """Read a trace file once for what holds for all of it, and again each time its calls are read.
 
     Raises what `read` raises; reading it again raises BadInput if it has changed.
     """
-    parser = JsonlParser(path, lenient=lenient)
-    with open_bytes(path) as stream:
-        while data := stream.read(CHUNK_BYTES):
-            parser.feed(data)
-            parser.forget()
-            if progress:
-                progress(len(data))
-    head = parser.finish_chunk()
-    head = part_of(head, 0, 0)
-    return LongTrace(head, partial(_read_again, path, head, parser.calls, lenient, progress))
+    parser = JsonlParser(path, lenient=options.lenient)
+    for _ in _fed(parser, path, options):
+        parser.forget()
+    head = part_of(parser.finish_chunk(), 0, 0)
+    return LongTrace(head, partial(_read_again, path, head, parser.calls, options))
 
 
-def _read_again(
-    path: Path, head: Chunk, calls: int, lenient: bool, progress: Callable[[int], None] | None
-) -> Iterator[Chunk]:
-    parser = JsonlParser(path, lenient=lenient)
-    with open_bytes(path) as stream:
-        while data := stream.read(CHUNK_BYTES):
-            parser.feed(data)
-            if parser.waiting >= CALLS_PER_CHUNK:
-                yield parser.take(head)
-            if progress:
-                progress(len(data))
+def _read_again(path: Path, head: Chunk, calls: int, options: ReadOptions) -> Iterator[Chunk]:
+    parser = JsonlParser(path, lenient=options.lenient)
+    for _ in _fed(parser, path, options):
+        if parser.waiting >= CALLS_PER_CHUNK:
+            yield parser.take(head)
     again = parser.finish_chunk()
     if parser.calls != calls or not part_of(again, 0, 0).equals(head):
         raise BadInput(f"{path}: changed while it was read ({calls:,} calls, then {parser.calls:,}); read it again")
     if again.calls:
         yield again
+
+
+def _fed(parser: JsonlParser, path: Path, options: ReadOptions) -> Iterator[None]:
+    """Feed a file to a parser; yields after each part of it."""
+    with open_bytes(path) as stream:
+        while data := stream.read(CHUNK_BYTES):
+            parser.feed(data)
+            yield
+            if options.progress:
+                options.progress(len(data))
 
 
 class JsonlParser:
@@ -115,21 +107,10 @@ class JsonlParser:
     path: names the trace and its errors; it is not opened.
     offset: bytes of the decompressed stream up to the end of the last whole line.
     lines: newlines up to there.
-    To follow a growing file, use a new parser: given `offset` and `lines` of the last one, it expects the bytes from
-    `offset` on and returns a trace of only the new calls.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        lenient: bool = False,
-        offset: int = 0,
-        lines: int = 0,
-        chunk_bytes: int = CHUNK_BYTES,
-    ) -> None:
-        self.offset = offset
-        self.lines = lines
+    def __init__(self, path: Path, *, lenient: bool = False, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.offset = self.lines = 0
         self._path = path
         self._lenient = lenient
         self._chunk_bytes = chunk_bytes

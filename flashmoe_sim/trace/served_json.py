@@ -11,7 +11,7 @@ Source: vllm docs/training/routed_experts; sglang state_capturer/routed_experts_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
 from flashmoe_sim.trace.request_calls import trace_of_requests
-from flashmoe_sim.trace.requests import Hints, Request
+from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.served_response import WITHOUT, BadResponse, requests_of
 from flashmoe_sim.trace.source import open_bytes
@@ -40,23 +40,17 @@ class Document:
     cut: bool = False
 
 
-def read(
-    path: Path,
-    *,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
-    hints: Hints | None = None,
-) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`. lenient also leaves out responses without routing.
 
     Raises BadInput, naming the response, if one is cut short, has no routing or is malformed.
     """
-    skipped = Skipped(path, lenient=lenient)
+    skipped = Skipped(path, lenient=options.lenient)
     requests: list[Request] = []
     with open_bytes(path) as stream:
-        for number, document in _documents(stream, path, progress):
+        for number, document in _documents(stream, path, options):
             try:
-                requests += _requests(document, where=f"{path.name}: line {number}", hints=hints or Hints())
+                requests += _requests(document, where=f"{path.name}: line {number}", hints=options.hints)
             except BadResponse as error:
                 skipped.line(number, str(error))
     if not requests:
@@ -65,15 +59,14 @@ def read(
         requests,
         format=FORMAT,
         name=trace_name(path),
-        hints=hints,
-        lenient=lenient,
+        options=options,
         notes=("the ranks of a token's experts are not in the router's order", *skipped.notes()),
     )
 
 
-def _documents(stream: IO[bytes], path: Path, progress: Callable[[int], None] | None) -> Iterator[tuple[int, Document]]:
+def _documents(stream: IO[bytes], path: Path, options: ReadOptions) -> Iterator[tuple[int, Document]]:
     """One document per non-blank line; the whole stream as one if its first such line is not JSON."""
-    numbered = numbered_lines(stream, path=path, progress=progress, most_bytes=LONGEST_LINE)
+    numbered = numbered_lines(stream, path=path, progress=options.progress, most_bytes=LONGEST_LINE)
     lines = ((number, line) for number, line in numbered if line.strip())
     for place, (number, line) in enumerate(lines):
         document = _document(line)

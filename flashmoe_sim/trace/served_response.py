@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.formats import NPY_MAGIC
-from flashmoe_sim.trace.requests import Hints, Request
+from flashmoe_sim.trace.requests import DEFAULTS, Hints, Request
 from flashmoe_sim.trace.wire import from_base64, npy_array, small_ids
 
 KEY, PROMPT_KEY = "routed_experts", "prompt_routed_experts"
@@ -49,7 +49,7 @@ class Counts(NamedTuple):
 
 
 def requests_of(
-    response: Mapping[str, Any], *, where: str, hints: Hints | None = None, arrays: Sequence[memoryview] = ()
+    response: Mapping[str, Any], *, where: str, hints: Hints = DEFAULTS.hints, arrays: Sequence[memoryview] = ()
 ) -> list[Request]:
     """The requests in one response, one for each choice.
 
@@ -57,7 +57,7 @@ def requests_of(
     arrays: texts cut out of the response; `#0` stands for the first.
     Raises BadResponse if there is no routing in it, or it is malformed.
     """
-    return _Response(response, arrays, where, hints or Hints()).requests()
+    return _Response(response, arrays, where, hints).requests()
 
 
 class _Response:

@@ -9,7 +9,7 @@ Source: sglang srt/eplb/expert_distribution.py@dd780ab.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
 from flashmoe_sim.trace.zipped import Archive
@@ -38,19 +39,18 @@ class Pass(NamedTuple):
     phase: int
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a step for every pass, a call for every layer with routing. lenient changes nothing.
 
     Raises BadInput for any other file of torch, a file with only counts, tokens with different numbers of experts, and
     ids that the map does not have.
     """
-    del lenient
-    return read_ranks([path], progress=progress)
+    return read_ranks([path], options)
 
 
-def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read_ranks(paths: Sequence[Path], options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read the files of several ranks as one trace, joined pass by pass: equal ids count once. Raises like `read`."""
-    ranks = [_recording(one, _document(one, progress)) for one in paths]
+    ranks = [_recording(one, _document(one, options)) for one in paths]
     path, mapping = paths[0], ranks[0][1]
     records = _joined([record for found, _ in ranks for record in found], path)
     k = max((int((ids >= 0).any(axis=(0, 1)).sum()) for ids, _ in records), default=0)
@@ -78,18 +78,14 @@ def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None 
             parts.append(chosen.astype(np.int16).ravel())
             calls.append((step, layer, len(chosen), phase))
     step_of, layer_of, n_tokens, phases = (np.array(column) for column in zip(*calls, strict=True))
-    expert = np.concatenate(parts)
-    layers = layer_of.astype(np.int16)
     notes = ["the ranks of a token's experts are not in the router's order"]
     if mapping is None:
         notes.append(f"no {MAP}: ids of physical experts are used as the model's")
-    return RoutingTrace(
-        layer=layers,
-        n_tokens=n_tokens.astype(np.int32),
-        offset=np.append(0, np.cumsum(n_tokens * k)).astype(np.int64),
-        expert=expert,
-        n_experts=infer_n_experts(layers, expert),
-        top_k=k,
+    return uniform_trace(
+        layer_of,
+        n_tokens,
+        np.concatenate(parts),
+        k,
         phase=phases.astype(np.uint8),
         step=np.unique(step_of, return_inverse=True)[1].astype(np.int32),
         format=FORMAT,
@@ -98,11 +94,11 @@ def read_ranks(paths: Sequence[Path], *, progress: Callable[[int], None] | None 
     )
 
 
-def _document(path: Path, progress: Callable[[int], None] | None) -> Any:
+def _document(path: Path, options: ReadOptions) -> Any:
     with open_bytes(path) as stream:
         content = stream.read()
-    if progress:
-        progress(len(content))
+    if options.progress:
+        options.progress(len(content))
     archive = Archive(content, str(path))
     pickled = next((name for name in archive.names if name.endswith("/data.pkl")), "")
     try:

@@ -1,9 +1,10 @@
-"""Statistics of a trace: the width of its calls, the skew of its experts, how soon they recur."""
+"""Statistics of a trace: how wide its calls are, how skewed its experts, how soon they recur, how hot they stay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +14,9 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.check import largest_experts
 from flashmoe_sim.trace.chunk import parts_of
-from flashmoe_sim.trace.counting import count_aliased, count_requests
-from flashmoe_sim.trace.layer_counts import LayerCounts, fresh
+from flashmoe_sim.trace.counting import LayerCounts, count_aliased, count_requests, fresh
 from flashmoe_sim.trace.phases import distinct_steps, find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, LayerView, RoutingTrace, blocks
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace, blocks
 from flashmoe_sim.trace.seen import SEEN, has
 
 if TYPE_CHECKING:
@@ -185,11 +185,6 @@ def count_layers(trace: RoutingTrace, progress: Callable[[int, int], None] | Non
     return layers
 
 
-def experts_of(trace: RoutingTrace, view: LayerView) -> int:
-    """How many experts a layer has, or at least uses."""
-    return max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
-
-
 def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:
     """Raise BadInput for a trace without calls or a bank smaller than 1."""
     if not calls:
@@ -298,3 +293,52 @@ def _prompt_share(trace: RoutingTrace, counted: Sequence[LayerCounts]) -> tuple[
             return None, phases.recorded
         prompt_tokens += int(tokens[prompt & (trace.layer[block] == busiest.layer)].sum())
     return (prompt_tokens / busiest.tokens if trace.tokens else None), phases.recorded
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """How hot sets change between windows of equal numbers of steps.
+
+    first_step, last_step: i64 [windows], the steps of each window, counted from 0.
+    of_first, of_previous: f64 [windows], the share of each window's hot set that was hot in the first window, and in
+        the window before; 1 for the first window itself. chance: the expected share for two random sets of this size.
+    """
+
+    first_step: NDArray[np.int64]
+    last_step: NDArray[np.int64]
+    of_first: NDArray[np.float64]
+    of_previous: NDArray[np.float64]
+    chance: float
+
+
+def hot_set_drift(trace: RoutingTrace, *, windows: int = 20) -> Drift:
+    """Compare the hot sets of windows: the tenth of each layer's experts, rounded up, that a window requests most.
+
+    Among experts requested equally often, those with lower numbers are hot; one that is never requested is not.
+    Raises BadInput for fewer than 2 windows, and for a trace with fewer than 2 steps.
+    """
+    steps, step = np.unique(trace.steps, return_inverse=True)
+    if windows < 2:
+        raise BadInput(f"{windows} windows: expected at least 2")
+    if len(steps) < 2:
+        raise BadInput(f"{trace.name or 'trace'}: has {len(steps)} steps; expected at least 2 to see a change")
+    ends = np.linspace(0, len(steps), min(windows, len(steps)) + 1).astype(np.int64)
+    sizes, with_first, with_previous = np.zeros((3, len(ends) - 1), np.int64)
+    experts = hot_experts = 0
+    for view in trace.by_layer:
+        n_experts = max(trace.n_experts.get(view.layer, 0), int(view.expert.max(initial=0)) + 1)
+        most = -(-n_experts // 10)
+        experts, hot_experts = experts + n_experts, hot_experts + most
+        bounds = np.searchsorted(step[view.call], ends)
+        hot = np.zeros((len(ends) - 1, n_experts), np.bool_)
+        for window, (begin, end) in enumerate(pairwise(bounds)):
+            requests, union = np.zeros(n_experts, np.int64), np.zeros(end - begin, np.int32)
+            offset = view.offset[begin : end + 1]
+            count_requests(offset, view.expert, fresh(n_experts), fresh(n_experts), union, requests)
+            hot[window, np.argsort(-requests, kind="stable")[:most]] = True
+            hot[window] &= requests > 0
+        sizes += hot.sum(axis=1)
+        with_first += (hot & hot[0]).sum(axis=1)
+        with_previous += (hot & np.concatenate([hot[:1], hot[:-1]])).sum(axis=1)
+    sizes = np.maximum(sizes, 1)
+    return Drift(ends[:-1], ends[1:] - 1, with_first / sizes, with_previous / sizes, hot_experts / experts)

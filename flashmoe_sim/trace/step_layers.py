@@ -7,29 +7,28 @@ each; layers without routing are null. Source: the data set core12345/MoE_expert
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, token_ids, uniform_top_k
+from flashmoe_sim.trace.calls import ID_MAX, token_ids
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.lines import trace_name
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import read_json
 
 FORMAT = "step-layers"
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: a call for every layer of a step. lenient changes nothing: one document has no lines to skip.
 
     Raises BadInput, naming step and layer, for anything but lists of expert ids, and for mixed top-k.
     """
-    del lenient
-    steps = read_json(path, progress=progress)
+    steps = read_json(path, progress=options.progress)
     calls: list[tuple[int, int, int]] = []  # step, layer, tokens
     experts = array("h")
     unrouted: set[int] = set()
@@ -47,20 +46,15 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     if not calls:
         raise BadInput(f"{path}: no layer of any step has routing; record it again")
     step_of, layer_of, n_tokens = (np.array(column) for column in zip(*calls, strict=True))
-    offset = np.append(0, np.cumsum(n_tokens * width)).astype(np.int64)
-    expert = np.frombuffer(experts, np.int16)
-    layer_of = layer_of.astype(np.int16)
     silent = unrouted - set(layer_of.tolist())
     notes = ["the first step is assumed to be the prompt, read at once"] if n_tokens[0] > 1 else []
     if silent:
         notes.append(f"layers without routing: {shown_layers(silent)}")
-    return RoutingTrace(
-        layer=layer_of,
-        n_tokens=n_tokens.astype(np.int32),
-        offset=offset,
-        expert=expert,
-        n_experts=infer_n_experts(layer_of, expert),
-        top_k=uniform_top_k(offset, n_tokens.astype(np.int32)),
+    return uniform_trace(
+        layer_of,
+        n_tokens,
+        np.frombuffer(experts, np.int16),
+        width,
         phase=np.where((step_of == 0) & (n_tokens[0] > 1), PHASE_PROMPT, PHASE_DECODE).astype(np.uint8),
         step=step_of.astype(np.int32),
         format=FORMAT,

@@ -28,6 +28,7 @@ from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arr
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import BY_LAYER
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, regrouped
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import most_bytes, open_bytes
 
@@ -95,7 +96,7 @@ def write_chunks(
     return Written(checksum.calls, checksum.refs, int(tokens.max()))
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a store; every field equals the one written, notes and dtypes included. lenient changes nothing.
 
     Raises BadInput for a Parquet file that this program did not write, that a newer version wrote, or that is damaged.
@@ -103,7 +104,6 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    del lenient
     with open_bytes(path) as stream:
         content = stream.read()
     try:
@@ -114,8 +114,8 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
         parts = [file.read_row_groups([], use_threads=False)]
         for group in range(file.num_row_groups):
             parts.append(file.read_row_group(group, use_threads=False))
-            if progress:
-                progress(len(content) // file.num_row_groups)
+            if options.progress:
+                options.progress(len(content) // file.num_row_groups)
         table = pa.concat_tables(parts)
         described = (table.schema.metadata or {}).get(METADATA_KEY)
         names = table.column_names
@@ -133,12 +133,11 @@ def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] |
     return trace
 
 
-def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> LongTrace:
+def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
     """A store as a long trace; its checksum is verified when all of it was read. lenient changes nothing.
 
     Raises what `read` raises; for a damaged column only when it is read.
     """
-    del lenient
     with _parquet(path) as file:
         # An old store may have layers in n_experts without calls.
         seen = np.zeros(ID_MAX + 1, np.bool_)
@@ -153,12 +152,10 @@ def read_chunks(path: Path, *, lenient: bool = False, progress: Callable[[int], 
             raise _damaged_store(path, error) from None
     head = Chunk(**fields, **arrays, notes=notes, all_layers=tuple(np.flatnonzero(seen).tolist()))
     per_batch = max(REFS_PER_ROW_GROUP // max(about["refs"] // max(about["calls"], 1), 1), 1)
-    return LongTrace(head, partial(_read_on, path, head, about, min(per_batch, CALLS_PER_ROW_GROUP), progress))
+    return LongTrace(head, partial(_read_on, path, head, about, min(per_batch, CALLS_PER_ROW_GROUP), options))
 
 
-def _read_on(
-    path: Path, head: Chunk, about: dict[str, Any], calls: int, progress: Callable[[int], None] | None
-) -> Iterator[Chunk]:
+def _read_on(path: Path, head: Chunk, about: dict[str, Any], calls: int, options: ReadOptions) -> Iterator[Chunk]:
     checksum = Checksum(head)
     with _parquet(path) as file:
         try:
@@ -166,8 +163,8 @@ def _read_on(
                 chunk = replace(head, **arrays_of(table, table.column_names))
                 checksum.add(chunk)
                 yield chunk
-                if progress:
-                    progress(path.stat().st_size * chunk.calls // max(about["calls"], 1))
+                if options.progress:
+                    options.progress(path.stat().st_size * chunk.calls // max(about["calls"], 1))
             checksum.compare(about)
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged_store(path, error) from None

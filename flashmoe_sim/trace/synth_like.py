@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.counting import count_overlap
+from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share
 from flashmoe_sim.trace.synth_kernels import depths_of, draw_alike
@@ -231,10 +231,9 @@ def _hits(depth: NDArray[np.int16], edge: NDArray[np.int64]) -> NDArray[np.float
 def _overlap(expert: NDArray[np.int16], n_experts: int) -> float:
     """Share of each token's experts that the token before it also has. expert: i16 [tokens, top_k]."""
     tokens, top_k = expert.shape
-    last_token = np.full(n_experts, -1, np.int64)
-    shared, compared = count_overlap(
-        np.arange(tokens + 1) * top_k, np.ones(tokens, np.int32), expert.reshape(-1), last_token, np.zeros(2, np.int64)
-    )
+    each, repeats = np.ones(tokens, np.int32), np.zeros(tokens, np.int32)
+    offset, flat = np.arange(tokens + 1) * top_k, expert.reshape(-1)
+    shared, compared = count_overlap(offset, each, flat, fresh(n_experts), np.zeros(2, np.int64), repeats)
     return float(shared / compared)
 
 
@@ -244,8 +243,8 @@ def _measure(trace: RoutingTrace, stretches: int) -> list[_Measured]:
     for view in trace.by_layer:
         tokens, length = trace.n_tokens[view.call], np.diff(view.offset)
         n_experts = trace.n_experts[view.layer]
-        last_token = np.full(n_experts, -1, np.int64)
-        shared, compared = count_overlap(view.offset, tokens, view.expert, last_token, np.zeros(2, np.int64))
+        state, repeats = np.zeros(2, np.int64), np.zeros(len(tokens), np.int32)
+        shared, compared = count_overlap(view.offset, tokens, view.expert, fresh(n_experts), state, repeats)
         if not compared:
             raise BadInput(
                 f"{trace.name or 'trace'}: layer {view.layer} has no two tokens in a row; its overlap is not known"

@@ -7,7 +7,7 @@ column of lists has all experts of a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from flashmoe_sim.trace.csv_rows import Rows
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
 from flashmoe_sim.trace.request_calls import check_ids, check_layers, trace_of_requests
-from flashmoe_sim.trace.requests import Hints, without_shared
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions, without_shared
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
@@ -31,20 +31,17 @@ FORMAT = "table"
 def read_table(
     paths: Sequence[Path],
     columns: Columns,
-    *,
-    hints: Hints | None = None,
-    lenient: bool = False,
-    progress: Callable[[int], None] | None = None,
+    options: ReadOptions = DEFAULTS,
 ) -> RoutingTrace:
     """Read one trace from tables with the same columns, in this order.
 
     Raises BadInput, naming file and row, for a missing column, a value that is not a number of its kind, and for what
     `trace_of_requests` and plain CSV refuse.
     """
-    hints = hints or Hints()
+    hints = options.hints
     parts, left_out = [], list[str]()
     for path in paths:
-        frame = read_frame(path, columns, progress)
+        frame = read_frame(path, columns, options.progress)
         parts.append(values_of(path, frame, columns))
         left_out = left_out or columns.left_out(frame.columns)
     if len({part["expert"].shape[1] for part in parts}) > 1:
@@ -62,14 +59,14 @@ def read_table(
         rank = value.get("rank")
         rows = TokenRows(request, value["position"], value["layer"], value["expert"], rank, value.get("weight"))
         layers, requests = requests_of_rows(rows, prompt, hints=hints, where=where)
-        hints = replace(hints, moe_layers=hints.moe_layers or layers)
+        options = replace(options, hints=replace(hints, moe_layers=hints.moe_layers or layers))
         notes = left_out + [
             f"{field}= is not used beside position=: prompts are cut into chunks and requests served one after "
             "another; for the engine's own passes give step= without position="
             for field in ("step", "call", "n_tokens")
             if field in value
         ]
-        return trace_of_requests(requests, format=FORMAT, name=name, hints=hints, lenient=lenient, notes=notes)
+        return trace_of_requests(requests, format=FORMAT, name=name, options=options, notes=notes)
     if len(paths) > 1 and not timed:
         if "step" not in value:
             raise BadInput(

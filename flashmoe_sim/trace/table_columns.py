@@ -239,9 +239,12 @@ def _numbers(path: Path, series: pl.Series, field: str, first_id: int) -> NDArra
         return _whole(path, series, first_id, first_id + ID_MAX) - first_id
     values = np.array(series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if len(values) and not (np.abs(values) <= LARGEST_REAL).all():
-        row = int((~(np.abs(values) <= LARGEST_REAL)).argmax())
-        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a number")
+        raise _wrong(path, series, int((~(np.abs(values) <= LARGEST_REAL)).argmax()), "a number")
     return values.astype(np.float32)
+
+
+def _wrong(path: Path, series: pl.Series, row: int, expected: str) -> BadInput:
+    return BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected {expected}")
 
 
 def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int64]:
@@ -253,9 +256,7 @@ def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int
     if series.dtype.is_float():
         wrong = wrong | (series != series.floor())
     if (row := wrong.arg_max()) is not None and wrong[row]:
-        raise BadInput(
-            f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a whole number {low}..{high}"
-        )
+        raise _wrong(path, series, row, f"a whole number {low}..{high}")
     return np.array(numbers.to_numpy(), np.int64)
 
 
@@ -267,11 +268,8 @@ def _layers(path: Path, series: pl.Series) -> pl.Series:
         return series
     numbers = series.str.extract_all(r"\d+")
     if (several := numbers.list.len().fill_null(0) != 1).any():
-        row = several.arg_max() or 0
-        raise BadInput(
-            f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a layer's number, alone or as "
-            "the only number of a text such as model.layers.3.mlp"
-        )
+        expected = "a layer's number, alone or as the only number of a text such as model.layers.3.mlp"
+        raise _wrong(path, series, several.arg_max() or 0, expected)
     return numbers.list.first().alias(series.name)
 
 
@@ -294,8 +292,7 @@ def _times(path: Path, series: pl.Series) -> NDArray[np.float64]:
     numbers = series.to_physical() if series.dtype.is_temporal() else series
     values = np.array(numbers.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy())
     if not np.isfinite(values).all():
-        row = int((~np.isfinite(values)).argmax())
-        raise BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected a time as a number")
+        raise _wrong(path, series, int((~np.isfinite(values)).argmax()), "a time as a number")
     return values
 
 

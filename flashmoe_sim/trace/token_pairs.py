@@ -6,7 +6,6 @@ Source: the collectors of nvmoe (`traces/*.tokens.jsonl`), which record decoded 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +14,21 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import pair_array, run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.lines import Skipped, json_lines, trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace: one call per layer of a line, one step per line, every token decoded.
 
     An incomplete last line without its newline is dropped and noted.
     Raises BadInput with the line number for any other malformed line, unless lenient.
     """
     flat, width = array("h"), array("q")  # of all tokens: an array per token would take more memory than its pairs
-    skipped = Skipped(path, lenient=lenient)
+    skipped = Skipped(path, lenient=options.lenient)
     with open_bytes(path) as stream:
-        for _, pairs in json_lines(stream, _token, skipped=skipped, progress=progress):
+        for _, pairs in json_lines(stream, _token, skipped=skipped, progress=options.progress):
             flat.frombytes(pairs.tobytes())
             width.append(len(pairs))
     if not width:

@@ -16,7 +16,7 @@ import orjson
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.whole import refuse_existing
 from flashmoe_sim.trace.request_calls import trace_of_requests
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.served_json import FORMAT
 from flashmoe_sim.trace.served_response import EXTRAS, BadResponse, requests_of
 from flashmoe_sim.trace.served_response import KEY as ROUTING
@@ -183,7 +183,7 @@ def ask_all(
             raise type(error)(f"{error} (prompt {number:,} of {len(prompts):,}){_kept(answers)}") from None
         try:
             requests = requests_of(response, where=where, hints=hints)
-            trace_of_requests(requests, format=FORMAT, name=where, hints=hints)
+            trace_of_requests(requests, format=FORMAT, name=where, options=ReadOptions(hints=hints))
         except BadResponse as error:
             raise BadInput(f"{where}: {error}{_kept(answers)}") from None
         except BadInput as error:

@@ -9,8 +9,8 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import Measured, distinct, missing, read_measured, with_layers
-from flashmoe_sim.measured.quants import quant_of
 from flashmoe_sim.measured.read import FORMATS
+from flashmoe_sim.measured.value import quant_of
 from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
 

@@ -19,6 +19,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import runtime_jsonl, store
 from flashmoe_sim.trace.chunk import Chunk, Last, cut_up, joined, regrouped, steps_after, whole
 from flashmoe_sim.trace.load import load_trace, open_long
+from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.trace.strategies import model_traces, random_traces, trace_of
@@ -115,7 +116,7 @@ def _assert_read_alike(path: Path, calls: int) -> None:
         patch.setattr(runtime_jsonl, "CHUNK_BYTES", 64)
         patch.setattr(runtime_jsonl, "CALLS_PER_CHUNK", calls)
         expected = load_trace(path, lenient=True)
-        with open_long(path, lenient=True) as long:
+        with open_long(path, ReadOptions(lenient=True)) as long:
             for _ in range(2):
                 assert put_together(long.head, long.read()).equals(expected)
             assert long.head.layers == expected.layers

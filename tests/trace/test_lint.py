@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 
 from flashmoe_sim.io.notes import GAP, SKIPPED, TORN, Note
-from flashmoe_sim.trace.counting import count_repeats
+from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.lint import Finding, lint
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.nulls import uniform_null
@@ -124,7 +124,7 @@ def test_duplicates_within_a_token() -> None:
 @settings(max_examples=40)
 def test_repeats_equal_the_plain_twin(trace: RoutingTrace) -> None:
     repeats = np.zeros(trace.calls, dtype=np.int32)
-    count_repeats(trace.offset, trace.n_tokens, trace.expert, np.full(64, -1, dtype=np.int64), repeats)
+    count_overlap(trace.offset, trace.n_tokens, trace.expert, fresh(64), np.zeros(2, np.int64), repeats)
     assert repeats.tolist() == naive.repeats(trace)
 
 

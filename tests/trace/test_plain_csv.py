@@ -11,6 +11,7 @@ from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import Column
 from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.lines import Skipped
+from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 
@@ -108,7 +109,7 @@ def test_malformed(path: Path, content: str, found: str) -> None:
 
 def test_lenient_skips_and_counts(path: Path) -> None:
     path.write_text("layer,expert\n0,1\n0,x\n0,y\n0,2\n")
-    trace = plain_csv.read(path, lenient=True)
+    trace = plain_csv.read(path, ReadOptions(lenient=True))
     np.testing.assert_array_equal(trace.expert, [1, 2])
     assert trace.notes[-1].startswith("skipped 2 malformed lines; the first: line 3: expert is 'x'")
 

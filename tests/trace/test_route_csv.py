@@ -7,6 +7,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, SKIPPED, TORN, code_of
 from flashmoe_sim.trace import route_csv
 from flashmoe_sim.trace.formats import FORMATS
+from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 PREAMBLE = """# route_trace v1
@@ -120,7 +121,7 @@ def test_malformed_rows(path: Path, row: int, text: str, found: str) -> None:
     with pytest.raises(BadInput) as error:
         route_csv.read(path)
     assert found in str(error.value)
-    lenient = route_csv.read(path, lenient=True)
+    lenient = route_csv.read(path, ReadOptions(lenient=True))
     assert lenient.refs < 16
     assert any(note.startswith("skipped") and code_of(note) == SKIPPED for note in lenient.notes)
 

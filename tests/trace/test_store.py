@@ -1,5 +1,6 @@
 import errno
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import GAP, Note, code_of
 from flashmoe_sim.trace import store
+from flashmoe_sim.trace._store_columns import crc32_joined
 from flashmoe_sim.trace.merge import union
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.trace.strategies import random_traces, trace_of
@@ -122,3 +125,8 @@ def test_wrong_dtypes_are_a_bug_and_say_so(path: Path) -> None:
     with pytest.raises(TypeError, match="expert is int64, expected int16"):
         store.write_store(trace.with_(expert=trace.expert.astype("i8")), path)
     assert not path.exists()
+
+
+@given(st.binary(), st.binary())
+def test_the_checksum_of_two_pieces_as_one(first: bytes, second: bytes) -> None:
+    assert crc32_joined(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)

@@ -16,7 +16,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.check import LEAST_TOKENS, always_used, begins_at_1
 from flashmoe_sim.trace.lint import lint
-from flashmoe_sim.trace.requests import Hints
+from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.table import read_table
 from flashmoe_sim.trace.table_columns import Columns
@@ -55,7 +55,7 @@ def read(
     path = tmp_path / "table"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     named = dict(part.split("=") for part in columns.split(","))
-    return read_table([path], Columns(columns=named, **more), hints=hints)
+    return read_table([path], Columns(columns=named, **more), ReadOptions(hints=hints or Hints()))
 
 
 WRITTEN: dict[str, bytes] = {
@@ -118,7 +118,7 @@ def test_a_file_for_each_layer(tmp_path: Path) -> None:
         paths.append(tmp_path / f"layer_{layer + 2}.parquet")
         paths[-1].write_bytes(parquet(frame().filter(pl.col("blk") == layer).drop("blk")))
     columns = Columns(columns={"expert": "ids", "position": "pos"}, layer_from_name=r"layer_(\d+)")
-    trace = read_table(paths, columns, hints=Hints(prompt_tokens=7))
+    trace = read_table(paths, columns, ReadOptions(hints=Hints(prompt_tokens=7)))
     assert calls(trace) == expected([ONE], layers=[2, 3, 4])
     columns = Columns(columns={"expert": "ids", "step": "s"}, layer_from_name=r"layer_(\d+)")
     assert [call[3:] for call in calls(read_table(paths, columns))] == [call[3:] for call in expected([ONE])]

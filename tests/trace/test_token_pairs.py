@@ -8,6 +8,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace import token_pairs
 from flashmoe_sim.trace.formats import FORMATS
+from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE
 
 TWO_TOKENS = b"[[1, 5], [1, 2], [3, 0], [3, 9]]\n[[1, 2], [1, 7], [3, 9], [3, 4]]\n"
@@ -80,7 +81,7 @@ def test_malformed_lines(path: Path, line: bytes, found: str) -> None:
         token_pairs.read(path)
     assert found in str(error.value)
     assert "\n" not in str(error.value)
-    lenient = token_pairs.read(path, lenient=True)
+    lenient = token_pairs.read(path, ReadOptions(lenient=True))
     assert lenient.calls == 4
     assert lenient.notes[0].startswith("skipped 1 malformed line; the first: line 2: ")
     assert code_of(lenient.notes[0]) == SKIPPED
@@ -95,7 +96,7 @@ def test_nothing_complete(path: Path) -> None:
 def test_compressed_and_progress(path: Path) -> None:
     path.write_bytes(gzip.compress(TWO_TOKENS))
     reported: list[int] = []
-    assert token_pairs.read(path, progress=reported.append).calls == 4
+    assert token_pairs.read(path, ReadOptions(progress=reported.append)).calls == 4
     assert reported[-1] == len(TWO_TOKENS)
 
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from flashmoe_sim.report.figures.style import HEIGHT, Chart, altair_module, label, titled, values
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.trace.drift import hot_set_drift
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.statistics import check_asked, count_layers
+from flashmoe_sim.trace.statistics import check_asked, count_layers, hot_set_drift
 
 MOST_RANKS = 32
 HOT = "share of the hot set, %"

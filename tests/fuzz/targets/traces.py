@@ -18,6 +18,7 @@ from flashmoe_sim.io.notes import TORN, code_of
 from flashmoe_sim.trace import grouped_pairs, plain_csv, route_csv, runtime_jsonl, store, token_pairs
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.fuzz.target import Document, Target
 from tests.trace.jsonl_twin import LINE, NEXT, in_layout, twin
@@ -35,7 +36,7 @@ def reader(read: Callable[..., RoutingTrace], name: str) -> Callable[[bytes, Pat
         path.write_bytes(data)
         lenient = None
         try:
-            lenient = read(path, lenient=True)
+            lenient = read(path, ReadOptions(lenient=True))
             check_trace(lenient, where=name)
         except SimError:
             pass
@@ -259,8 +260,8 @@ def as_gzip(document: Document) -> Document:
     return buffer.getvalue(), document[1]
 
 
-def any_trace(path: Path, *, lenient: bool = False) -> RoutingTrace:
-    return load_trace(path, lenient=lenient)
+def any_trace(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
+    return load_trace(path, lenient=options.lenient)
 
 
 TARGETS = (

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from flashmoe_sim.trace.calls import uniform_top_k
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
+from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace, infer_n_experts
 from flashmoe_sim.trace.source import open_bytes
 
 
-def read(path: Path, *, lenient: bool = False, progress: Callable[[int], None] | None = None) -> RoutingTrace:
+def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace. Raises BadInput with the line number for a malformed line, unless lenient."""
-    skipped, calls = Skipped(path, lenient=lenient), []
+    skipped, calls = Skipped(path, lenient=options.lenient), []
     with open_bytes(path) as stream:
-        for number, line in numbered_lines(stream, path=path, progress=progress):
+        for number, line in numbered_lines(stream, path=path, progress=options.progress):
             try:
                 calls.append([int(word) for word in line.split()])
             except ValueError:

@@ -1,11 +1,12 @@
-"""The kernels of recorded rows against their plain twins."""
+"""Rows of recorded requests: repeats and order, against plain twins."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from flashmoe_sim.trace._row_kernels import find_repeats, lay_out_into
+from flashmoe_sim.trace.counting import find_repeats
+from flashmoe_sim.trace.request_calls import lay_out
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16"])
@@ -26,6 +27,6 @@ def test_order_of_calls(dtype: str, k: int) -> None:
     rows, layers = np.array([2, 3, 5, 6, 7, 11, 19]), np.array([0, 2, 4])
     tokens = np.array([3, 2, 1, 1], np.int32)
     out = np.empty(7 * 3 * k, np.float32 if dtype == "float32" else np.int16)
-    lay_out_into(out, values, rows, layers, tokens)
+    lay_out(out, values, rows, layers, tokens)
     steps = [[2, 3, 5], [6, 7], [11], [19]]
     assert out.tolist() == [one for step in steps for layer in layers for row in step for one in values[row, layer]]
