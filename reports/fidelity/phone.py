@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports import pages
 from reports.fidelity import phone_overlap, phone_serial
 from reports.fidelity.hindsight import best_increasing_share, best_line_share
 from reports.fidelity.per_token import PerToken
@@ -88,7 +89,7 @@ def routed_text() -> str:
         for model in TRACES
     )
     variants = [
-        f"| {model} | {variant.name} | {phone_overlap.fit(model, variant).cost:.3f} | {_held_out(model, variant)} |"
+        (model, variant.name, f"{phone_overlap.fit(model, variant).cost:.3f}", _held_out(model, variant))
         for model in TRACES
         for variant in phone_overlap.VARIANTS
     ]
@@ -108,22 +109,23 @@ them, nothing fitted, the first halves are off by: {short}.
 What the fit minimises, on the fitted half, and what came of each variant. The table above is of the one that fits best
 among those that overlap, as these runs do:
 
-| fitted on | variant | cost | median error of what is held out |
-|---|---|---|---|
-{chr(10).join(variants)}
+{pages.table(("fitted on", "variant", "cost", "median error of what is held out"), variants, left=None)}
 """
 
 
 def table(rows: Sequence[PerToken]) -> str:
     """A Markdown table of errors, token by token."""
-    head = "| predicted | fitted on | median | P95 | signed P50 | signed P95 | signed P99 | tok/s |"
-    lines = [
-        f"| {each.name}{'' if each.held_out else ' (fitted)'} | {each.fitted_on} | "
-        f"{each.median_error:.1%} | {each.p95_error:.1%} | {each.signed(50):+.1%} | {each.signed(95):+.1%} | "
-        f"{each.signed(99):+.1%} | {each.tok_s_error:+.1%} |"
+    cells = [
+        (
+            f"{each.name}{'' if each.held_out else ' (fitted)'}",
+            each.fitted_on,
+            *(f"{error:.1%}" for error in (each.median_error, each.p95_error)),
+            *(f"{error:+.1%}" for error in (*map(each.signed, (50, 95, 99)), each.tok_s_error)),
+        )
         for each in rows
     ]
-    return "\n".join([head, "|---" * 8 + "|", *lines])
+    head = ("predicted", "fitted on", "median", "P95", "signed P50", "signed P95", "signed P99", "tok/s")
+    return pages.table(head, cells, left=None)
 
 
 def result(name: str, fitted_on: str) -> PerToken:

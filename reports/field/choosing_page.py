@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from reports.field.choosing import OTHERS, Choice, blind_speed, choices, ninth_decile, plain_speed
 from reports.field.scores import Judged
+from reports.pages import joined, table
 
 FAR = 0.05
 TURNED = "The parts of the machine alone give the right order. The costs of the two engines turn it round"
@@ -50,22 +51,20 @@ def section(rows: Sequence[Judged]) -> str:
     found = sorted(choices(rows), key=lambda one: (-one.loss, one.series))
     mixed = choices(rows, mixed=True)
     worse = max(mixed, key=lambda one: one.loss - _loss(found, one.series))
-    parts = [
+    return joined(
         "`sim recommend` takes, of the settings within 3% of the fastest predicted, the one that keeps least in "
         "memory. Here it chooses among the rows of a series whose varied column is one setting, or one choice among "
         "systems, on one machine. Predictions are made without that machine; repeats of a setting are averaged, and of "
-        "settings predicted alike with as much memory the mean counts. " + goals(choices(rows, plain_speed)) + "\n",
+        "settings predicted alike with as much memory the mean counts. " + goals(choices(rows, plain_speed)),
         _ways(rows),
         "The first line has no costs of engines, as `sim recommend` has none. The others have them; the third does "
         "without published hit rates, and the last has rows of another program, too: "
-        f"against `{worse.chosen.id}`, {worse.series} loses {worse.loss:.0%}.\n",
-        *_reasons(found),
-        "",
+        f"against `{worse.chosen.id}`, {worse.series} loses {worse.loss:.0%}.",
+        "\n".join(_reasons(found)),
         _table(found),
-        "Other series do not vary one setting:\n",
+        "Other series do not vary one setting:",
         _others(rows),
-    ]
-    return "\n".join(parts)
+    )
 
 
 def _reasons(found: Sequence[Choice]) -> list[str]:
@@ -78,28 +77,24 @@ def _reasons(found: Sequence[Choice]) -> list[str]:
 
 
 def _ways(rows: Sequence[Judged]) -> str:
-    lines = ["| predicted | series | median loss | nine in ten lose at most | over 15% |", "|---|---|---|---|---|"]
-    for what, found in (
+    ways = (
         ("with no engine's cost", choices(rows, plain_speed)),
         ("with costs, without the machine", choices(rows)),
         ("the same, ignoring published hit rates", choices(rows, blind_speed)),
         ("with costs, without the machine, whole series", choices(rows, mixed=True)),
-    ):
+    )
+    cells = []
+    for what, found in ways:
         losses = [one.loss for one in found]
-        lines.append(
-            f"| {what} | {len(losses)} | {statistics.median(losses):.1%} | {ninth_decile(losses):.1%} "
-            f"| {sum(loss > 0.15 for loss in losses)} |"
-        )
-    return "\n".join(lines) + "\n"
+        shares = (f"{share:.1%}" for share in (statistics.median(losses), ninth_decile(losses)))
+        cells.append((what, len(losses), *shares, sum(loss > 0.15 for loss in losses)))
+    head = ("predicted", "series", "median loss", "nine in ten lose at most", "over 15%")
+    return table(head, cells, left=None)
 
 
 def _table(found: Sequence[Choice]) -> str:
-    lines = ["| series | varies | settings | chosen | best measured | loss |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| {one.series} | {one.varies} | {one.settings} | {one.chosen.id} | {one.best.id} | {one.loss:.0%} |"
-        for one in found
-    ]
-    return "\n".join(lines) + "\n"
+    cells = ((one.series, one.varies, one.settings, one.chosen.id, one.best.id, f"{one.loss:.0%}") for one in found)
+    return table(("series", "varies", "settings", "chosen", "best measured", "loss"), cells, left=None)
 
 
 def _others(rows: Sequence[Judged]) -> str:

@@ -14,6 +14,7 @@ from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.machines.learnt import Learnt
 from reports.field.given import Miss, Spread, deviation, fitted, learnt_from, miss_of, quantile
 from reports.field.scores import Judged, machine_id
+from reports.pages import joined, table
 
 FOLDS = 8
 SEED = 1
@@ -39,16 +40,14 @@ def tune(rows: Sequence[Judged]) -> Spread:
 
 def section(rows: Sequence[Judged], spread: Spread) -> str:
     """Errors with no, one and two measured rows of the machine; and what is fitted."""
-    kinds = guesses(_misses(rows))
-    lines = ["| given | rows | median error | within 1.5x | within 2x | in the interval | ends apart |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    lines += [_line(name, some) for name, some in kinds.items()]
+    cells = (_cells(name, some) for name, some in guesses(_misses(rows)).items())
+    head = ("given", "rows", "median error", "within 1.5x", "within 2x", "in the interval", "ends apart")
     sds = ", ".join(f"{name} {sd:.2f}" for name, sd in spread.sd.items())
     fits = (
         "A row counts once, whatever the number of its machine's rows. Standard deviations of the logarithm, each part "
-        f"weighted by its share of the time: {sds}.\n"
+        f"weighted by its share of the time: {sds}."
     )
-    return "\n".join([HEAD, *lines, "", fits])
+    return joined(HEAD, table(head, cells, left=None), fits)
 
 
 def guesses(misses: Sequence[Miss]) -> dict[str, list[Guess]]:
@@ -95,10 +94,10 @@ def _misses(rows: Sequence[Judged]) -> list[Miss]:
     return [miss_of(one.without_machine) for one in rows if one.without_machine.tok_s is not None]
 
 
-def _line(name: str, some: Sequence[Guess]) -> str:
+def _cells(name: str, some: Sequence[Guess]) -> tuple[str, ...]:
     off, sd, weight = (np.array(column) for column in zip(*some, strict=True))
     shares = [float(np.average(np.abs(off) <= most, weights=weight)) for most in (math.log(1.5), math.log(2))]
     shares.append(float(np.average(np.abs(off) <= SD_90 * sd, weights=weight)))
-    cells = " | ".join(f"{share:.0%}" for share in shares)
     error, width = (quantile(values, weight, 0.5) for values in (np.abs(np.expm1(-off)), 2 * SD_90 * sd))
-    return f"| {name} | {weight.sum():.0f} | {error:.1%} | {cells} | a factor of {math.exp(width):.1f} |"
+    within = (f"{share:.0%}" for share in shares)
+    return name, f"{weight.sum():.0f}", f"{error:.1%}", *within, f"a factor of {math.exp(width):.1f}"

@@ -18,6 +18,7 @@ from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
 from reports.field.scores import Judged, all_tuned, counts, judged
 from reports.field.tune import price_of
+from reports.pages import joined
 
 FOLDER = Path(__file__).parent
 ROWS = FOLDER.parents[1] / "data" / "published" / "field.csv"
@@ -83,8 +84,8 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
-        "One measurement of your own": f"{given_page.section(rows, given.load())}\n{simulated.section(made)}",
-        "Borrowed traces": f"{borrowed.section(choices)}\n{lent.section(hits)}",
+        "One measurement of your own": joined(given_page.section(rows, given.load()), simulated.section(made)),
+        "Borrowed traces": joined(borrowed.section(choices), lent.section(hits)),
     }
 
 

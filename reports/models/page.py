@@ -10,7 +10,7 @@ from flashmoe_sim.io.cells import brief_interval, speed
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.table import PRESETS
-from reports.tables import table
+from reports.pages import joined, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 INTRO = """# Every model on every machine
@@ -42,15 +42,13 @@ def markdown(answers: pl.DataFrame) -> str:
         for row in fastest
     ]
     cannot = answers.filter(pl.col("tok_s").is_null())
-    parts = [
+    page = joined(
         INTRO.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs)),
         table(("machine", "model", "tok/s", "90%", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
-        "",
         "## The machines, and which models no engine runs there",
-        "",
         table(("machine", "what", "does not run"), (_of_machine(name, cannot) for name in PRESETS), left=(0, 1, 2)),
-    ]
-    return "\n".join(parts) + "\n"
+    )
+    return f"{page}\n"
 
 
 def _of_machine(name: str, cannot: pl.DataFrame) -> tuple[str, ...]:

@@ -11,12 +11,11 @@ import polars as pl
 import flashmoe_sim.api as sim
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from reports.filled import wrapped
+from reports.pages import table, wrapped
 from reports.policy_study import seconds_page
 from reports.policy_study.figures import STRONGEST
 from reports.policy_study.measure import FIRST_HALF, MIDDLE, PREDICTORS, REVERSE, SHARES
 from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
-from reports.tables import table
 
 NEAR = 2
 WORTH_FROM = 0.01

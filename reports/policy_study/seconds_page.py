@@ -11,8 +11,8 @@ import polars as pl
 
 from flashmoe_sim.paired import BLOCKS
 from flashmoe_sim.prefetchers.table import PREFETCHERS
+from reports.pages import table
 from reports.policy_study.seconds import AHEAD, KINDS, SHARES, SWITCHED, TURNS
-from reports.tables import table
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 # Runs of one engine with the same routing, and the policies nearest to their rules: (row of field.csv, rule, policy).

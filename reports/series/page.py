@@ -9,6 +9,7 @@ from statistics import median
 
 from flashmoe_sim.io.cells import speed
 from flashmoe_sim.measured.learn import Expected
+from reports.pages import joined, table
 from reports.series.predicted import KNOWN, PARTS, Row
 
 PAGE = Path(__file__).with_name("README.md")
@@ -45,33 +46,35 @@ KINDS: dict[str, Callable[[Row], bool]] = {
 
 def markdown(rows: Sequence[Row]) -> str:
     """The page: errors by kind of row and by what is known, then every row."""
-    lines = [HEAD, "| rows | known | number | median error | largest factor | inside 90% | ends apart |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    errors = []
     for name, belongs in KINDS.items():
         some = [row for row in rows if belongs(row) and not row.given]
-        lines += [_line(name, known, some) for known in KNOWN]
+        errors += [_cells(name, known, some) for known in KNOWN]
+    of_errors = ("rows", "known", "number", "median error", "largest factor", "inside 90%", "ends apart")
+    parts = [HEAD, table(of_errors, errors, left=None)]
+    head = ("setting", "timed", "measured", "parts", "probed", "probed, one run")
     for of in dict.fromkeys((row.machine, row.model) for row in rows):
-        lines += ["", f"## {of[1]} on {of[0]}", "", "| setting | timed | measured | parts | probed | probed, one run |"]
-        lines += ["|---|---|---|---|---|---|", *(row_line(row) for row in rows if (row.machine, row.model) == of)]
-    return "\n".join(lines) + "\n"
+        own = (row_cells(row) for row in rows if (row.machine, row.model) == of)
+        parts += [f"## {of[1]} on {of[0]}", table(head, own, left=None)]
+    return joined(*parts) + "\n"
 
 
-def _line(name: str, known: str, rows: Sequence[Row]) -> str:
+def _cells(name: str, known: str, rows: Sequence[Row]) -> tuple[object, ...]:
     pairs = [(row.measured.tok_s, row.expected[known]) for row in rows]
     factors = [max(one.tok_s / tok_s, tok_s / one.tok_s) for tok_s, one in pairs]
     inside = sum(one.lo <= tok_s <= one.hi for tok_s, one in pairs)
     apart = math.exp(median(math.log(one.hi / one.lo) for _, one in pairs))
     error = median(abs(one.tok_s / tok_s - 1) for tok_s, one in pairs)
     cells = (f"{error:.0%}", f"{max(factors):.1f}", f"{inside} of {len(rows)}", f"a factor of {apart:.1f}")
-    return f"| {name} | {known} | {len(rows)} | {' | '.join(cells)} |"
+    return name, known, len(rows), *cells
 
 
-def row_line(row: Row) -> str:
+def row_cells(row: Row) -> tuple[str, ...]:
     """A row of the table of a model on a machine."""
     one = row.measured
     timed = f"prompt of {one.tokens:,}" if one.prompt else f"{one.tokens} tokens at a depth of {one.depth:,}"
     known = ["given" if row.given and "run" in name else _expected(row.expected[name]) for name in KNOWN]
-    return f"| {one.system} | {timed} | {speed(one.tok_s)} | {known[0]} | {known[2]} | {known[3]} |"
+    return one.system, timed, speed(one.tok_s), known[0], known[2], known[3]
 
 
 def _expected(one: Expected) -> str:
