@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
-from flashmoe_sim.cli.machine_next import next_
 from flashmoe_sim.cli.machine_parts import build, parts
+from flashmoe_sim.cli.of_trace import command_of
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.verbs.next_run import NextRun
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
@@ -24,7 +25,7 @@ def command() -> None:
 
 command.add_command(parts)
 command.add_command(build)
-command.add_command(next_)
+command.add_command(command_of("next", NextRun, short_help="The run that would narrow the answer most.", reads=False))
 
 
 @command.command(name="list", short_help="All presets in a table.")

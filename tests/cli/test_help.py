@@ -20,7 +20,6 @@ HELPERS = {
     "common",
     "complete",
     "figure_files",
-    "machine_next",
     "machine_parts",
     "options",
     "progress",
