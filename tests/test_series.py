@@ -38,8 +38,7 @@ def test_its_weights_follow_the_header(tmp_path: Path) -> None:
 
 
 def test_the_page_is_of_today(tmp_path: Path) -> None:
-    from reports.series.page import HEAD, PAGE, row_cells
-    from reports.series.predicted import FOLDER, of_model
+    from reports.series.page import FOLDER, HEAD, PAGE, of_model, row_cells
 
     page, header = PAGE.read_text(), tmp_path / "gpt-oss-20b.gguf"
     assert page.startswith(HEAD), "run python -m reports.series"

@@ -21,7 +21,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.borrow import MOST_LIKE, lenders, made_like
 from flashmoe_sim.trace.cut import cut
 from reports.field.prior import logit
-from reports.pages import joined, table
+from reports.pages import joined, signed, table
 
 TABLE = Path(__file__).with_name("lent.csv")
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "replayed_hits.csv"
@@ -122,17 +122,13 @@ def section(found: pl.DataFrame) -> str:
         made, alone = (differences(found, policy, column) for column in ("made", "alone"))
         for model, each in made.items():
             like = " and ".join(lenders(named_model(model)))
-            lines.append((words, model, len(each), like, _signed(fmean(each)), _signed(fmean(alone[model]))))
+            lines.append((words, model, len(each), like, signed(fmean(each)), signed(fmean(alone[model]))))
         lines += [
-            (words, "**mean**", "", "", f"**{_signed(_mean(made))}**", f"**{_signed(_mean(alone))}**"),
+            (words, "**mean**", "", "", f"**{signed(_mean(made))}**", f"**{signed(_mean(alone))}**"),
             (words, "**root mean square**", "", "", f"**{_rms(made):.1f}**", f"**{_rms(alone):.1f}**"),
         ]
     head = ("policy", "model", "rates", "made like", "made - published", "alone")
     return joined(intro, table(head, lines, left=None))
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def _mean(by_model: Mapping[str, Sequence[float]]) -> float:

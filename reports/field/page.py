@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
-from reports.field import choosing_page, depth_page, pairs_page
+from reports.field import choosing, depth_page, pairs_page
 from reports.field.choosing import choices, plain_speed
 from reports.field.rows import FieldRow
 from reports.field.scores import Judged, Ranked, Score, grouped, machine_id, naive_score, ranked, score
@@ -77,7 +77,7 @@ def markdown(rows: Sequence[Judged], found: Tuned, sections: Mapping[str, str]) 
         "## The order of settings",
         order(series),
         "## Choosing a setting",
-        choosing_page.section(rows),
+        choosing.section(rows),
         "## By depth",
         depth_page.section([one.in_sample.raw for one in rows]),
         *section("Prompts"),
@@ -107,7 +107,7 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
         f"{left.within_2:.0%} (goal 90%). The 90% interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
         f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3%) and "
-        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.goals(choices(rows, plain_speed))}"
+        f"{statistics.fmean(regrets):.0%} on average. {choosing.goals(choices(rows, plain_speed))}"
     )
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
-from reports.field import gains, given, given_page, prior, prompt_fit, prompt_page, prompt_printed, tune
+from reports.field import gains, given, prior, prompt_fit, prompt_page, prompt_printed, tune
 from reports.field.pairs import both_ways
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
@@ -54,7 +54,7 @@ def write(*, tune_again: bool) -> None:
     found = tune.load()
     rows = judged(raws_with(found.curves), found.curves)
     if tune_again:
-        given.save(given_page.tune(rows))
+        given.save(given.tune(rows))
     frame(rows).write_csv(RESULTS)
     ran = [one for one in printed(judged_rows()) if one.found is not None]
     off = errors.fitted(ran)
@@ -84,7 +84,7 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
-        "One measurement of your own": joined(given_page.section(rows, given.load()), simulated.section(made)),
+        "One measurement of your own": joined(given.section(rows, given.load()), simulated.section(made)),
         "Borrowed traces": joined(borrowed.section(choices), lent.section(hits)),
     }
 
