@@ -127,6 +127,20 @@ def echo(text: str) -> None:
     click.echo(printable(text))
 
 
+def say(text: str, *, indent: int = 0) -> None:
+    """A text on stdout, wrapped."""
+    echo(wrapped(text, indent=indent))
+
+
+def print_described(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> None:
+    """A title, a rule in paragraphs, and facts with their labels."""
+    paragraphs = "\n\n".join(wrapped(" ".join(part.split())) for part in rule.split("\n\n"))
+    echo(f"{title}\n\n{paragraphs}\n")
+    width = max(len(label) for label, _ in facts) + 2
+    for label, text in facts:
+        say(f"{label + ':':{width}}{text}", indent=width)
+
+
 def print_sections(sections: Sequence[Section]) -> None:
     """Titles, sentences, tables and commands, with an empty line before each section."""
     from flashmoe_sim.io.sections import Command, Table, Verdict
@@ -143,7 +157,7 @@ def print_sections(sections: Sequence[Section]) -> None:
             elif isinstance(part, Table):
                 print_table(part)
             else:
-                echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
+                say(part.text if isinstance(part, Verdict) else str(part))
         after_table = isinstance(section.parts[-1], Table)
 
 

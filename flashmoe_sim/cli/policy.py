@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
-from flashmoe_sim.cli.of_trace import command_of
+from flashmoe_sim.cli.commands import command_of
+from flashmoe_sim.cli.common import json_option, print_described, print_json, print_table, say
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.fit_policy import FitPolicy
 from flashmoe_sim.verbs.judge_policies import JudgePolicies
 from flashmoe_sim.verbs.victims import Victims
 
 
-@click.group(name="policy", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="policy")
 def command() -> None:
     """List, explain, judge and fit the eviction policies."""
 
@@ -43,11 +43,9 @@ def list_(as_json: bool) -> None:
         return
     rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
     print_table(Table([("policy", "left"), ("contracts", "left"), ("what it does", "left")], rows))
-    click.echo(
-        wrapped(
-            "`sim policy show NAME` gives parameters, ties and source. A policy of your own is `mine:Gap`: the "
-            "class Gap in mine.py, in the current folder or on Python's path."
-        )
+    say(
+        "`sim policy show NAME` gives parameters, ties and source. A policy of your own is `mine:Gap`: the "
+        "class Gap in mine.py, in the current folder or on Python's path."
     )
 
 
@@ -65,15 +63,13 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print_json(described)
         return
-    print_described(described)
+    print_rule(described)
 
 
-def print_described(described: dict[str, Any]) -> None:
+def print_rule(described: dict[str, Any]) -> None:
     """Print the rule of a policy or predictor, then everything else about it."""
     name = described["name"]
-    rule = "\n\n".join(wrapped(" ".join(part.split())) for part in described["rule"].split("\n\n"))
-    click.echo(f"{name}\n\n{rule}\n")
-    lines = [
+    facts = [
         *((fact, described[fact]) for fact in ("ties", "lead") if described[fact]),
         ("contracts", ", ".join(described["contracts"])),
         ("knows the future", "yes" if described["hindsight"] else "no"),
@@ -81,6 +77,4 @@ def print_described(described: dict[str, Any]) -> None:
         ("parameters", f"given as {name}:key=value" if described["parameters"] else "none"),
         *((f"  {key}={value}", described["meanings"][key]) for key, value in described["parameters"].items()),
     ]
-    width = max(len(label) for label, _ in lines) + 2
-    for label, text in lines:
-        click.echo(wrapped(f"{label + ':':{width}}{text}", indent=width))
+    print_described(name, described["rule"], facts)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
-from flashmoe_sim.cli.of_trace import command_of
-from flashmoe_sim.cli.policy import print_described
+from flashmoe_sim.cli.commands import command_of
+from flashmoe_sim.cli.common import json_option, print_json, print_table, say
+from flashmoe_sim.cli.policy import print_rule
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.judge import Judge
 
 
-@click.group(name="prefetch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="prefetch")
 def command() -> None:
     """List and explain the predictors, and judge them by what they save."""
 
@@ -33,11 +33,9 @@ def list_(as_json: bool) -> None:
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
     print_table(Table(columns, rows, caption="*: knows the future"))
-    click.echo(
-        wrapped(
-            "`sim prefetch show NAME` gives parameters and source. A predictor of your own is `mine:Guess`: the "
-            "class Guess in mine.py, in the current folder or on Python's path."
-        )
+    say(
+        "`sim prefetch show NAME` gives parameters and source. A predictor of your own is `mine:Guess`: the "
+        "class Guess in mine.py, in the current folder or on Python's path."
     )
 
 
@@ -55,4 +53,4 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print_json(described)
     else:
-        print_described(described)
+        print_rule(described)

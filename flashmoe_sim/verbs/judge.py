@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
+from flashmoe_sim.io.cells import Column, count, decimals, interval, percent, speed, table
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
@@ -107,7 +107,7 @@ def _values(task: Task, values: list[AheadValue]) -> Table:
         ("misses", "right", lambda one: count(one.misses)),
         ("saved", "right", lambda one: count(one.saved)),
         ("read/tok", "right", _read_per_token),
-        ("worth", "right", lambda one: "-" if one.worth is None else f"{one.worth:.2f}"),
+        ("worth", "right", lambda one: decimals(one.worth)),
     ]
     setup, on = task.setup, ""
     if task.machine is not None and task.conditions is not None:
@@ -138,7 +138,7 @@ def _break_even(needed: BreakEven) -> Table:
     cells = [
         (
             str(extra),
-            *("-" if value.worth is None else f"{value.worth:.2f}" for value in row),
+            *(decimals(value.worth) for value in row),
             "never" if recall is None else f"{recall:.0%}",
         )
         for extra, row, recall in zip(needed.extras, needed.grid, needed.needed, strict=True)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import Column, interval, speed, table
+from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
-    from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.systems.resolve import OneSystem
     from flashmoe_sim.tune.next_run import Next, Run
     from flashmoe_sim.verbs.given import Model, Trace
@@ -77,9 +76,11 @@ class NextRun(MemoryOptions):
 
     def sections(self, found: Next) -> list[Section]:
         """The first choice and its rival, a row for each run, and the first command lines."""
+        from flashmoe_sim.tune.speeds import speed as in_words
+
         choice, rival, learnt = found.choice, found.rival, found.case.machine.learnt
         name = f"{found.case.model.name} on {found.case.machine.name}"
-        parts: list[Part] = [f"{name}: {choice.system.spec} first, {_speed(choice)}"]
+        parts: list[Part] = [f"{name}: {choice.system.spec} first, {in_words(choice)}"]
         columns: list[Column] = [
             ("run", "left", lambda run: run.setting.system.spec),
             ("minutes", "right", lambda run: f"{run.minutes:.0f}"),
@@ -87,7 +88,7 @@ class NextRun(MemoryOptions):
         ]
         caption = "narrows: how much of the width of the first choice's interval goes"
         if rival is not None:
-            parts.append(f"{rival.system.spec} is faster in {found.wins:.0%} of the draws: {_speed(rival)}")
+            parts.append(f"{rival.system.spec} is faster in {found.wins:.0%} of the draws: {in_words(rival)}")
             columns.append(("decides", "right", lambda run: f"{run.decides:.0%}"))
             both = f"{choice.system.name} and {rival.system.name}"
             caption += f"; decides: how much of the doubt between {both} goes"
@@ -105,7 +106,3 @@ def _row(run: Run) -> dict[str, object]:
         "narrows": run.narrows,
         "decides": run.decides,
     }
-
-
-def _speed(one: Compared) -> str:
-    return f"{speed(one.tok_s)} tok/s (90%: {interval(one.tok_s_lo, one.tok_s_hi)})"

@@ -39,14 +39,14 @@ def command_of(
     def command(
         asked: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
     ) -> None:
-        from flashmoe_sim.cli.progress import replaying
+        from flashmoe_sim.cli.progress import working
 
         if out is not None:
             refuse_table(out, force=force)
         if reads and not reads_several:
             asked = with_trace(asked, lenient=lenient)
         given = {"read": partial(load_workload, lenient=lenient)} if reads_several else {}
-        with replaying() as progress:
+        with working("replaying") as progress:
             found = interruptible(partial(asked.run, **given), progress)
         if out is not None:
             write_table(found.table(), out, force=force)
@@ -60,6 +60,4 @@ def command_of(
     made: Any = command
     for add in reversed(options):
         made = add(made)
-    return click.command(
-        name=name, help=verb.help, short_help=short_help, context_settings={"help_option_names": ["-h", "--help"]}
-    )(made)
+    return click.command(name=name, help=verb.help, short_help=short_help)(made)
