@@ -24,9 +24,10 @@ from flashmoe_sim.cli.common import (
     lenient_option,
     message,
     print_json,
+    table_lines,
 )
 from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.io.cells import decimals, percent
+from flashmoe_sim.io.cells import Column, count, decimals, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.printable import printable
 from flashmoe_sim.io.sizes import size
@@ -228,55 +229,41 @@ def as_lines(trace: Path, seen: Seen, *, width: int, height: int | None = None, 
 def _layout(trace: Path, seen: Seen, rows: list[Row], event: str, width: int) -> list[str]:
     counted = [row for row in seen.rows if row.whole is not None]
     setup, policies = seen.rows[0].setup, {row.setup.policy.spec for row in seen.rows}
-    headings = ["bank", "policy", "hit %", "last", "miss/tok", "last miss", "read/tok", "last read", "aliased"]
+    columns: list[Column] = [
+        ("bank", "right", lambda row: str(row[0].bank)),
+        ("policy", "left", lambda row: row[0].policy.spec),
+        ("hit %", "right", lambda row: percent(row[1]["hit_rate"])),
+        ("last", "right", lambda row: percent(row[2]["hit_rate"])),
+        ("miss/tok", "right", lambda row: decimals(row[1]["misses_per_token"])),
+        ("last miss", "right", lambda row: decimals(row[2]["misses_per_token"])),
+        ("read/tok", "right", lambda row: size(row[1]["bytes_per_token"])),
+        ("last read", "right", lambda row: size(row[2]["bytes_per_token"])),
+        ("aliased", "right", lambda row: count(row[1]["aliased_refs"])),
+    ]
     unused = {"policy"} if len(policies) == 1 else set()
     if not any(row.whole is not None and row.whole.expert_bytes for row in counted):
         unused |= {"read/tok", "last read"}
     if setup.contract != "runtime":
         unused.add("aliased")
-    cells = [dict(zip(headings, _cells(row), strict=True)) for row in rows]
-    kept = [heading for heading in headings if heading not in unused]
-    too_wide = []
-    while True:
-        widths = {name: max(len(name), *(len(row[name]) for row in cells), 0) for name in kept}
-        rest = [name for name in DISPENSABLE if name in kept]
-        if sum(widths.values()) + 2 * (len(kept) - 1) <= width or not rest:
-            break
-        kept.remove(rest[0])
-        too_wide.append(rest[0])
-    body = [
-        "  ".join(row[name].ljust(widths[name]) if name == "policy" else row[name].rjust(widths[name]) for name in kept)
-        for row in [dict(zip(headings, headings, strict=True)), *cells]
-    ]
     caption = [f"last: of the last {seen.window_tokens:,} tokens", _drift(seen)]
     if seen.aliased is not None:
         caption.append(f"aliased slots recorded: {seen.aliased:,}")
     if len(rows) < len(counted):
         caption.append(f"{len(rows)} of {len(counted)} rows fit here, --json has all")
-    if too_wide:
-        caption.append(f"too wide for here: {', '.join(too_wide)}")
     caption += _left_out([row for row in seen.rows if row.whole is None])
+    made = table(
+        [column for column in columns if column[0] not in unused],
+        [
+            (row.setup, row.whole.total(), row.window.total())
+            for row in rows
+            if row.whole is not None and row.window is not None
+        ],
+        caption="; ".join(filter(None, caption)),
+        dispensable=DISPENSABLE,
+    )
     policy = f"{setup.policy.spec}, " if len(policies) == 1 else ""
     title = [_status(trace, seen), f"{policy}bank: {bank_meaning(setup)}, contract {setup.contract}", event]
-    rule = "─" * (sum(widths.values()) + 2 * (len(kept) - 1))
-    return [*_wrapped(title, width), body[0], rule, *body[1:], *_wrapped(["; ".join(filter(None, caption))], width)]
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    assert row.whole is not None
-    assert row.window is not None
-    whole, window = row.whole.total(), row.window.total()
-    return (
-        str(row.setup.bank),
-        row.setup.policy.spec,
-        percent(whole["hit_rate"]),
-        percent(window["hit_rate"]),
-        decimals(whole["misses_per_token"]),
-        decimals(window["misses_per_token"]),
-        size(whole["bytes_per_token"]),
-        size(window["bytes_per_token"]),
-        f"{whole['aliased_refs']:,}",
-    )
+    return [*_wrapped(title, width), *table_lines(made, width=width)]
 
 
 def _wrapped(texts: list[str], width: int) -> list[str]:
