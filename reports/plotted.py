@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from flashmoe_sim.report.figures.style import PALETTES
 
@@ -10,6 +14,19 @@ PALETTE = PALETTES["light"]
 COLOURS = PALETTE.lines
 MARKERS = "osD^vP><"
 SHADE = "#eeeeee"
+
+
+def sheet(width: float, height: float) -> Figure:
+    """An empty figure, in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(folder: Path, **figures: Figure) -> None:
+    """Write each figure as a PNG of its name."""
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
 
 
 def mark(number: int) -> dict[str, Any]:

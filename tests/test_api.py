@@ -23,7 +23,7 @@ from mypy import api as mypy_api
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import main as commands
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.cli.trace_synth import synth as synth_command
+from flashmoe_sim.cli.trace_what_if import synth as synth_command
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru

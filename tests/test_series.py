@@ -38,11 +38,10 @@ def test_its_weights_follow_the_header(tmp_path: Path) -> None:
 
 
 def test_the_page_is_of_today(tmp_path: Path) -> None:
-    from reports.series.page import HEAD, PAGE, row_line
-    from reports.series.predicted import FOLDER, of_model
+    from reports.series.page import FOLDER, HEAD, PAGE, of_model, row_cells
 
     page, header = PAGE.read_text(), tmp_path / "gpt-oss-20b.gguf"
     assert page.startswith(HEAD), "run python -m reports.series"
     make_model.write(header, make_model.SHAPES["gpt-oss-20b"], header=True)
     rows = of_model(FOLDER / "h200-2" / "gpt-oss-20b.jsonl", load_model(str(header)))
-    assert all(row_line(row) in page for row in rows), "run python -m reports.series"
+    assert all(f"| {' | '.join(row_cells(row))} |" in page for row in rows), "run python -m reports.series"

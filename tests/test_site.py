@@ -15,8 +15,7 @@ from mkdocs.config import load_config
 from polars.testing import assert_frame_equal
 
 from flashmoe_sim.machines.table import PRESETS
-from reports.models.answers import MODELS, RESULTS, answers, rounded
-from reports.models.page import PAGE, markdown
+from reports.models.page import MODELS, PAGE, RESULTS, answers, markdown, rounded
 from tests.report.browser import Browser, chromium, needs_browser
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of mkdocs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -127,6 +128,20 @@ def echo(text: str) -> None:
     click.echo(printable(text))
 
 
+def say(text: str, *, indent: int = 0) -> None:
+    """A text on stdout, wrapped."""
+    echo(wrapped(text, indent=indent))
+
+
+def print_described(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> None:
+    """A title, a rule in paragraphs, and facts with their labels."""
+    paragraphs = "\n\n".join(wrapped(" ".join(part.split())) for part in rule.split("\n\n"))
+    echo(f"{title}\n\n{paragraphs}\n")
+    width = max(len(label) for label, _ in facts) + 2
+    for label, text in facts:
+        say(f"{label + ':':{width}}{text}", indent=width)
+
+
 def print_sections(sections: Sequence[Section]) -> None:
     """Titles, sentences, tables and commands, with an empty line before each section."""
     from flashmoe_sim.io.sections import Command, Table, Verdict
@@ -143,7 +158,7 @@ def print_sections(sections: Sequence[Section]) -> None:
             elif isinstance(part, Table):
                 print_table(part)
             else:
-                echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
+                say(part.text if isinstance(part, Verdict) else str(part))
         after_table = isinstance(section.parts[-1], Table)
 
 
@@ -166,7 +181,12 @@ def _to_paste(command: str) -> Iterator[str]:
 
 
 def print_table(table: Table) -> None:
-    """A table as wide as the terminal.
+    """A table as wide as the terminal."""
+    sys.stdout.write("\n".join(table_lines(table)) + "\n\n")
+
+
+def table_lines(table: Table, *, width: int | None = None) -> list[str]:
+    """The lines of a table as wide as the terminal, or in plain text as wide as it is told.
 
     If space is tight, the columns move together; then the dispensable columns are left out in order, and the caption
     names them; then left-aligned text is broken between words. Names are never broken: a terminal narrower than the
@@ -180,7 +200,8 @@ def print_table(table: Table) -> None:
     rows = [[printable(text) for text in row] for row in table.rows]
     columns = [(printable(heading), side) for heading, side in table.columns]
     caption = table.caption
-    console = Console(highlight=False, markup=False, emoji=False)
+    plain = None if width is None else io.StringIO()
+    console = Console(file=plain, width=width, highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
     headings = [heading for heading, _ in columns]
     widths = [
@@ -230,7 +251,7 @@ def print_table(table: Table) -> None:
         console.print(drawn)
         if caption:
             console.print(Text(printable(caption), "dim"))
-    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n\n")
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def refuse_table(out: Path, *, force: bool) -> None:

@@ -17,6 +17,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     refuse_table,
     rows_option,
+    say,
     wrapped,
     write_table,
 )
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 DISPENSABLE = ("MiB/token", "hit %", "RAM")
 
 
-@click.command(name="compare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="compare")
 @of_verb(Compare)
 @click.option("--full", is_flag=True, help="Also show where to get each engine, and on how many speeds it rests.")
 @rows_option
@@ -51,13 +52,13 @@ def command(asked: Compare, *, full: bool, out: Path | None, force: bool, lenien
     Examples:  sim compare gpt-oss-120b --machine rtx-4090
                sim compare --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
     """
-    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.schema import COMPARED, frame
 
     if out is not None:
         refuse_table(out, force=force)
     asked = with_workload(asked, lenient=lenient)
-    with replaying() as progress:
+    with working("replaying") as progress:
         found = asked.run(progress)
     if out is not None:
         write_table(frame([row.as_row() for row in found.rows], COMPARED), out, force=force)
@@ -154,7 +155,7 @@ def _print(found: Comparison, *, full: bool) -> None:
     if cannot:
         echo("\ncannot run here:")
         for row in cannot:
-            echo(wrapped(f"  {row.system.spec}: {row.why_not}", indent=4))
+            say(f"  {row.system.spec}: {row.why_not}", indent=4)
 
 
 def _cache_pays(found: Comparison) -> str:
@@ -179,13 +180,13 @@ def _print_engine(row: Compared, found: Comparison) -> None:
     from flashmoe_sim.tune.proof import proof
 
     shown, get = proof(row.system, found.case), row.system.how_to_get(found.case.machine)
-    echo(wrapped(f"  rests on: {shown.sentence}", indent=4))
+    say(f"  rests on: {shown.sentence}", indent=4)
     if get is not None:
-        echo(wrapped(f"  {get.what}", indent=4))
+        say(f"  {get.what}", indent=4)
         for line in get.commands:
             echo(f"    {line}")
         for more in get.more:
-            echo(wrapped(f"  {more}", indent=4))
+            say(f"  {more}", indent=4)
 
 
 def _waits(row: Compared) -> str:

@@ -10,7 +10,7 @@ import click
 from flashmoe_sim.cli.common import json_option, lenient_option, print_json, print_table
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import in_chunks_option, load_workload
-from flashmoe_sim.io.cells import Column, count, percent, table
+from flashmoe_sim.io.cells import Column, count, decimals, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.curve import Curve
@@ -32,7 +32,7 @@ KEPT = (
 )
 
 
-@click.command(name="curve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="curve")
 @of_verb(Curve)
 @in_chunks_option
 @lenient_option
@@ -47,7 +47,7 @@ def command(asked: Curve, *, in_chunks: bool, lenient: bool, as_json: bool) -> N
     Examples:  sim curve python-256 --policy min
                sim curve gpt-oss-120b --policy arc --sample 0.25
     """
-    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.sweep.plan import plan_policy
     from flashmoe_sim.verbs.curve import ExactCurve
 
@@ -56,7 +56,7 @@ def command(asked: Curve, *, in_chunks: bool, lenient: bool, as_json: bool) -> N
         raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
     workload = load_workload(asked.trace, asked.model, lenient=lenient, in_chunks=in_chunks)
     asked = replace(asked, trace=workload, model=None)
-    with replaying() as progress:
+    with working("replaying") as progress:
         found = asked.run(progress)
     if isinstance(found, ExactCurve):
         _print(found, policy, as_json=as_json)
@@ -106,7 +106,7 @@ def _print_sampled(asked: Curve, found: SampledCurve, policy: Policy, *, as_json
         ("bank", "right", lambda row: str(row["bank_slots"])),
         ("hit %", "right", lambda row: f"{100 * row['hit_rate']:.2f}"),
         ("90% interval", "right", lambda row: f"{100 * row['hit_rate_lo']:.2f} .. {100 * row['hit_rate_hi']:.2f}"),
-        ("misses/token", "right", lambda row: "-" if (n := row["misses_per_token"]) is None else f"{n:.2f}"),
+        ("misses/token", "right", lambda row: decimals(row["misses_per_token"])),
         ("lru hit %", "right", lambda row: percent(row["lru_hit_rate"])),
     ]
     title = f"{name}: {policy.spec}, contract {asked.contract}, estimated from a sample"

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
-from flashmoe_sim.cli.machine_next import next_
-from flashmoe_sim.cli.machine_parts import build, parts
+from flashmoe_sim.cli.commands import command_of
+from flashmoe_sim.cli.common import force_option, json_option, print_json, print_table, say
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
+from flashmoe_sim.io.sections import Table
+from flashmoe_sim.verbs.next_run import NextRun
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
+    from flashmoe_sim.machines.parts import Part
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group()
 def command() -> None:
     """List, measure, fit and build machines."""
 
 
-command.add_command(parts)
-command.add_command(build)
-command.add_command(next_)
+command.add_command(command_of("next", NextRun, short_help="The run that would narrow the answer most.", reads=False))
 
 
 @command.command(name="list", short_help="All presets in a table.")
@@ -49,11 +50,9 @@ def list_(as_json: bool) -> None:
         ("weights", "right", lambda one: _short(_decoding(one))),
     ]
     print_table(table(columns, machines))
-    click.echo(
-        wrapped(
-            "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "
-            "~ estimated. The source of each number: sim machine show NAME"
-        )
+    say(
+        "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "
+        "~ estimated. The source of each number: sim machine show NAME"
     )
 
 
@@ -83,7 +82,7 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
     if as_json:
         print_json(asdict(loaded))
         return
-    click.echo(wrapped(f"{loaded.name}: {loaded.title}"))
+    say(f"{loaded.name}: {loaded.title}")
     if loaded.unified:
         click.echo("storage, link and GPU share the bandwidth of one memory")
     for label, fact in _facts(loaded):
@@ -99,13 +98,13 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
     if loaded.learnt is not None:
         click.echo("\nlearnt")
         for note in loaded.learnt.notes:
-            click.echo(wrapped(f"  {note}", indent=4))
+            say(f"  {note}", indent=4)
     if loaded.anchors is not None:
         click.echo("\nanchors")
         for label, text in asdict(loaded.anchors).items():
             if text is None:
                 continue
-            click.echo(wrapped(f"  {label}: {', '.join(text) if label == 'runs' else text}", indent=4))
+            say(f"  {label}: {', '.join(text) if label == 'runs' else text}", indent=4)
 
 
 def _facts(machine: Machine) -> list[tuple[str, str]]:
@@ -120,10 +119,10 @@ def _facts(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _print_quantity(name: str, quantity: Quantity) -> None:
-    interval = "" if quantity.lo == quantity.hi else f"  ({plain(quantity.lo)} to {plain(quantity.hi)})"
-    click.echo(f"  {name} {'~' if quantity.estimated else ''}{plain(quantity.value)}{interval}")
-    click.echo(wrapped(f"    condition: {quantity.condition}", indent=6))
-    click.echo(wrapped(f"    source: {quantity.source}", indent=6))
+    interval = "" if quantity.lo == quantity.hi else f"  ({_interval(quantity)})"
+    click.echo(f"  {name} {_about(quantity)}{interval}")
+    say(f"    condition: {quantity.condition}", indent=6)
+    say(f"    source: {quantity.source}", indent=6)
 
 
 def _print_reads(machine: Machine) -> None:
@@ -134,9 +133,9 @@ def _print_reads(machine: Machine) -> None:
     if by_size:
         click.echo("  measured GB/s, by reads in flight")
     for size_kib, points in by_size.items():
-        click.echo(wrapped(f"    {size_kib:g} KiB: {', '.join(points)}", indent=6))
+        say(f"    {size_kib:g} KiB: {', '.join(points)}", indent=6)
     for source in dict.fromkeys(point.source for point in machine.storage.measured):
-        click.echo(wrapped(f"    source: {source}", indent=6))
+        say(f"    source: {source}", indent=6)
 
 
 def _decoding(machine: Machine) -> Quantity | None:
@@ -149,3 +148,103 @@ def _short(quantity: Quantity | None) -> str:
     if quantity is None:
         return "-"
     return f"{'~' if quantity.estimated else ''}{quantity.value:{'.0f' if quantity.value >= 100 else '.3g'}}"
+
+
+@command.command(short_help="The parts for machines.")
+@click.argument("word", required=False)
+@json_option
+def parts(word: str | None, as_json: bool) -> None:
+    """List the parts, or only the parts with WORD in their kind, name or title.
+
+    --json gives every number with its source and condition.
+
+    \b
+    Example: sim machine parts 3090
+             sim machine parts storage
+    """
+    from flashmoe_sim.machines.parts import catalogue
+    from flashmoe_sim.machines.written import matching
+
+    found = matching(word) if word else list(catalogue().values())
+    if as_json:
+        print_json({"parts": [_document(part) for part in found]})
+        return
+    columns: list[Column] = [
+        ("part", "left", lambda part: part.name),
+        ("kind", "left", lambda part: part.kind),
+        ("what", "left", lambda part: part.title),
+        ("GiB", "right", lambda part: _number(part, "memory_gib")),
+        ("GB/s", "right", _rate),
+    ]
+    print_table(table(columns, found))
+    say(
+        "GiB of a GPU's own memory; nominal GB/s of memory, a link or storage, and of the fastest memory that a "
+        "CPU takes; ~ estimated. Put together: sim machine show 'rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4'"
+    )
+
+
+@command.command(short_help="A machine's file, from parts.")
+@click.argument("text", metavar="PARTS")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The machine's file to write, a .toml.",
+)
+@force_option
+@json_option
+def build(text: str, out: Path, force: bool, as_json: bool) -> None:
+    """Write the machine made of PARTS to a file for --machine.
+
+    PARTS are names from `sim machine parts` and a size of RAM, joined by +, in any order; several equal GPUs are
+    `2x rtx-3090`. The command prints the numbers that no part gives. They are estimates: measure them if you can.
+
+    \b
+    Example: sim machine build "rtx-3060 + ryzen-5600 + 64GiB" --out mine.toml
+    """
+    from flashmoe_sim.machines.compose import compose
+    from flashmoe_sim.machines.write import write_machine
+
+    machine = compose(text)
+    write_machine(machine, out, force=force)
+    if as_json:
+        print_json({"out": str(out), "machine": asdict(machine), "notes": list(machine.notes)})
+        return
+    say(f"{out}: {machine.title}")
+    _print_estimates(machine)
+    for note in machine.notes:
+        say(f"note: {note}", indent=2)
+
+
+def _print_estimates(machine: Machine) -> None:
+    rows = [
+        (path, _about(quantity), _interval(quantity)) for path, quantity in machine.quantities() if quantity.estimated
+    ]
+    print_table(Table([("estimated", "left"), ("", "right"), ("90%", "right")], rows))
+
+
+def _interval(quantity: Quantity) -> str:
+    return "-" if quantity.lo == quantity.hi else f"{plain(quantity.lo)} to {plain(quantity.hi)}"
+
+
+def _document(part: Part) -> dict[str, object]:
+    document = asdict(part)
+    return {"class" if key == "class_" else key: value for key, value in document.items()}
+
+
+def _rate(part: Part) -> str:
+    """The main rate of a part; a CPU's is its memory's."""
+    from flashmoe_sim.machines.parts import catalogue
+
+    of = catalogue()[part.memory] if part.memory else part
+    return next(text for key in ("bandwidth_gb_s", "gb_s", "read_gb_s") if (text := _number(of, key)) != "-")
+
+
+def _number(part: Part, key: str) -> str:
+    quantity = part.numbers.get(key)
+    return "-" if quantity is None else _about(quantity)
+
+
+def _about(quantity: Quantity) -> str:
+    return f"{'~' if quantity.estimated else ''}{plain(quantity.value)}"

@@ -18,7 +18,7 @@ from flashmoe_sim.io.printable import printable
 
 
 class Verb(NamedTuple):
-    """The module with its `command`, or module:Class for `of_trace.command_of`; and what it does, for `sim --help`."""
+    """The module with its `command`, or module:Class for `commands.command_of`; and what it does, for `sim --help`."""
 
     module: str
     does: str
@@ -75,7 +75,7 @@ class Verbs(click.Group):
             return None
         command = self.load(cmd_name)
         if COMPLETING in os.environ:
-            from flashmoe_sim.cli.complete import with_names
+            from flashmoe_sim.cli.completion import with_names
 
             return with_names(command)
         return command
@@ -87,7 +87,7 @@ class Verbs(click.Group):
         if not class_name:
             command: click.Command = loaded.command
             return command
-        from flashmoe_sim.cli.of_trace import command_of
+        from flashmoe_sim.cli.commands import command_of
 
         return command_of(name, getattr(loaded, class_name))
 
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
         if getattr(sys, name) is None:  # closed before the start: the next opened file would get its number
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process runs
     if COMPLETING in os.environ:
-        from flashmoe_sim.cli.shells import use_shells
+        from flashmoe_sim.cli.completion import use_shells
 
         use_shells()
     try:

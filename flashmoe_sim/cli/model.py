@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import json_option, print_json, print_table, say
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
@@ -58,7 +58,7 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
     _print_layers(model, io_split)
     _print_banks(model)
     for line in (f"source: {model.source}", *(f"note: {note}" for note in model.notes)):
-        click.echo(wrapped(line, indent=2))
+        say(line, indent=2)
 
 
 @command.command("list", short_help="The models known by name.")

@@ -20,7 +20,7 @@ class Notebook:
     question: str
 
 
-@click.command(name="notebook", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="notebook")
 @click.argument("name", required=False)
 @click.option(
     "--dir",

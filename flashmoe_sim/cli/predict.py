@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, message, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import json_option, message, print_json, print_table, say
 from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.io.cells import brief_interval, percent
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Table
+from flashmoe_sim.io.cells import UNKNOWN, Column, brief_interval, decimals, percent, speed, table
 from flashmoe_sim.verbs.predict import Predict
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.timeline.rates import Rate
 
 
-@click.command(name="predict", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="predict")
 @of_verb(Predict)
 @json_option
 def command(asked: Predict, *, as_json: bool) -> None:
@@ -54,40 +52,40 @@ def _parts(row: Predicted | Unfit) -> dict[str, float] | None:
 
 def _print(found: list[Predicted | Unfit], *, lines: bool, title: str, notes: tuple[str, ...]) -> None:
     """lines: whether the rates come from lines of a table, shown by number if several have the same bank and top-k."""
-    alike = [(row.as_row()["bank"], row.as_row()["top_k"]) for row in found]
-    numbered = lines and len(set(alike)) < len(found)
-    measured = any(row.rate.measured_tok_s is not None for row in found)
-    columns = [("line", "right")] if numbered else []
-    columns += [("bank", "right"), ("top-k", "right"), ("hit %", "right"), ("misses/call", "right")]
-    columns += [("page cache %", "right"), ("tok/s", "right"), ("90%", "right")]
-    columns += [("measured", "right"), ("error", "right")] if measured else []
-    rows, reasons = [], []
-    for row in found:
-        known = row.as_row()
-        fits = known["does_not_fit"] is None
-        misses, hit_rate = known["misses_per_call"], known["hit_rate"]
-        cells = [row.rate.where.rpartition(" ")[2]] if numbered else []
-        cells += [
-            known["bank"] or "-",
-            str(known["top_k"]),
-            percent(hit_rate if hit_rate is not None else 1 - misses / known["top_k"]),
-            "-" if misses is None else f"{misses:.2f}",
-            percent(known.get("page_cache_share")),
-            three(known["tok_s"]) if fits else "-",
-            brief_interval(known["tok_s_lo"], known["tok_s_hi"]) if fits else "does not fit",
-        ]
-        rows.append([*cells, *_measured(row.rate, known.get("error"))] if measured else cells)
-        if not fits:
-            reasons.append(known["does_not_fit"])
+    rows = [row.as_row() | {"rate": row.rate} for row in found]
+    columns: list[Column] = [
+        ("bank", "right", lambda row: row["bank"] or UNKNOWN),
+        ("top-k", "right", lambda row: str(row["top_k"])),
+        ("hit %", "right", _hits),
+        ("misses/call", "right", lambda row: decimals(row["misses_per_call"])),
+        ("page cache %", "right", lambda row: percent(row.get("page_cache_share"))),
+        ("tok/s", "right", lambda row: speed(row.get("tok_s"))),
+        (
+            "90%",
+            "right",
+            lambda row: "does not fit" if row["does_not_fit"] else brief_interval(row["tok_s_lo"], row["tok_s_hi"]),
+        ),
+    ]
+    if lines and len({(row["bank"], row["top_k"]) for row in rows}) < len(rows):
+        columns.insert(0, ("line", "right", lambda row: row["rate"].where.rpartition(" ")[2]))
+    if any(row["measured_tok_s"] is not None for row in rows):
+        columns += [("measured", "right", lambda row: _measured(row["rate"])), ("error", "right", _error)]
     caption = "page cache: its share of the misses if all experts outside the bank are alike"
-    print_table(Table(columns, rows, title=title, caption="; ".join((caption, *notes))))
-    for reason in reasons:
-        click.echo(wrapped(f"does not fit: {reason}", indent=2))
+    print_table(table(columns, rows, title=title, caption="; ".join((caption, *notes))))
+    for row in rows:
+        if row["does_not_fit"] is not None:
+            say(f"does not fit: {row['does_not_fit']}", indent=2)
 
 
-def _measured(rate: Rate, error: float | None) -> list[str]:
+def _hits(row: dict[str, Any]) -> str:
+    return percent(row["hit_rate"] if row["hit_rate"] is not None else 1 - row["misses_per_call"] / row["top_k"])
+
+
+def _measured(rate: Rate) -> str:
     if rate.measured_tok_s is None:
-        return ["-", "-"]
-    ends: Any = (rate.tok_s_lo, rate.tok_s_hi)
-    speed = f"{rate.tok_s:g}" if rate.tok_s is not None else f"{ends[0]:g}-{ends[1]:g}"
-    return [speed, "-" if error is None else f"{error:+.1%}"]
+        return UNKNOWN
+    return f"{rate.tok_s:g}" if rate.tok_s is not None else f"{rate.tok_s_lo:g}-{rate.tok_s_hi:g}"
+
+
+def _error(row: dict[str, Any]) -> str:
+    return UNKNOWN if row.get("error") is None else f"{row['error']:+.1%}"

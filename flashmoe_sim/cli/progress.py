@@ -43,20 +43,6 @@ def over_bytes(what: str, size: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def replaying() -> Iterator[Callable[[int, int], None]]:
-    """Progress over the replays of a sweep, or the layers of a replay."""
-    with working("replaying") as update:
-        yield update
-
-
-@contextmanager
-def capturing() -> Iterator[Callable[[int, int], None]]:
-    """Progress over the tokens of a capture."""
-    with working("capturing") as update:
-        yield update
-
-
-@contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
     """Progress over stages with names, one after another."""
     with ExitStack() as stack:

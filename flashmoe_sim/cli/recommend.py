@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flashmoe_sim.cli.common import (
-    echo,
     force_option,
     json_option,
     lenient_option,
@@ -17,12 +17,11 @@ from flashmoe_sim.cli.common import (
     print_json,
     print_sections,
     print_table,
-    wrapped,
+    say,
 )
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_workload
-from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Table
+from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.verbs.recommend import Recommend
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".md", ".html")
 
 
-@click.command(name="recommend", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="recommend")
 @of_verb(Recommend)
 @click.option(
     "--save",
@@ -67,7 +66,7 @@ def command(
                    --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
                sim recommend gpt-oss-120b --machine all
     """
-    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
     from flashmoe_sim.report.advice import sections
@@ -87,7 +86,7 @@ def command(
         if asked.also or asked.buy or save is not None or verified is not None or asked.objective != "decode":
             raise BadInput("several machines or models make one table; give one of each for the full advice")
         asked = with_workload(asked, lenient=lenient)
-        with replaying() as progress:
+        with working("replaying") as progress:
             cells = asked.run_each(machines, models, progress)
         if as_json:
             print_json({"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations})
@@ -96,7 +95,7 @@ def command(
         return
     others = [load_workload(str(other), model, lenient=lenient) for other in asked.also]
     asked = with_workload(replace(asked, also=others), lenient=lenient)
-    with replaying() as progress:
+    with working("replaying") as progress:
         found = asked.run(progress)
     if save is not None:
         found = _saved(found, save, force=force)
@@ -129,23 +128,19 @@ def _checked(option: str, text: str, names: list[str]) -> list[str]:
 
 def _print_cells(cells: Cells, *, of_machines: bool) -> None:
     """The fastest system for each machine or model, and its command line."""
-    heads = [
-        ("machine" if of_machines else "model", "left"),
-        ("setting", "left"),
-        ("tok/s", "right"),
-        ("90%", "right"),
+    name = attrgetter("machine" if of_machines else "model")
+    columns: list[Column] = [
+        ("machine" if of_machines else "model", "left", name),
+        ("setting", "left", lambda cell: cell.found.system.spec),
+        ("tok/s", "right", lambda cell: speed(cell.found.tok_s)),
+        ("90%", "right", lambda cell: brief_interval(cell.found.tok_s_lo, cell.found.tok_s_hi)),
     ]
-    rows, cannot = [], []
-    for cell in cells.fastest:
-        name, one = cell.machine if of_machines else cell.model, cell.found
-        if one.tok_s is None or one.tok_s_lo is None or one.tok_s_hi is None:
-            cannot.append(name)
-            continue
-        rows.append([name, one.system.spec, three(one.tok_s), f"{three(one.tok_s_lo)}-{three(one.tok_s_hi)}"])
+    ran = [cell for cell in cells.fastest if cell.found.tok_s is not None]
+    cannot = [name(cell) for cell in cells.fastest if cell.found.tok_s is None]
     title = cells.cells[0].model if of_machines else cells.cells[0].machine
-    print_table(Table(heads, rows, title=title, caption=f"{cells.evaluations} settings were timed"))
+    print_table(table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed"))
     if cannot:
-        echo(wrapped(f"nothing runs: {', '.join(cannot)}"))
+        say(f"nothing runs: {', '.join(cannot)}")
 
 
 def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import Interrupted, json_option, lenient_option, message, print_json, stoppable
+from flashmoe_sim.cli.common import (
+    Interrupted,
+    echo,
+    json_option,
+    lenient_option,
+    message,
+    print_json,
+    print_table,
+    say,
+    stoppable,
+)
 from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Table
+from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -24,9 +37,15 @@ if TYPE_CHECKING:
 LISTED_BANKS = 12
 MOST_ROWS = 60  # of the tables of several traces; if there are more, only the summary is printed
 IDENTITY = ("trace", "model", "bank", "policy", "prefetch", "contract", "scope", "machine", "execution")
+DOES = {
+    "stack": "one pass for all sizes",
+    "walk": "some sizes, layer by layer",
+    "alone": "one replay",
+    "timed": "replays, timed on machines",
+}
 
 
-@click.command(name="sweep", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="sweep")
 @of_verb(Sweep)
 @click.option("--force", is_flag=True, help="Start again: drop the existing rows of --out DIR.")
 @click.option("--dry-run", is_flag=True, help="Print the plan: tasks, passes, and an estimate of time and memory.")
@@ -54,8 +73,6 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
         for note in () if opened.ledger is None else opened.ledger.notes:
             message(note)
         if dry_run:
-            from flashmoe_sim.cli.sweep_plan import print_plan
-
             print_plan(opened, as_json=as_json)
             return
         stack.enter_context(stoppable())
@@ -81,7 +98,7 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
 
 def _rows(asked: Sweep, opened: OpenSweep) -> list[dict[str, Any]]:
     """The rows, with progress; a sweep that is stopped keeps those in its ledger, and says how to go on."""
-    from flashmoe_sim.cli.progress import replaying
+    from flashmoe_sim.cli.progress import working
     from flashmoe_sim.sweep.workers import Lost
 
     summary = f"banks {_listed(opened.setups)}; {_count(len(opened.setups), 'setup')}"
@@ -91,7 +108,7 @@ def _rows(asked: Sweep, opened: OpenSweep) -> list[dict[str, Any]]:
     ledger, out = opened.ledger, asked.out
     known = 0 if ledger is None else len(ledger)
     try:
-        with replaying() as update:
+        with working("replaying") as update:
 
             def progress(done: int, total: int) -> None:
                 if not done:
@@ -199,3 +216,46 @@ def _aliasing(rows: list[dict[str, Any]]) -> list[str]:
         f"{worst['requests']:,} requests (bank {worst['bank']}): there the runtime computes experts with "
         "the wrong weights; --contract protected shows the banks without it"
     ]
+
+
+def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
+    """Print the tasks, how many are known, the passes by kind, and the estimate."""
+    from flashmoe_sim.residency.many import CountPass
+    from flashmoe_sim.sweep.estimate import estimate
+
+    plan, left_out = opened.plan(), opened.left_out
+    kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)
+    about = estimate(plan.passes, opened.workloads, threads=opened.cores)
+    if as_json:
+        document: dict[str, Any] = {
+            "tasks": len(plan.tasks),
+            "in_ledger": len(plan.known),
+            "to_compute": len(plan.missing),
+            "passes": dict(kinds),
+            "estimate": {
+                "seconds": about.seconds,
+                "threads": about.threads,
+                "memory_bytes": about.memory_bytes,
+            },
+            "left_out": [one._asdict() for one in left_out],
+        }
+        print_json(document)
+        return
+    echo(f"{len(plan.tasks):,} tasks: {len(plan.known):,} in the ledger, {len(plan.missing):,} to compute")
+    if kinds:
+        rows = [[kind, f"{number:,}", DOES[kind]] for kind, number in kinds.items()]
+        print_table(Table([("pass", "left"), ("number", "right"), ("what it does", "left")], rows))
+    on = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
+    say(
+        f"Rough estimate for an idle machine, within a factor of about 3: {_duration(about.seconds)} on {on}, "
+        f"up to {size(about.memory_bytes)} of memory. Start (seconds) and compiling (up to minutes, once) come on "
+        "top; a busy machine takes several times as long."
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

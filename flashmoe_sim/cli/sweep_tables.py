@@ -91,7 +91,7 @@ def print_summary(
     what = "speed" if timed else "hit rate"
     caption = _caption(rows, setups, contract) + f"; means over the traces; range: the lowest and highest {what}"
     if len({(row["bank"], row["machine"]) for row in rows}) < len(rows):
-        columns.append(("wins", "right", lambda row: "-" if row["wins"] is None else str(row["wins"])))
+        columns.append(("wins", "right", lambda row: count(row["wins"])))
         caption += (
             f"; wins: traces on which no other row of this bank {'and machine ' if timed else ''}has a higher {what}"
         )

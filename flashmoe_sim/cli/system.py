@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, wrapped
+from flashmoe_sim.cli.common import json_option, print_described, print_json, print_table, say
 from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
     from flashmoe_sim.systems.facts import Engine
 
 
-@click.group(name="system", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="system")
 def command() -> None:
     """List and explain the systems that `sim compare` puts side by side."""
 
@@ -31,7 +31,7 @@ def list_(as_json: bool) -> None:
         return
     rows = [(one["name"], one["keeps"], one["misses"]) for one in described]
     print_table(Table([("system", "left"), ("keeps", "left"), ("misses", "left")], rows))
-    click.echo(wrapped("`sim system show NAME` gives settings, needs and source; `sim compare` runs them."))
+    say("`sim system show NAME` gives settings, needs and source; `sim compare` runs them.")
 
 
 def _facts(facts: Engine) -> list[tuple[str, str]]:
@@ -67,8 +67,6 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print_json(one)
         return
-    rule = "\n\n".join(wrapped(" ".join(part.split())) for part in one["rule"].split("\n\n"))
-    click.echo(f"{one['name']}: {one['title']}\n\n{rule}\n")
     lines = [
         ("engine", one["engine"]),
         ("keeps", one["keeps"]),
@@ -80,9 +78,7 @@ def show(name: str, as_json: bool) -> None:
         ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
         *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
     ]
-    width = max(len(label) for label, _ in lines) + 2
-    for label, text in lines:
-        click.echo(wrapped(f"{label + ':':{width}}{text}", indent=width))
+    print_described(f"{one['name']}: {one['title']}", one["rule"], lines)
     if facts is None or facts.get is None:
         return
     for api in facts.get.build:

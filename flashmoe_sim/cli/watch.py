@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,20 +24,27 @@ from flashmoe_sim.cli.common import (
     lenient_option,
     message,
     print_json,
+    table_lines,
 )
 from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.cli.watch_table import as_document, as_line, as_lines
+from flashmoe_sim.io.cells import Column, count, decimals, percent, table
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.printable import printable
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.question import bank_meaning
 from flashmoe_sim.verbs.watch import Watch
 
 if TYPE_CHECKING:
-    from flashmoe_sim.sweep.watch import Seen
+    from flashmoe_sim.residency.counts import Counts
+    from flashmoe_sim.sweep.watch import Row, Seen
 
 SHARE = 0.02  # of a core, which looks may take from the watched program
 LONGEST_PAUSE_S = 5.0
+STILL_S = 10.0  # a trace that did not grow for so long is said to be still
+DISPENSABLE = ("aliased", "read/tok", "last read", "miss/tok", "last miss")
 
 
-@click.command(name="watch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="watch")
 @of_verb(Watch)
 @lenient_option
 @json_option
@@ -171,3 +179,135 @@ def _screen(trace: Path) -> Iterator[Callable[[Seen], None]]:
             live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
 
         yield show
+
+
+def _status(trace: Path, seen: Seen) -> str:
+    """How long the trace is and how fast it grows, or why there is none."""
+    if seen.head is None:
+        return f"{trace}: {'no routed calls in it yet' if seen.there else 'no such file yet: waiting for it'}"
+    speed = "" if seen.tokens_per_s is None else f", {seen.tokens_per_s:.1f} tok/s"
+    if seen.still_s >= STILL_S:
+        speed += f", still for {seen.still_s:.0f} s"
+    gone = "" if seen.there else ", and now gone: waiting for it"
+    layers = len(seen.head.layers)
+    counted = f"{seen.tokens:,} tokens, {seen.calls:,} calls, {layers} layer{'' if layers == 1 else 's'}"
+    return f"{trace.name}: {counted}{speed}{gone}"
+
+
+def _drift(seen: Seen) -> str:
+    return "" if seen.overlap is None else f"overlap with as many before {percent(seen.overlap)}%"
+
+
+def as_line(trace: Path, seen: Seen) -> str:
+    """As much as fits a line: the hit rates, with the window's in brackets."""
+    if seen.head is None:
+        return _status(trace, seen)
+    several = len({row.setup.policy for row in seen.rows}) > 1
+    rates = [
+        f"{row.setup.bank}{f' {row.setup.policy.spec}' if several else ''} {_hits(row.whole)} ({_hits(row.window)})"
+        for row in seen.rows
+        if row.whole is not None
+    ]
+    drift = f"; {_drift(seen)}" if seen.overlap is not None else ""
+    return f"{_status(trace, seen)}{drift}; hit % (last {seen.window_tokens:,} tokens): {', '.join(rates) or '-'}"
+
+
+def as_lines(trace: Path, seen: Seen, *, width: int, height: int | None = None, event: str = "") -> list[str]:
+    """The table in `width` columns, with fewer rows if it would exceed `height` lines."""
+    if seen.head is None:
+        return _wrapped([_status(trace, seen), event], width)
+    counted = [row for row in seen.rows if row.whole is not None]
+    shown = counted
+    while True:
+        lines = _layout(trace, seen, shown, event, width)
+        if height is None or len(lines) <= height or len(shown) < 2:
+            return lines
+        keep = max(len(shown) - (len(lines) - height), 1)
+        shown = [counted[number * (len(counted) - 1) // max(keep - 1, 1)] for number in range(keep)]
+
+
+def _layout(trace: Path, seen: Seen, rows: list[Row], event: str, width: int) -> list[str]:
+    counted = [row for row in seen.rows if row.whole is not None]
+    setup, policies = seen.rows[0].setup, {row.setup.policy.spec for row in seen.rows}
+    columns: list[Column] = [
+        ("bank", "right", lambda row: str(row[0].bank)),
+        ("policy", "left", lambda row: row[0].policy.spec),
+        ("hit %", "right", lambda row: percent(row[1]["hit_rate"])),
+        ("last", "right", lambda row: percent(row[2]["hit_rate"])),
+        ("miss/tok", "right", lambda row: decimals(row[1]["misses_per_token"])),
+        ("last miss", "right", lambda row: decimals(row[2]["misses_per_token"])),
+        ("read/tok", "right", lambda row: size(row[1]["bytes_per_token"])),
+        ("last read", "right", lambda row: size(row[2]["bytes_per_token"])),
+        ("aliased", "right", lambda row: count(row[1]["aliased_refs"])),
+    ]
+    unused = {"policy"} if len(policies) == 1 else set()
+    if not any(row.whole is not None and row.whole.expert_bytes for row in counted):
+        unused |= {"read/tok", "last read"}
+    if setup.contract != "runtime":
+        unused.add("aliased")
+    caption = [f"last: of the last {seen.window_tokens:,} tokens", _drift(seen)]
+    if seen.aliased is not None:
+        caption.append(f"aliased slots recorded: {seen.aliased:,}")
+    if len(rows) < len(counted):
+        caption.append(f"{len(rows)} of {len(counted)} rows fit here, --json has all")
+    caption += _left_out([row for row in seen.rows if row.whole is None])
+    made = table(
+        [column for column in columns if column[0] not in unused],
+        [
+            (row.setup, row.whole.total(), row.window.total())
+            for row in rows
+            if row.whole is not None and row.window is not None
+        ],
+        caption="; ".join(filter(None, caption)),
+        dispensable=DISPENSABLE,
+    )
+    policy = f"{setup.policy.spec}, " if len(policies) == 1 else ""
+    title = [_status(trace, seen), f"{policy}bank: {bank_meaning(setup)}, contract {setup.contract}", event]
+    return [*_wrapped(title, width), *table_lines(made, width=width)]
+
+
+def _wrapped(texts: list[str], width: int) -> list[str]:
+    return [line for text in filter(None, texts) for line in textwrap.wrap(printable(text), width)]
+
+
+def _left_out(rows: list[Row]) -> list[str]:
+    """The banks without counts, with the reason for the first."""
+    if not rows:
+        return []
+    banks = list(dict.fromkeys(str(row.setup.bank) for row in rows))
+    return [f"left out: {', '.join(banks)} ({rows[0].reason})"]
+
+
+def _hits(counts: Counts | None) -> str:
+    return percent(None if counts is None else counts.total()["hit_rate"])
+
+
+def as_document(trace: Path, seen: Seen) -> dict[str, Any]:
+    """The document of `--json`, with the columns of schema.COUNTS that a replay can fill."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "trace": str(trace),
+        "there": seen.there,
+        "event": seen.event or None,
+        "read_bytes": seen.read_bytes,
+        "tokens": seen.tokens,
+        "calls": seen.calls,
+        "layers": 0 if seen.head is None else len(seen.head.layers),
+        "tokens_per_s": seen.tokens_per_s,
+        "still_s": seen.still_s,
+        "window_tokens": seen.window_tokens,
+        "overlap": seen.overlap,
+        "aliased_recorded": seen.aliased,
+        "rows": [
+            {
+                "bank": str(row.setup.bank),
+                "policy": row.setup.policy.spec,
+                "contract": row.setup.contract,
+                "scope": row.setup.scope,
+                "left_out": row.reason or None,
+                "whole": None if row.whole is None else row.whole.total(),
+                "window": None if row.window is None else row.window.total(),
+            }
+            for row in seen.rows
+        ],
+    }

@@ -37,9 +37,19 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{100 * share:.1f}"
 
 
-def count(number: int | None) -> str:
-    """A whole number with thousands separators."""
+def rate(share: float | None) -> str:
+    """A share in per cent with one decimal and the sign."""
+    return UNKNOWN if share is None else f"{percent(share)}%"
+
+
+def count(number: float | None) -> str:
+    """A number with thousands separators."""
     return UNKNOWN if number is None else f"{number:,}"
+
+
+def decimals(number: float | None, digits: int = 2) -> str:
+    """A number with so many decimals."""
+    return UNKNOWN if number is None else f"{number:.{digits}f}"
 
 
 def speed(tok_s: float | None) -> str:

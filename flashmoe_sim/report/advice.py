@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
-from flashmoe_sim.io.cells import WAITS, brief_interval
+from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
@@ -203,37 +203,26 @@ def _size(found: Recommendation) -> Section:
         return Section("", ())
     size = found.best.best.system.size
     marks = _marks(sizes)
-    rows = []
-    for one in found.best.tried:
-        known = next((other for other in marks if other.system == one.system), one)
-        rows.append(
-            (
-                f"{getattr(one.system, size):,}",
-                f"{kept_bytes(one) / GIB:.1f}",
-                "-" if one.page_cache_bytes is None else f"{max(one.page_cache_bytes, 0) / GIB:.1f}",
-                "-" if one.hit_rate is None else f"{100 * one.hit_rate:.1f}",
-                *_prompt(found, one),
-                three(one.tok_s or 0.0),
-                brief_interval(known.tok_s_lo, known.tok_s_hi),
-                ", ".join(marks.get(known, [])),
-            )
-        )
-    heads = ((size, "right"), ("GiB", "right"), ("pages", "right"), ("hit %", "right"), *_prompt_head(found))
-    heads = (*heads, ("tok/s", "right"))
+    marked = {one: next((other for other in marks if other.system == one.system), one) for one in found.best.tried}
+    columns: list[Column] = [
+        (size, "right", lambda one: f"{getattr(one.system, size):,}"),
+        ("GiB", "right", lambda one: f"{kept_bytes(one) / GIB:.1f}"),
+        ("pages", "right", lambda one: "-" if (free := one.page_cache_bytes) is None else f"{max(free, 0) / GIB:.1f}"),
+        ("hit %", "right", lambda one: percent(one.hit_rate)),
+        *_prompt(found),
+        ("tok/s", "right", lambda one: three(one.tok_s or 0.0)),
+        ("90%", "right", lambda one: brief_interval(marked[one].tok_s_lo, marked[one].tok_s_hi)),
+        ("", "left", lambda one: ", ".join(marks.get(marked[one], []))),
+    ]
     prompt = " prompt: its tokens a second." if found.objective.prompt_tokens else ""
     legend = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache.{prompt} {_why_chosen(sizes, size)}"
-    return Section(
-        f"How large: {size.replace('_', ' ')}", (Table((*heads, ("90%", "right"), ("", "left")), tuple(rows)), legend)
-    )
+    return Section(f"How large: {size.replace('_', ' ')}", (table(columns, found.best.tried), legend))
 
 
-def _prompt_head(found: Recommendation) -> tuple[tuple[str, str], ...]:
+def _prompt(found: Recommendation) -> list[Column]:
     """The column of prompt speeds, if prompts count."""
-    return (("prompt", "right"),) if found.objective.prompt_tokens else ()
-
-
-def _prompt(found: Recommendation, one: Compared) -> tuple[str, ...]:
-    return (three(one.prompt_tok_s or 0.0),) if found.objective.prompt_tokens else ()
+    column: Column = ("prompt", "right", lambda one: three(one.prompt_tok_s or 0.0))
+    return [column] if found.objective.prompt_tokens else []
 
 
 def _marks(sizes: Sizes) -> dict[Compared, list[str]]:
@@ -316,22 +305,18 @@ def _waits(found: Recommendation) -> Section:
     helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
     if not helps:
         return Section("What holds it back", (sentence, "No single change of the machine gains 3%."))
-    rows = tuple(
-        (
-            one.change,
-            three(one.after.tok_s or 0.0),
-            brief_interval(one.after.tok_s_lo, one.after.tok_s_hi),
-            f"{one.gain:+.0%}",
-        )
-        for one in helps
-    )
-    heads = (("one change, with the same engine", "left"), ("tok/s", "right"), ("90%", "right"), ("", "right"))
+    columns: list[Column] = [
+        ("one change, with the same engine", "left", lambda one: one.change),
+        ("tok/s", "right", lambda one: three(one.after.tok_s or 0.0)),
+        ("90%", "right", lambda one: brief_interval(one.after.tok_s_lo, one.after.tok_s_hi)),
+        ("", "right", lambda one: f"{one.gain:+.0%}"),
+    ]
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
         sentence += (
             f" Gains are relative to {three(before)} tok/s: the fastest size, on the first {MOST_REFS:,} experts that "
             "the trace uses."
         )
-    return Section("What holds it back", (sentence, Table(heads, rows)))
+    return Section("What holds it back", (sentence, table(columns, helps)))
 
 
 def _cores(found: Recommendation) -> str:
@@ -402,20 +387,15 @@ def _bought(found: Recommendation) -> Section:
     if rows:
         shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
         now = bought.present.tok_s
-        priced = bought.prices is not None
-        cells = tuple(
-            (
-                ", ".join(one.changes),
-                *((three(one.price or 0.0),) if priced else ()),
-                three(speed := one.found.tok_s or 0.0),
-                brief_interval(one.found.tok_s_lo, one.found.tok_s_hi),
-                f"{speed / now - 1:+.0%}" if now else "",
-            )
-            for one in shown
-        )
-        price = (("price", "right"),) if priced else ()
-        heads = (("other parts", "left"), *price, ("tok/s", "right"), ("90%", "right"), ("", "right"))
-        parts.append(Table(heads, cells))
+        columns: list[Column] = [
+            ("other parts", "left", lambda one: ", ".join(one.changes)),
+            ("tok/s", "right", lambda one: three(one.found.tok_s or 0.0)),
+            ("90%", "right", lambda one: brief_interval(one.found.tok_s_lo, one.found.tok_s_hi)),
+            ("", "right", lambda one: f"{(one.found.tok_s or 0.0) / now - 1:+.0%}" if now else ""),
+        ]
+        if bought.prices is not None:
+            columns.insert(1, ("price", "right", lambda one: three(one.price or 0.0)))
+        parts.append(table(columns, shown))
         if more := len(rows) - len(shown):
             parts.append(f"{more} larger changes are not shown; --json has them.")
     if bought.prices is not None and bought.prices.at_launch and not (isinstance(bought, Advice) and bought.enough):
@@ -458,26 +438,23 @@ def _others(found: Recommendation) -> Section:
         ran = any(one.runs for one in found.others)
         slower = "No other system is faster in as many as one of ten draws." if ran else ""
         return Section("Other systems", tuple(part for part in (slower, _cannot(found)) if part))
-    rows = [(one, f"{found.wins(one):.0%}") for one in rivals]
-    cells = tuple(
-        (
-            one.best.system.spec,
-            three(one.best.tok_s or 0.0),
-            brief_interval(one.best.tok_s_lo, one.best.tok_s_hi),
-            often,
-            *_prompt(found, one.best),
-            *(f"{(size or 0) / GIB:.1f}" for size in (one.best.gpu_bytes, one.best.held_bytes)),
-            found.proof_of(one).short,
-        )
-        for one, often in [(found.best, ""), *rows]
-    )
-    heads = (("", "left"), ("tok/s", "right"), ("90%", "right"), ("faster in", "right"), *_prompt_head(found))
-    heads = (*heads, ("GPU", "right"), ("RAM", "right"), ("shown by", "left"))
+    searched = {one.best: one for one in (found.best, *rivals)}
+    often = {one.best: f"{found.wins(one):.0%}" for one in rivals}
+    columns: list[Column] = [
+        ("", "left", lambda one: one.system.spec),
+        ("tok/s", "right", lambda one: three(one.tok_s or 0.0)),
+        ("90%", "right", lambda one: brief_interval(one.tok_s_lo, one.tok_s_hi)),
+        ("faster in", "right", lambda one: often.get(one, "")),
+        *_prompt(found),
+        ("GPU", "right", lambda one: f"{(one.gpu_bytes or 0) / GIB:.1f}"),
+        ("RAM", "right", lambda one: f"{(one.held_bytes or 0) / GIB:.1f}"),
+        ("shown by", "left", lambda one: found.proof_of(searched[one]).short),
+    ]
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"
     left = sum(one.runs for one in found.others) - len(rivals)
     parts: list[str | Table | Command] = [
-        Table(heads, cells),
+        table(columns, searched),
         "GPU, RAM: GiB that it keeps, mapped files included. faster in: the share of draws of all that is unknown in "
         "which it is faster than the first one; the intervals of two rows rise and fall together. shown by: published "
         f"speeds of the engine with {arch}{on}, and from how many machines.",

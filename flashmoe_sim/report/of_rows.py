@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from flashmoe_sim.ceilings.speed import SpeedCeilings
-from flashmoe_sim.io.cells import interval, percent, speed
+from flashmoe_sim.io.cells import count, interval, percent, speed
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Figure, Part, Section, Table
@@ -127,7 +127,7 @@ def _together(rows: Sequence[Row]) -> Table:
         ("best %", "right", lambda row: percent(row["best_hit_rate"])),
         ("lowest %", "right", lambda row: percent(row["hit_rate_min"])),
         ("highest %", "right", lambda row: percent(row["hit_rate_max"])),
-        ("wins", "right", lambda row: "-" if row["wins"] is None else str(row["wins"])),
+        ("wins", "right", lambda row: count(row["wins"])),
     ]
     return page_table(columns, means)
 

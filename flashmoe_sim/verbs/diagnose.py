@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import count, pairs, percent
+from flashmoe_sim.io.cells import count, pairs, rate
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
@@ -104,7 +104,7 @@ def _gap(found: Diagnosis) -> list[Row]:
 
 def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
     regime, cliff = found.regime, found.cliff
-    over = f"p99 {regime.demand_over_bank_p99:.2f}; {percent(regime.share_over)}% of the {regime.demand}s exceed it"
+    over = f"p99 {regime.demand_over_bank_p99:.2f}; {rate(regime.share_over)} of the {regime.demand}s exceed it"
     rows = [
         (f"one {regime.demand} / bank", f"{regime.demand_over_bank_p50:.2f}", over),
         ("", "", _regime(regime.demand_over_bank_p50)),
@@ -119,7 +119,7 @@ def _demand(found: Diagnosis, setup: Setup) -> list[Row]:
         in_slots = setup.bank.in_slots or setup.fixed_slots
         least = f"{cliff.lru_hits_from:,}" if in_slots else size(cliff.lru_hits_from)
         rows.append(("cliff", least, "with less LRU hits exactly nothing"))
-        rows.append(("a bank for each layer", _rate(cliff.layer_hit_rate), "hit rate with the same memory"))
+        rows.append(("a bank for each layer", rate(cliff.layer_hit_rate), "hit rate with the same memory"))
     return rows
 
 
@@ -135,12 +135,12 @@ def _nulls(found: Diagnosis) -> list[Row]:
     nulls = found.nulls
     guessed = "" if nulls.experts_known else "; the number of experts is a guess"
     rows = [
-        ("hit rate", _rate(nulls.hit_rate), ""),
-        ("  calls shuffled", _rate(nulls.shuffled), f"recency: {_points(nulls.recency_points)}"),
-        ("  experts uniform", _rate(nulls.uniform), f"popularity: {_points(nulls.popularity_points)}{guessed}"),
+        ("hit rate", rate(nulls.hit_rate), ""),
+        ("  calls shuffled", rate(nulls.shuffled), f"recency: {_points(nulls.recency_points)}"),
+        ("  experts uniform", rate(nulls.uniform), f"popularity: {_points(nulls.popularity_points)}{guessed}"),
     ]
     if nulls.closed_form is not None:
-        rows.append(("  slots / experts", _rate(nulls.closed_form), "what uniform tends to"))
+        rows.append(("  slots / experts", rate(nulls.closed_form), "what uniform tends to"))
     return rows
 
 
@@ -148,13 +148,13 @@ def _halves(found: Diagnosis) -> list[Row]:
     halves = found.stationarity
     if halves is None:
         return [("second half", "-", "a half of the steps lacks calls of some layer")]
-    overlap = f"{percent(halves.overlap)}% of the right experts"
+    overlap = f"{rate(halves.overlap)} of the right experts"
     return [
         ("second half", "", f"hit rate of the last {halves.steps - halves.first_steps:,} of {halves.steps:,} steps"),
-        ("  profile of the first", _rate(halves.profile), f"{halves.policy}; has {overlap}"),
-        ("  profile of itself", _rate(halves.hindsight), f"{halves.policy}; by hindsight"),
-        ("  lru, empty", _rate(halves.lru_empty), f"{halves.contract}; bank empty when it begins"),
-        ("  lru, warm", _rate(halves.lru_warm), f"{halves.contract}; bank as the first half left it"),
+        ("  profile of the first", rate(halves.profile), f"{halves.policy}; has {overlap}"),
+        ("  profile of itself", rate(halves.hindsight), f"{halves.policy}; by hindsight"),
+        ("  lru, empty", rate(halves.lru_empty), f"{halves.contract}; bank empty when it begins"),
+        ("  lru, warm", rate(halves.lru_warm), f"{halves.contract}; bank as the first half left it"),
     ]
 
 
@@ -170,10 +170,6 @@ def _larger(found: Diagnosis) -> list[Row]:
         remark = f"steps, for half of victims: to {ahead.misses:,} ({ahead.contract})"
         rows.append(("lookahead", f"{ahead.steps:,}", remark))
     return rows
-
-
-def _rate(share: float | None) -> str:
-    return "-" if share is None else f"{percent(share)}%"
 
 
 def _points(points: float | None) -> str:

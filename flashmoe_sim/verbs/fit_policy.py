@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import Column, percent, table
+from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import CONTRACT, SCOPE, SIZES
+from flashmoe_sim.verbs.judge_policies import ends, points
 
 if TYPE_CHECKING:
     import polars
@@ -52,6 +55,18 @@ class FitPolicy:
     With several traces each is judged with the parameters that hit most on the others, on average; a single one is
     fitted on its first half and judged on the second. Warns about traces that a bank does not fit.
     Raises BadInput for unknown words and parameters, and for a bank that fits no trace.
+    """
+
+    help: ClassVar[str] = """Fit parameters of a policy on some text, and judge them on other text.
+
+    TRACE is a file, or a name from `sim trace catalog`. Of several traces, each is judged with the parameters that hit
+    most on the others; a single one is fitted on its first half and judged on the second.
+
+    \b
+    Examples:  sim policy fit my.jsonl --bank 32 --policy lfu-decay \\
+                 --values half_life=4,16,64
+               sim policy fit python-256 prose-256 --bank 12.5% \\
+                 --policy mine:Gap --values gap=1,2,4
     """
 
     traces: Trace | Iterable[Trace] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
@@ -99,3 +114,47 @@ class FitPolicy:
             setups = [replace(default, policy=one) for one in tried]
             rows += fit(workloads, setups, default, left_out=left_out, progress=over_banks)
         return PolicyFitted(rows, left_out, len(tried), self.confidence, tuple(by_hindsight(workloads, tried)))
+
+    def document(self, found: PolicyFitted) -> dict[str, Any]:
+        """What `--json` prints."""
+        asked_for = {"confidence": self.confidence, "candidates": found.tried}
+        return {**asked_for, "warnings": self.notes(found), "rows": found.table().to_dicts()}
+
+    def sections(self, found: PolicyFitted) -> list[Section]:
+        """A row for each trace and bank."""
+        return [Section("", (_fitted(found.table().to_dicts(), self, found.tried),))]
+
+    def notes(self, found: PolicyFitted) -> list[str]:
+        """What is left out, and which candidates know too much."""
+        from flashmoe_sim.sweep.left_out import reasons
+
+        return [*reasons(found.left_out), *found.warnings]
+
+
+def _fitted(rows: Sequence[dict[str, Any]], asked: FitPolicy, tried: int) -> Table:
+    from flashmoe_sim.sweep.fitted import ITS_FIRST_HALF
+
+    default = rows[0]["against"]
+    columns: list[Column] = [
+        ("bank", "right", lambda row: row["bank"]),
+        ("judged on", "left", lambda row: row["trace"]),
+        ("fitted", "left", lambda row: _changed(row["policy"], default)),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("more", "right", lambda row: points(row["more_hits"])),
+        (f"{100 * asked.confidence:g}%", "right", lambda row: ends(row, "more_hits", points)),
+        ("hindsight", "left", lambda row: _changed(row["best_policy"], default)),
+        ("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])),
+    ]
+    on = "the other traces" if rows[0]["fitted_on"] != ITS_FIRST_HALF else "the trace's first half, judged on the rest"
+    ahead = sum(row["more_hits"] > 0 for row in rows)
+    caption = (
+        f"contract {asked.contract}; fitted: the best of {tried:,} candidates on {on}; more: points of hit rate above "
+        f"{default}, {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
+    )
+    title = f"{default}: {'; '.join(asked.varied)}"
+    return table(columns, rows, title=title, caption=caption, dispensable=("its hit %", "hindsight"))
+
+
+def _changed(spec: str, default: str) -> str:
+    """The parameters of a policy; `as it is` for the policy in the table's title."""
+    return "as it is" if spec == default else spec.partition(":")[2] or spec

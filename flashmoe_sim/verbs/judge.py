@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import Column, count, decimals, interval, percent, speed, table
+from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
-from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions
+from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions, bank_text
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.prefetchers.base import OnePredictor
+    from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.verbs.given import Model, Trace
 
 
@@ -29,6 +33,17 @@ class Judge(BankOptions, ConditionOptions):
     """Judge predictors by the reads they cost and the stalls they save, and on a machine by the speed.
 
     Raises BadInput for unknown words, and for a bank that does not fit the trace or the machine.
+    """
+
+    help: ClassVar[str] = """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
+
+    TRACE is a file, or a name from `sim trace catalog`. The last table shows how accurate any predictor must be to pay
+    off. With --machine, the first also has the speed, which each predictor's own cost_us slows.
+
+    \b
+    Examples:  sim prefetch judge python-256 --bank 16
+               sim prefetch judge gpt-oss-120b --bank 32 --machine rtx-4090 \\
+               --prefetch markov,markov:cost_us=50
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
@@ -54,3 +69,82 @@ class Judge(BankOptions, ConditionOptions):
             task.workload, task.setup, chosen, machine=task.machine, conditions=task.conditions, progress=progress
         )
         return Judgement(values, break_even(task.workload, task.setup, price=self.price, progress=progress))
+
+    def document(self, found: Judgement) -> dict[str, Any]:
+        """What `--json` prints."""
+        from flashmoe_sim.ceilings.ahead_value import RECALLS
+        from flashmoe_sim.verbs.given import task_of
+
+        needed = found.needed
+        return {
+            "identity": task_of(self).identity(),
+            "predictors": [asdict(value) | {"worth": value.worth} for value in found.values],
+            "break_even": {
+                "price": needed.price,
+                "recalls": RECALLS,
+                "extras": [
+                    {"extra": extra, "worth": [value.worth for value in row], "needed_recall": recall}
+                    for extra, row, recall in zip(needed.extras, needed.grid, needed.needed, strict=True)
+                ],
+            },
+        }
+
+    def sections(self, found: Judgement) -> list[Section]:
+        """A row for each predictor, and how accurate any must be."""
+        from flashmoe_sim.verbs.given import task_of
+
+        return [Section("", (_values(task_of(self), found.values), _break_even(found.needed)))]
+
+
+def _values(task: Task, values: list[AheadValue]) -> Table:
+    columns: list[Column] = [
+        ("predictor", "left", lambda one: one.prefetch + "*" * one.hindsight),
+        ("recall", "right", lambda one: percent(one.recall)),
+        ("prec.", "right", lambda one: percent(one.precision)),
+        ("ahead/tok", "right", lambda one: f"{one.read_ahead / one.tokens:.1f}" if one.tokens else "-"),
+        ("useful", "right", lambda one: percent(one.useful / one.read_ahead if one.read_ahead else None)),
+        ("late", "right", lambda one: percent(one.late / one.useful if one.useful else None)),
+        ("misses", "right", lambda one: count(one.misses)),
+        ("saved", "right", lambda one: count(one.saved)),
+        ("read/tok", "right", _read_per_token),
+        ("worth", "right", lambda one: decimals(one.worth)),
+    ]
+    setup, on = task.setup, ""
+    if task.machine is not None and task.conditions is not None:
+        on = f"; {task.conditions.execution.name} on {task.machine.name}"
+        columns += [
+            ("tok/s", "right", lambda one: speed(one.tok_s)),
+            ("90% interval", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
+        ]
+    title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}{on}"
+    caption = (
+        "recall, prec., useful and late in %; what is prefetched but not useful is wasted; late: useful, but asked for "
+        "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
+        "knows the future"
+    )
+    dispensable = ("late", "useful", "saved", "prec.", *(("read/tok", "ahead/tok", "recall", "misses") if on else ()))
+    return table(columns, values, title=title, caption=caption, dispensable=dispensable)
+
+
+def _read_per_token(one: AheadValue) -> str:
+    return size(None if one.bytes_read is None or not one.tokens else one.bytes_read / one.tokens)
+
+
+def _break_even(needed: BreakEven) -> Table:
+    from flashmoe_sim.ceilings.ahead_value import RECALLS
+
+    columns = [("wrong per call", "right"), *((f"recall {recall:.0%}", "right") for recall in RECALLS)]
+    columns.append((f"worth {needed.price:g} from", "right"))
+    cells = [
+        (
+            str(extra),
+            *(decimals(value.worth) for value in row),
+            "never" if recall is None else f"{recall:.0%}",
+        )
+        for extra, row, recall in zip(needed.extras, needed.grid, needed.needed, strict=True)
+    ]
+    caption = (
+        "worth of a predictor that names each expert of the next step with this chance, and this many wrong ones "
+        f"for each call; last: the least recall that pays if a prefetch costs {needed.price:g} of a read that stalls"
+    )
+    return Table(columns, cells, title="How right must a predictor be?", caption=caption)

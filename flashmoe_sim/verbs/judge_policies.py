@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import UNKNOWN, Column, percent, speed, table
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.sweep.versus import Versus
     from flashmoe_sim.verbs.given import Model, Trace
+
+LEAST_P = 0.001
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,19 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
     it holds.
     Warns about banks that do not fit a trace.
     Raises BadInput for unknown words, for a bank that fits no trace, and if all steps of a trace are skipped.
+    """
+
+    help: ClassVar[
+        str
+    ] = """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
+
+    TRACE is a file, or a name from `sim trace catalog`. Of several traces the means are printed; --json and --out have
+    each.
+
+    \b
+    Examples:  sim policy judge my.jsonl --bank 16,32 --policy lfu-decay,mine:Gap
+               sim policy judge gpt-oss-120b --bank 16 --policy all \\
+                 --machine rtx-3090 --execution hot-cold
     """
 
     traces: Trace | Iterable[Trace] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
@@ -111,3 +128,76 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
             tuple(dict.fromkeys(timed)),
             tuple(by_hindsight(workloads, (one.policy for one in every))),
         )
+
+    def document(self, found: PoliciesJudged) -> dict[str, Any]:
+        """What `--json` prints."""
+        warnings, rows = [*found.notes, *self.notes(found)], found.table().to_dicts()
+        return {"confidence": self.confidence, "skip_steps": self.skip_steps, "warnings": warnings, "rows": rows}
+
+    def sections(self, found: PoliciesJudged) -> list[Section]:
+        """The rows of the one trace, or the means over several."""
+        return [Section("", (_judged(found.table().to_dicts(), self, found.executions),))]
+
+    def notes(self, found: PoliciesJudged) -> list[str]:
+        """What is left out, and which policies know too much."""
+        from flashmoe_sim.sweep.left_out import reasons
+
+        return [*reasons(found.left_out), *found.warnings]
+
+
+def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Sequence[str]) -> Table:
+    means = [row for row in rows if row["trace"] is None]
+    shown, timed = means or rows, rows[0]["gain"] is not None
+    level = f"{100 * asked.confidence:g}%"
+    columns: list[Column] = [
+        ("bank", "right", lambda row: row["bank"]),
+        ("policy", "left", lambda row: row["policy"]),
+        ("hit %", "right", lambda row: percent(row["hit_rate"])),
+        ("more", "right", lambda row: points(row["more_hits"])),
+    ]
+    if timed:
+        columns += [
+            ("tok/s", "right", lambda row: speed(row["tok_s"])),
+            ("gain", "right", lambda row: _times(row["gain"])),
+            (level, "right", lambda row: ends(row, "gain", _times)),
+        ]
+    else:
+        columns.append((level, "right", lambda row: ends(row, "more_hits", points)))
+    if means:
+        name = "faster" if timed else "ahead"
+        columns.append((name, "right", lambda row: f"{row[name]} of {row['traces']}"))
+    columns.append(("p", "right", lambda row: _p(row["p"])))
+    traces = list(dict.fromkeys(row["trace"] for row in rows if row["trace"] is not None))
+    against = rows[0]["against"]
+    timed_as = f", {' and '.join(executions)}" if executions else ""
+    caption = f"contract {asked.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
+    if timed:
+        caption += f"; gain: how many times as fast as {against}"
+    if means:
+        caption += f"; means over the traces; {'faster' if timed else 'ahead'}: on how many of them it is"
+    if asked.skip_steps:
+        caption += f"; without the first {asked.skip_steps:,} steps"
+    caption += "; p: chance of such a difference if there is none"
+    if len(shown) > 1:
+        caption += f", corrected for {len(shown)} comparisons"
+    machine = f" on {asked.machine}" if timed else ""
+    return table(columns, shown, title=f"{'; '.join(traces)}: against {against}{machine}", caption=caption)
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return UNKNOWN
+    return "<0.001" if p < LEAST_P else f"{p:.3f}"
+
+
+def _times(gain: float) -> str:
+    return f"{gain:.3f}"
+
+
+def ends(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
+    lo, hi = row[f"{name}_lo"], row[f"{name}_hi"]
+    return UNKNOWN if lo is None or hi is None else f"{shown(lo)} to {shown(hi)}"
+
+
+def points(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-0.0", "+0.0")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import Column, table
+from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.resolve import OneSystem
-    from flashmoe_sim.tune.next_run import Next
+    from flashmoe_sim.tune.next_run import Next, Run
     from flashmoe_sim.verbs.given import Model, Trace
+
+MOST = 3  # runs whose command line is printed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,15 @@ class NextRun(MemoryOptions):
     """Say which run would narrow the answer of `sim recommend` most, like `sim machine next`.
 
     Raises BadInput for unknown words, and if nothing can run.
+    """
+
+    help: ClassVar[str] = """Say which run to measure next on a machine: what it would narrow, and what it would decide.
+
+    TRACE is a file or a name from `sim trace catalog`; without one, or with a model's name in its place, a trace is
+    made for that model. Give the run's output to --measured.
+
+    \b
+    Example: sim machine next gpt-oss-120b --machine "rtx-3060 + 64GiB"
     """
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
@@ -48,3 +61,48 @@ class NextRun(MemoryOptions):
         if found is None:
             raise nothing_runs(on.case, [(one.system, one.why_not) for one in best])
         return replace(found, notes=on.notes)
+
+    def document(self, found: Next) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "model": found.case.model.name,
+            "machine": found.case.machine.name,
+            "first": found.choice.system.spec,
+            "rival": None if found.rival is None else found.rival.system.spec,
+            "rival_wins": None if found.rival is None else found.wins,
+            "notes": list(found.notes),
+            "runs": [_row(run) for run in found.runs],
+        }
+
+    def sections(self, found: Next) -> list[Section]:
+        """The first choice and its rival, a row for each run, and the first command lines."""
+        from flashmoe_sim.tune.speeds import speed as in_words
+
+        choice, rival, learnt = found.choice, found.rival, found.case.machine.learnt
+        name = f"{found.case.model.name} on {found.case.machine.name}"
+        parts: list[Part] = [f"{name}: {choice.system.spec} first, {in_words(choice)}"]
+        columns: list[Column] = [
+            ("run", "left", lambda run: run.setting.system.spec),
+            ("minutes", "right", lambda run: f"{run.minutes:.0f}"),
+            ("narrows", "right", lambda run: f"{run.narrows:.0%}"),
+        ]
+        caption = "narrows: how much of the width of the first choice's interval goes"
+        if rival is not None:
+            parts.append(f"{rival.system.spec} is faster in {found.wins:.0%} of the draws: {in_words(rival)}")
+            columns.append(("decides", "right", lambda run: f"{run.decides:.0%}"))
+            both = f"{choice.system.name} and {rival.system.name}"
+            caption += f"; decides: how much of the doubt between {both} goes"
+        parts += [*(() if learnt is None else learnt.notes), table(columns, found.runs, caption=caption)]
+        commands = [Section("", (run.setting.system.spec, Command(run.line))) for run in found.runs[:MOST]]
+        return [Section("", tuple(parts)), *commands]
+
+
+def _row(run: Run) -> dict[str, object]:
+    return {
+        "setting": run.setting.system.spec,
+        "tok_s": run.setting.tok_s,
+        "command": run.line,
+        "minutes": run.minutes,
+        "narrows": run.narrows,
+        "decides": run.decides,
+    }

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from flashmoe_sim.io.cells import Column, count, percent, table
 from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SeveralOptions
 
@@ -50,6 +52,15 @@ class Victims(SeveralOptions):
     from `all`.
     """
 
+    help: ClassVar[str] = """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
+
+    TRACE is a file, or a name from `sim trace catalog`. Policies that choose no victims, such as static, have none.
+
+    \b
+    Examples:  sim policy victims gpt-oss-120b --bank 12.5% --policy all
+               sim policy victims my.jsonl --bank 32 --policy mine:Gap --by layer
+    """
+
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     by: Literal["policy", "layer"] = option_field(
         "policy", "BY", "policy: a row for each; layer: a row for each layer of each."
@@ -85,6 +96,39 @@ class Victims(SeveralOptions):
             if progress is not None:
                 progress(number + 1, len(chosen))
         return VictimsFound(rows, left_out, workload.trace.name)
+
+    def document(self, found: VictimsFound) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"warnings": self.notes(found), "rows": found.rows}
+
+    def sections(self, found: VictimsFound) -> list[Section]:
+        """A row for each bank and policy, or for each layer of them."""
+        columns: list[Column] = [
+            ("bank", "right", lambda row: row["bank"]),
+            ("policy", "left", lambda row: row["policy"]),
+            ("hit %", "right", lambda row: percent(row["hit_rate"])),
+            ("over min", "right", lambda row: count(row["misses_over_min"])),
+            ("victims", "right", lambda row: f"{row['victims']:,}"),
+            ("optimal %", "right", lambda row: percent(row["optimal_victims"])),
+            ("used later %", "right", lambda row: percent(row["victim_rank"])),
+        ]
+        if self.by == "layer":
+            columns.insert(2, ("layer", "right", lambda row: count(row["layer"])))
+        elsewhere = {
+            f"{row['policy']}: {row['contract']}": None for row in found.rows if row["contract"] != self.contract
+        }
+        contracts = f"{self.contract} ({', '.join(elsewhere)})" if elsewhere else self.contract
+        caption = (
+            f"contract {contracts}; over min: misses minus the fewest possible; optimal: victims whose next use is "
+            "the latest of all candidates; used later: mean share of the other candidates whose next use is later"
+        )
+        return [Section("", (table(columns, found.rows, title=found.trace, caption=caption),))]
+
+    def notes(self, found: VictimsFound) -> list[str]:
+        """What is left out."""
+        from flashmoe_sim.sweep.left_out import reasons
+
+        return reasons(found.left_out)
 
 
 def _fewest_misses(workload: Workload, best: Setup | None) -> list[int] | None:

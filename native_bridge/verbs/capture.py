@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from flashmoe_sim.cli.common import Interrupted, message, stoppable
-from flashmoe_sim.cli.progress import capturing
+from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
@@ -132,7 +132,7 @@ class Capture(Verb[dict[str, Any]]):
                     weights=self.weights is not False,
                     lookahead=self.lookahead or 0,
                 ) as engine,
-                capturing() as progress,
+                working("capturing") as progress,
             ):
                 origin |= {"library": engine.library, "architecture": engine.architecture}
                 loaded = perf_counter()
@@ -178,7 +178,7 @@ class Capture(Verb[dict[str, Any]]):
         begun = perf_counter()
         answers = Answers(out, asked, force=self.force)
         try:
-            with stoppable(), answers, capturing() as progress:
+            with stoppable(), answers, working("capturing") as progress:
                 now, before = ask_all(server, prompts, answers, hints=hints, progress=progress)
         except KeyboardInterrupt:
             count = answers.kept.total()

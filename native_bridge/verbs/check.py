@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.cli.progress import replaying
+from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
@@ -75,10 +75,10 @@ class Check(RunOptions, Verb["Checked"]):
                 ("runtime", "sidecar", "runs", "threads", "gpu_layers"),
                 "with RUN_FOLDER: runs are made or given; leave it out",
             )
-            with replaying() as progress:
+            with working("replaying") as progress:
                 found = check_folders(self.folders, model=self.model, anchors=self.anchors, progress=progress)
         else:
-            with self._made() as (folders, model), replaying() as progress:
+            with self._made() as (folders, model), working("replaying") as progress:
                 found = check_folders(folders, model=str(model), anchors=self.anchors, progress=progress)
         if self.out is not None:
             from native_bridge.check.page import write_page

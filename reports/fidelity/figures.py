@@ -6,25 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from reports.fidelity.page import SPEED
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.prediction import Group
-from reports.plotted import COLOURS, SHADE, mark, plain
+from reports.plotted import COLOURS, SHADE, mark, plain, save, sheet
 
 
 def draw(groups: Sequence[Group], shown: PerToken, folder: Path) -> None:
     """Draw errors.png, and phone.png of the run `shown`."""
-    for name, figure in (("errors", errors(groups)), ("phone", phone(shown))):
-        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+    save(folder, errors=errors(groups), phone=phone(shown))
 
 
 def errors(groups: Sequence[Group]) -> Figure:
     """Signed error of every speed against what was measured."""
-    figure = Figure(figsize=(9, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(9, 4.6)
     panel = figure.add_subplot()
     panel.axhspan(-10, 10, color=SHADE, zorder=0)
     panel.axhline(0, color="black", linewidth=0.8)
@@ -49,8 +46,7 @@ def errors(groups: Sequence[Group]) -> Figure:
 
 def phone(shown: PerToken) -> Figure:
     """Measured and predicted time of each token."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(9, 3.6)
     panel = figure.add_subplot()
     tokens = np.arange(1, len(shown.measured_ms) + 1)
     panel.plot(tokens, shown.measured_ms, color=COLOURS[1], linewidth=1.2, label="measured")

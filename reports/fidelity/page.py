@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports import pages
 from reports.fidelity.prediction import Group, Prediction
-from reports.filled import wrapped
 
 SPEED = "tok/s"
 HEAD = """# How honest are the seconds?
@@ -28,14 +28,13 @@ TABLE = "|---"
 def markdown(groups: Sequence[Group]) -> str:
     """README.md."""
     every = [one for group in groups for one in group.predictions]
-    parts = [HEAD, "## In short\n", in_short(every), overview(groups)]
-    parts += ["![Signed error of every predicted speed, by what was measured](errors.png)\n"]
+    parts = [HEAD, "## In short", in_short(every), overview(groups)]
+    parts.append("![Signed error of every predicted speed, by what was measured](errors.png)")
     for group in groups:
-        parts += [f"## {group.title}\n", f"{group.explanation.strip()}\n"]
+        parts += [f"## {group.title}", group.explanation]
         if TABLE not in group.explanation:
             parts.append(table(group.predictions))
-    parts += ["## The phone, token by token\n", PHONE]
-    return wrapped("\n".join(parts))
+    return pages.wrapped(pages.joined(*parts, "## The phone, token by token", PHONE))
 
 
 def in_short(every: Sequence[Prediction]) -> str:
@@ -45,28 +44,28 @@ def in_short(every: Sequence[Prediction]) -> str:
     return (
         f"Of {len(speeds)} predicted speeds the median error is {np.median(speeds):.1%}, nine in ten are within "
         f"{np.quantile(speeds, 0.9):.1%}, and the worst is off by {speeds.max():.0%}. Of the {len(within)} that come "
-        f"with a 90% interval, {sum(within)} were measured inside it ({np.mean(within):.0%}).\n"
+        f"with a 90% interval, {sum(within)} were measured inside it ({np.mean(within):.0%})."
     )
 
 
 def overview(groups: Sequence[Group]) -> str:
     """A row for each group: how many predictions, and their errors."""
-    lines = ["| what | predictions | median error | worst |", "|---|---|---|---|"]
+    rows = []
     for group in groups:
         errors = [abs(one.error) for one in group.predictions]
-        lines.append(f"| {group.title} | {len(errors)} | {np.median(errors):.1%} | {max(errors):.1%} |")
-    return "\n".join(lines) + "\n"
+        rows.append((group.title, len(errors), f"{np.median(errors):.1%}", f"{group.worst:.1%}"))
+    return pages.table(("what", "predictions", "median error", "worst"), rows, left=None)
 
 
 def table(predictions: Sequence[Prediction]) -> str:
     """Every prediction of a group."""
     notes = any(one.note for one in predictions)
     head = ["predicted", "of", "fitted on", "measured", "predicted", "error", *(["note"] if notes else [])]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for one in predictions:
-        cells = [one.name, one.quantity, one.fitted_on, _measured(one), _predicted(one), f"{one.error:+.1%}"]
-        lines.append(f"| {' | '.join([*cells, one.note] if notes else cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        (one.name, one.quantity, one.fitted_on, _measured(one), _predicted(one), f"{one.error:+.1%}", one.note)
+        for one in predictions
+    ]
+    return pages.table(head, [row[: len(head)] for row in rows], left=None)
 
 
 def _measured(one: Prediction) -> str:

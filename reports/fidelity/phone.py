@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from reports import pages
 from reports.fidelity import phone_overlap, phone_serial
-from reports.fidelity.hindsight import best_increasing_share, best_line_share
 from reports.fidelity.per_token import PerToken
 from reports.fidelity.phone_runs import OVERLAPPED, SERIAL, TRACES, recorded
 from reports.fidelity.prediction import Group, Prediction
@@ -20,6 +21,7 @@ SERIAL_MEDIAN, SERIAL_P95 = 0.05, 0.15
 ROUTED_MEDIAN = 0.10
 INTERRUPTED = "qwen_c4000_l4"
 THROTTLED = "qwen_stream_ov"
+ROUNDING = 1e-9
 
 
 def results() -> list[PerToken]:
@@ -88,7 +90,7 @@ def routed_text() -> str:
         for model in TRACES
     )
     variants = [
-        f"| {model} | {variant.name} | {phone_overlap.fit(model, variant).cost:.3f} | {_held_out(model, variant)} |"
+        (model, variant.name, f"{phone_overlap.fit(model, variant).cost:.3f}", _held_out(model, variant))
         for model in TRACES
         for variant in phone_overlap.VARIANTS
     ]
@@ -108,22 +110,23 @@ them, nothing fitted, the first halves are off by: {short}.
 What the fit minimises, on the fitted half, and what came of each variant. The table above is of the one that fits best
 among those that overlap, as these runs do:
 
-| fitted on | variant | cost | median error of what is held out |
-|---|---|---|---|
-{chr(10).join(variants)}
+{pages.table(("fitted on", "variant", "cost", "median error of what is held out"), variants, left=None)}
 """
 
 
 def table(rows: Sequence[PerToken]) -> str:
     """A Markdown table of errors, token by token."""
-    head = "| predicted | fitted on | median | P95 | signed P50 | signed P95 | signed P99 | tok/s |"
-    lines = [
-        f"| {each.name}{'' if each.held_out else ' (fitted)'} | {each.fitted_on} | "
-        f"{each.median_error:.1%} | {each.p95_error:.1%} | {each.signed(50):+.1%} | {each.signed(95):+.1%} | "
-        f"{each.signed(99):+.1%} | {each.tok_s_error:+.1%} |"
+    cells = [
+        (
+            f"{each.name}{'' if each.held_out else ' (fitted)'}",
+            each.fitted_on,
+            *(f"{error:.1%}" for error in (each.median_error, each.p95_error)),
+            *(f"{error:+.1%}" for error in (*map(each.signed, (50, 95, 99)), each.tok_s_error)),
+        )
         for each in rows
     ]
-    return "\n".join([head, "|---" * 8 + "|", *lines])
+    head = ("predicted", "fitted on", "median", "P95", "signed P50", "signed P95", "signed P99", "tok/s")
+    return pages.table(head, cells, left=None)
 
 
 def result(name: str, fitted_on: str) -> PerToken:
@@ -139,3 +142,36 @@ def _rows(found: Sequence[PerToken]) -> tuple[Prediction, ...]:
 def _held_out(model: str, variant: phone_overlap.Variant) -> str:
     found = phone_overlap.compared(phone_overlap.fit(model, variant), model)
     return ", ".join(f"{each.name} {each.median_error:.1%}" for each in found if each.held_out)
+
+
+def best_line_share(x: NDArray[np.float64], y: NDArray[np.float64], within: float) -> float:
+    """The largest share of points whose y a straight line of x meets within `within` of y.
+
+    Some best line passes through two ends of the points' intervals y * (1 - within) .. y * (1 + within): all are tried.
+    """
+    ends_x, ends_y = np.tile(x, 2), np.concatenate([y * (1 - within), y * (1 + within)])
+    best = 0
+    for end_x, end_y in zip(ends_x, ends_y, strict=True):
+        others = ends_x != end_x
+        slope = (ends_y[others] - end_y) / (ends_x[others] - end_x)
+        line = end_y + slope[:, None] * (x - end_x)
+        met = np.abs(line - y) <= within * y * (1 + ROUNDING)
+        best = max(best, int(met.sum(axis=1).max(initial=0)))
+    return best / len(x)
+
+
+def best_increasing_share(x: NDArray[np.float64], y: NDArray[np.float64], within: float) -> float:
+    """The same for functions that never decrease, free to take another value at every point.
+
+    Points are taken by increasing x; for each height that the function may have reached, the most points met so far.
+    """
+    order = np.argsort(x, kind="stable")
+    low, high = y[order] * (1 - within), y[order] * (1 + within)
+    heights = np.unique(low)
+    met = np.zeros(len(heights), np.int64)  # function at most heights[i]
+    for lowest, highest in zip(low, high, strict=True):
+        at, above = np.searchsorted(heights, [lowest, highest * (1 + ROUNDING)])
+        taken = met.copy()
+        taken[at:above] = met[at:above] + 1
+        met = np.maximum.accumulate(taken)
+    return int(met.max()) / len(x)

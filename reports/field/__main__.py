@@ -76,7 +76,7 @@ def _predict(path: Path, measured: Path | None, *, as_json: bool) -> None:
 def _print_pairs(path: Path, *, as_json: bool) -> None:
     from flashmoe_sim.tune.pays import gains
     from reports.field import tune
-    from reports.field.chances import chances
+    from reports.field.gains import chances
     from reports.field.outcome import outcomes
 
     found = chances(outcomes(read_rows(path), tune.load()), gains())

@@ -26,6 +26,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first, pick
 from flashmoe_sim.tune.search import search
+from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("borrowed.csv")
 RECORDED = {
@@ -90,9 +91,7 @@ def loss(workload: Workload, case: Case, setting: System, own: System) -> float:
 
 def section(found: pl.DataFrame) -> str:
     """How often the choice changes, and what that loses."""
-    lines = [INTRO.format(machines=len(MACHINES))]
-    lines.append("| choice | the trace is from | cases | another system | loss: median | nine in ten at most | most |")
-    lines.append("|---|---|---|---|---|---|---|")
+    cells = []
     own = pl.col("lender").replace({trace: model for model, trace in RECORDED.items()}) == pl.col("model")
     two = pl.col("lender") == TWO
     for choice, rows_of in found.group_by("choice", maintain_order=True):
@@ -102,11 +101,11 @@ def section(found: pl.DataFrame) -> str:
             ("its own recording", rows_of.filter(own)),
         ):
             lost = sorted(some["loss"].to_list())
-            lines.append(
-                f"| {choice[0]} | {what} | {len(some)} | {np.mean(~some['same_system'].to_numpy()):.0%} "
-                f"| {statistics.median(lost):.1%} | {lost[math.ceil(0.9 * len(lost)) - 1]:.1%} | {lost[-1]:.1%} |"
-            )
-    return "\n".join(lines) + "\n"
+            other = f"{np.mean(~some['same_system'].to_numpy()):.0%}"
+            losses = (statistics.median(lost), lost[math.ceil(0.9 * len(lost)) - 1], lost[-1])
+            cells.append((choice[0], what, len(some), other, *(f"{loss:.1%}" for loss in losses)))
+    head = ("choice", "the trace is from", "cases", "another system", "loss: median", "nine in ten at most", "most")
+    return joined(INTRO.format(machines=len(MACHINES)), table(head, cells, left=None))
 
 
 if __name__ == "__main__":

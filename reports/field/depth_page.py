@@ -11,13 +11,14 @@ from reports.field.depth import attended, depth_of
 from reports.field.predict import Raw
 from reports.field.rows import FieldRow
 from reports.field.tune import price_of
+from reports.pages import joined, table
 
 LEAST_TOKENS = 4096  # between the ends of a series: a shorter one says little
 HEAD = (
     "A series at several depths of the context tells how much longer a token takes for each 1,000 earlier ones. The "
     "slope is that of its ends; *predicted* is from the parts alone, as `sim recommend --depth` has it. The rates at "
     "which attention reads keys and values are medians of published slopes, by backend, and these series are among "
-    "them.\n"
+    "them."
 )
 
 
@@ -39,20 +40,23 @@ class Slope:
 def section(rows: Sequence[Raw]) -> str:
     """Every slope, and their median error."""
     found = slopes(rows)
-    lines = ["| series | from | to | measured, us | predicted, us | error |", "|---|---|---|---|---|---|"]
-    for one in found:
-        error = one.predicted_s / one.measured_s - 1
-        lines.append(
-            f"| {one.deep.series} | {depth_of(one.shallow):,} | {depth_of(one.deep):,} | {1e6 * one.measured_s:,.0f} "
-            f"| {1e6 * one.predicted_s:,.0f} | {error:+.0%} |"
+    cells = [
+        (
+            one.deep.series,
+            *(f"{depth_of(end):,}" for end in (one.shallow, one.deep)),
+            *(f"{1e6 * slope_s:,.0f}" for slope_s in (one.measured_s, one.predicted_s)),
+            f"{one.predicted_s / one.measured_s - 1:+.0%}",
         )
+        for one in found
+    ]
     off = statistics.median(one.off for one in found)
     right, pairs = order(rows)
     summary = (
         f"Of {len(found)} series the median error of the slope is {off:.0%} (goal 15%). Where a machine ran several "
-        f"models at one depth of 32,768 tokens or more, {right} of {pairs} pairs of them are in the measured order.\n"
+        f"models at one depth of 32,768 tokens or more, {right} of {pairs} pairs of them are in the measured order."
     )
-    return "\n".join([HEAD, summary, *lines, ""])
+    head = ("series", "from", "to", "measured, us", "predicted, us", "error")
+    return joined(HEAD, summary, table(head, cells, left=None))
 
 
 def slopes(rows: Sequence[Raw]) -> list[Slope]:

@@ -19,6 +19,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.compare import at_setting, with_undrafted
 from flashmoe_sim.systems.resolve import DEFAULT_CONTEXT, resolve
 from flashmoe_sim.trace.routing import RoutingTrace
+from reports import pages
 from reports.field.printed import workload_of
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published"
@@ -111,28 +112,26 @@ def _gain(
 
 def table(judged: list[Judged], *, number: str, what: str) -> str:
     """A table in Markdown, with its median error."""
-    lines = [f"| run | {number} | {what} | predicted | error |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {one.what} | {one.drafted} | {one.measured:.2f} | {one.predicted:.2f} | {100 * one.error:+.0f}% |"
+    cells = (
+        (one.what, one.drafted, f"{one.measured:.2f}", f"{one.predicted:.2f}", f"{100 * one.error:+.0f}%")
         for one in judged
-    ]
+    )
     error = statistics.median(abs(one.error) for one in judged)
-    return "\n".join([*lines, "", f"Median error: {100 * error:.0f}%."])
+    made = pages.table(("run", number, what, "predicted", "error"), cells, left=None)
+    return pages.joined(made, f"Median error: {100 * error:.0f}%.")
 
 
 def section() -> str:
     """Both tables, and how often it is predicted rightly whether drafts pay."""
     found = pairs()
     right = sum(one.right for one in found)
-    return "\n\n".join(
-        [
-            HEAD,
-            table(passes(), number="tokens", what="pass / token"),
-            table(found, number="drafted", what="with / without"),
-            f"Whether drafts pay is predicted rightly in {right} of {len(found)}.\n",
-        ]
+    return pages.joined(
+        HEAD,
+        table(passes(), number="tokens", what="pass / token"),
+        table(found, number="drafted", what="with / without"),
+        f"Whether drafts pay is predicted rightly in {right} of {len(found)}.",
     )
 
 
 if __name__ == "__main__":
-    print(section(), end="")
+    print(section())

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from reports.field.scores import Judged, grouped
 from reports.field.tune import engine_of
-from reports.plotted import COLOURS, SHADE, mark, plain
+from reports.plotted import COLOURS, SHADE, mark, plain, save, sheet
 
 LEAST_ROWS = 3
 TICKS = (0.1, 1, 10, 100)
@@ -21,14 +20,12 @@ OFF = (0.25, 0.5, 1, 2, 4)
 
 def draw(rows: Sequence[Judged], folder: Path) -> None:
     """Draw predicted.png and engines.png."""
-    for name, figure in (("predicted", predicted(rows)), ("engines", engines(rows))):
-        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+    save(folder, predicted=predicted(rows), engines=engines(rows))
 
 
 def predicted(rows: Sequence[Judged]) -> Figure:
     """Predicted against measured speed, each row tuned without its machine, with its interval."""
-    figure = Figure(figsize=(9, 6.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(9, 6.2)
     panel = figure.add_subplot()
     ends = np.array([0.05, 500])
     panel.fill_between(ends, ends / 2, ends * 2, color=SHADE, zorder=0)
@@ -61,8 +58,7 @@ def predicted(rows: Sequence[Judged]) -> Figure:
 def engines(rows: Sequence[Judged]) -> Figure:
     """Predicted over measured by engine: each row, and the median."""
     groups = {name: group for name, group in grouped(rows, engine_of).items() if len(group) >= LEAST_ROWS}
-    figure = Figure(figsize=(9, 0.28 * len(groups) + 1.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(9, 0.28 * len(groups) + 1.2)
     panel = figure.add_subplot()
     panel.axvspan(0.5, 2, color=SHADE, zorder=0)
     panel.axvline(1, color="black", linewidth=0.8)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,15 @@ from scipy.optimize import minimize
 from flashmoe_sim.tune import pays
 from flashmoe_sim.tune.pays import ANY, Gains, cut
 from reports.checked import ROWS
-from reports.field.pairs import Pair
+from reports.field.outcome import Outcome
+from reports.field.pairs import Pair, both_ways
 from reports.field.tune import engine_of
 
 FILE = Path(pays.__file__).with_name(pays.FILE)
 MIDDLE, SPREAD = np.array([0.0, 1.0]), np.array([0.5, 0.5])  # of the level and the gain's weight
 # Of pairs, kinds, engines and machines before any pair, and of its logarithm: the few engines with pairs cannot say it.
 OWN_SD, OWN_FACTOR = 0.2, 0.5
+DIGITS = 6
 
 
 class Seen(NamedTuple):
@@ -171,3 +173,28 @@ def save(found: Gains, path: Path = FILE) -> None:
         lines += ["", f"[{table}]"]
         lines += [f'"{name}" = [{level:.4f}, {sd:.4f}]' for name, (level, sd) in getattr(found, table).items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A pair of rows, and the probability that the one with the cache is faster."""
+
+    pair: Pair
+    p: float
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--pairs --json` prints of a pair."""
+        return {"cache": self.pair.cached.id, "plain": self.pair.plain.id, "p": self.p}
+
+    def as_text(self) -> str:
+        """What `--pairs` prints of a pair."""
+        return (
+            f"{self.pair.cached.id}: faster than {self.pair.plain.id} with a probability of {self.p:.0%}; predicted "
+            f"{self.pair.predicted:.3g} times as fast"
+        )
+
+
+def chances(found: Sequence[Outcome], gains: Gains) -> list[Chance]:
+    """Every pair of predicted rows with and without a cache; no measured speed is used."""
+    _, alone = both_ways(found)
+    return [Chance(pair, round(p_of(gains, one), DIGITS)) for pair, one in zip(alone, seen(alone), strict=True)]

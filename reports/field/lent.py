@@ -21,6 +21,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.borrow import MOST_LIKE, lenders, made_like
 from flashmoe_sim.trace.cut import cut
 from reports.field.prior import logit
+from reports.pages import joined, signed, table
 
 TABLE = Path(__file__).with_name("lent.csv")
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "replayed_hits.csv"
@@ -115,22 +116,19 @@ def made_sd(text_sd: float) -> float:
 
 def section(found: pl.DataFrame) -> str:
     """The differences by policy and model."""
-    lines = [INTRO.format(rates=len(found), models=found["model"].n_unique(), alone=MOST_LIKE)]
-    lines += ["| policy | model | rates | made like | made - published | alone |", "|---|---|---|---|---|---|"]
+    intro = INTRO.format(rates=len(found), models=found["model"].n_unique(), alone=MOST_LIKE)
+    lines: list[tuple[object, ...]] = []
     for policy, words in POLICIES.items():
         made, alone = (differences(found, policy, column) for column in ("made", "alone"))
         for model, each in made.items():
-            cells = [words, model, str(len(each)), " and ".join(lenders(named_model(model)))]
-            lines.append(f"| {' | '.join([*cells, _signed(fmean(each)), _signed(fmean(alone[model]))])} |")
+            like = " and ".join(lenders(named_model(model)))
+            lines.append((words, model, len(each), like, signed(fmean(each)), signed(fmean(alone[model]))))
         lines += [
-            f"| {words} | **mean** | | | **{_signed(_mean(made))}** | **{_signed(_mean(alone))}** |",
-            f"| {words} | **root mean square** | | | **{_rms(made):.1f}** | **{_rms(alone):.1f}** |",
+            (words, "**mean**", "", "", f"**{signed(_mean(made))}**", f"**{signed(_mean(alone))}**"),
+            (words, "**root mean square**", "", "", f"**{_rms(made):.1f}**", f"**{_rms(alone):.1f}**"),
         ]
-    return "\n".join(lines) + "\n"
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"  # no -0.0
+    head = ("policy", "model", "rates", "made like", "made - published", "alone")
+    return joined(intro, table(head, lines, left=None))
 
 
 def _mean(by_model: Mapping[str, Sequence[float]]) -> float:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
-from reports.field import choosing_page, depth_page, pairs_page
+from reports.field import choosing, depth_page, pairs_page
 from reports.field.choosing import choices, plain_speed
-from reports.field.outcome import Outcome
 from reports.field.rows import FieldRow
 from reports.field.scores import Judged, Ranked, Score, grouped, machine_id, naive_score, ranked, score
 from reports.field.tune import Cost, Tuned, engine_of
-from reports.filled import wrapped
+from reports.pages import joined, table, wrapped
 
 LEAST_ROWS = 3
+WAYS = ("in_sample", "without_series", "without_machine")
 HEAD = """# Speeds that others measured
 
 People publish how fast a mixture-of-experts model decodes on their own machines. This page predicts those speeds
@@ -62,42 +63,41 @@ def markdown(rows: Sequence[Judged], found: Tuned, sections: Mapping[str, str]) 
     """README.md. sections: its parts that are made from tables, by title."""
 
     def section(title: str) -> tuple[str, str]:
-        return f"## {title}\n", sections[title]
+        return f"## {title}", sections[title]
 
     series = ranked(rows)
-    parts = [HEAD, "## In short\n", in_short(rows, series), overall(rows)]
-    parts += ["![Predicted against measured speed](predicted.png)\n", HOW]
-    for title, key in (("strategy", _strategy), ("engine", engine_of), ("machine", machine_id)):
-        parts += [f"## By {title}\n", by_group(rows, key, title)]
+    parts = [HEAD, "## In short", in_short(rows, series), overall(rows)]
+    parts += ["![Predicted against measured speed](predicted.png)", HOW]
+    for title, key in (("strategy", attrgetter("strategy")), ("engine", engine_of), ("machine", machine_id)):
+        parts += [f"## By {title}", by_group(rows, key, title)]
         if title == "engine":
-            parts.append("![Predicted over measured speed by engine](engines.png)\n")
+            parts.append("![Predicted over measured speed by engine](engines.png)")
     parts += [
         *section("As the commands print it"),
-        "## The order of settings\n",
+        "## The order of settings",
         order(series),
-        "## Choosing a setting\n",
-        choosing_page.section(rows),
-        "## By depth\n",
+        "## Choosing a setting",
+        choosing.section(rows),
+        "## By depth",
         depth_page.section([one.in_sample.raw for one in rows]),
         *section("Prompts"),
         *section("Drafts"),
         *section("One measurement of your own"),
-        "## With and without a cache\n",
+        "## With and without a cache",
         pairs_page.section(rows),
         *section("Borrowed traces"),
         LIMITS,
-        "## What is tuned\n",
+        "## What is tuned",
         tuned_table(found),
         unpredicted(rows),
     ]
-    return wrapped("\n".join(parts))
+    return wrapped(joined(*parts))
 
 
 def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
     """The goals, reached or not."""
     known = [one for one in rows if one.in_sample.tok_s is not None]
-    every, left = _known(score([one.in_sample for one in known])), _known(score([one.without_machine for one in known]))
-    halves = _known(score([one.without_series for one in known]))
+    every, halves, left = (_scored(known, way) for way in WAYS)
     taus, regrets = [one.tau for one in series], [one.regret for one in series]
     tau, lost = statistics.median(taus), statistics.median(regrets)
     return (
@@ -107,7 +107,7 @@ def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
         f"{left.within_2:.0%} (goal 90%). The 90% interval holds {halves.covered:.0%} of rows without their series "
         f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
         f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3%) and "
-        f"{statistics.fmean(regrets):.0%} on average. {choosing_page.goals(choices(rows, plain_speed))}\n"
+        f"{statistics.fmean(regrets):.0%} on average. {choosing.goals(choices(rows, plain_speed))}"
     )
 
 
@@ -115,79 +115,76 @@ def overall(rows: Sequence[Judged]) -> str:
     """One line for each way to judge."""
     known = [one for one in rows if one.in_sample.tok_s is not None]
     informed = [one for one in known if one.in_sample.raw.informed is not None]
-    lines = ["| tuned | rows | median error | within 2x | in the interval |", "|---|---|---|---|---|"]
-    for what, of, choose in (
-        ("with all rows", known, _in_sample),
-        ("without its series", known, _without_series),
-        ("without its machine", known, _without_machine),
-        ("the same, ignoring published hit rates", known, _blind),
-        ("rows with a published hit rate, used", informed, _without_machine),
-        ("rows with a published hit rate, ignored", informed, _blind),
-    ):
-        lines.append(_line(what, _known(score([choose(one) for one in of]))))
-    lines.append(_line("on paper", on_paper(known)))
-    return "\n".join(lines) + "\n"
+    ways = [
+        ("with all rows", known, "in_sample"),
+        ("without its series", known, "without_series"),
+        ("without its machine", known, "without_machine"),
+        ("the same, ignoring published hit rates", known, "blind"),
+        ("rows with a published hit rate, used", informed, "without_machine"),
+        ("rows with a published hit rate, ignored", informed, "blind"),
+    ]
+    scores = {what: _scored(of, way) for what, of, way in ways} | {"on paper": on_paper(known)}
+    cells = [
+        (what, one.rows, f"{one.error:.1%}", f"{one.within_2:.0%}", "" if one.covered is None else f"{one.covered:.0%}")
+        for what, one in scores.items()
+    ]
+    return table(("tuned", "rows", "median error", "within 2x", "in the interval"), cells, left=None)
 
 
 def by_group(rows: Sequence[Judged], key: Callable[[FieldRow], str], title: str) -> str:
     """A row for each strategy, engine or machine with at least three rows."""
-    lines = [
-        f"| {title} | rows | with all rows | without its series | without its machine | within 2x | in the interval "
-        "| on paper |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    cells = []
     for name, group in grouped(rows, key).items():
         if len(group) < LEAST_ROWS:
             continue
-        every, halves, left = (
-            _known(score([choose(one) for one in group])) for choose in (_in_sample, _without_series, _without_machine)
-        )
-        lines.append(
-            f"| {name} | {len(group)} | {every.error:.0%} | {halves.error:.0%} | {left.error:.0%} "
-            f"| {left.within_2:.0%} | {left.covered:.0%} | {on_paper(group).error:.0%} |"
-        )
-    return "\n".join(lines) + "\n"
+        every, halves, left = (_scored(group, way) for way in WAYS)
+        shares = (every.error, halves.error, left.error, left.within_2, left.covered, on_paper(group).error)
+        cells.append((name, len(group), *(f"{share:.0%}" for share in shares)))
+    head = ("rows", "with all rows", "without its series", "without its machine", "within 2x", "in the interval")
+    return table((title, *head, "on paper"), cells, left=None)
 
 
 def order(series: Sequence[Ranked]) -> str:
     """Kendall's tau and regret of every series."""
-    lines = [
-        "| series | varies | rows | tau | regret | tau on paper | regret on paper |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {one.series} | {one.varies} | {one.rows} | {one.tau:.2f} | {one.regret:.0%} | {one.naive_tau:.2f} "
-        f"| {one.naive_regret:.0%} |"
+    cells = [
+        (
+            *(one.series, one.varies, one.rows, f"{one.tau:.2f}", f"{one.regret:.0%}"),
+            *(f"{one.naive_tau:.2f}", f"{one.naive_regret:.0%}"),
+        )
         for one in sorted(series, key=lambda one: (-one.tau, one.series))
     ]
-    return "\n".join(lines) + "\n"
+    head = ("series", "varies", "rows", "tau", "regret", "tau on paper", "regret on paper")
+    return table(head, cells, left=None)
 
 
 def tuned_table(found: Tuned) -> str:
     """What tuned.toml has."""
-    lines = [
+    intro = (
         "[tuned.toml](tuned.toml) has it all; `python -m reports.field --tune` makes it. A cost multiplies a part of "
         "a token's time, or adds time to every layer: the one of them that leaves the smallest errors. It is a median "
         "over machines, shrunk by rows / (rows + 2). An engine with fewer than three rows gets the cost of its "
-        "strategy.\n",
-        "| engine or strategy | cost | spread |",
-        "|---|---|---|",
+        "strategy."
+    )
+    costs = [
+        (name, _cost(cost), f"{found.spread.get(name, found.spread['all']):.2f}")
+        for name, cost in (*found.engines.items(), *found.strategies.items())
     ]
-    for name, cost in (*found.engines.items(), *found.strategies.items()):
-        spread = found.spread.get(name, found.spread["all"])
-        lines.append(f"| {name} | {_cost(cost)} | {spread:.2f} |")
-    lines += ["", "| curve of hits | at 5% | 10% | 25% | 50% | 75% resident |", "|---|---|---|---|---|---|"]
-    for kind, curve in found.curves.items():
-        cells = [f"{curve.hit_rate(share):.0%}" for share in (0.05, 0.1, 0.25, 0.5, 0.75)]
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    hits = [
+        (kind, *(f"{curve.hit_rate(share):.0%}" for share in (0.05, 0.1, 0.25, 0.5, 0.75)))
+        for kind, curve in found.curves.items()
+    ]
+    return joined(
+        intro,
+        table(("engine or strategy", "cost", "spread"), costs, left=None),
+        table(("curve of hits", "at 5%", "10%", "25%", "50%", "75% resident"), hits, left=None),
+    )
 
 
 def unpredicted(rows: Sequence[Judged]) -> str:
     """Why rows have no prediction."""
     why = Counter(one.in_sample.why for one in rows if one.in_sample.tok_s is None)
     lines = [f"- {reason} ({number})" for reason, number in why.most_common()]
-    return "## Rows without a prediction\n\n" + "\n".join(lines) + "\n"
+    return joined("## Rows without a prediction", "\n".join(lines))
 
 
 def _cost(cost: Cost) -> str:
@@ -196,36 +193,13 @@ def _cost(cost: Cost) -> str:
     return f"{cost.value:.2f} times {'all' if cost.part == 'all' else 'the ' + cost.part}"
 
 
-def _line(what: str, one: Score) -> str:
-    covered = "" if one.covered is None else f"{one.covered:.0%}"
-    return f"| {what} | {one.rows} | {one.error:.1%} | {one.within_2:.0%} | {covered} |"
-
-
 def on_paper(rows: Sequence[Judged]) -> Score:
     """Errors of the model on paper."""
     return naive_score([(one.naive, one.row.decode_tok_s) for one in rows])
 
 
-def _known(one: Score | None) -> Score:
-    assert one is not None
-    return one
-
-
-def _strategy(row: FieldRow) -> str:
-    return row.strategy
-
-
-def _in_sample(one: Judged) -> Outcome:
-    return one.in_sample
-
-
-def _without_series(one: Judged) -> Outcome:
-    return one.without_series
-
-
-def _without_machine(one: Judged) -> Outcome:
-    return one.without_machine
-
-
-def _blind(one: Judged) -> Outcome:
-    return one.blind
+def _scored(rows: Sequence[Judged], way: str) -> Score:
+    """Errors of one way to judge."""
+    found = score([getattr(one, way) for one in rows])
+    assert found is not None
+    return found

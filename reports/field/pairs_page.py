@@ -16,6 +16,7 @@ from reports.field.gains import fitted, left_out, seen
 from reports.field.pairs import Pair, both_ways
 from reports.field.scores import Judged
 from reports.field.tune import engine_of
+from reports.pages import joined, table
 
 CUTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
@@ -27,7 +28,7 @@ HEAD = (
     "its interval takes the errors of the two predictions as independent. *From the parts* has no engine's cost, as "
     "`sim recommend` predicts; both take the hit rate of a row that says one. A pair is *right* if the faster of the "
     "two is predicted to be faster. If it is not, the intervals of the two speeds must at least *overlap*; else the "
-    "pair is **broken**.\n"
+    "pair is **broken**."
 )
 HOW = (
     "`python -m reports.field FILE.csv --pairs` prints how likely each cache of a file is faster. Both runs of a pair "
@@ -38,7 +39,7 @@ HOW = (
     "counts as 1.6, and a machine as the square root of its pairs. "
     "[gains.toml](../../flashmoe_sim/tune/gains.toml) has what is fitted. `sim recommend` and `sim compare` print the "
     "mean of such probabilities over draws of what is unknown of a machine. "
-    "Here each pair is judged by the pairs of other machines.\n"
+    "Here each pair is judged by the pairs of other machines."
 )
 
 
@@ -51,12 +52,11 @@ def section(rows: Sequence[Judged]) -> str:
     machines = len({one.cached.machine_id for one in tuned})
     summary = (
         f"There are {len(tuned)} pairs on {machines} machines. {_in_words('Predicted', tuned)} "
-        f"{_in_words('From the parts', alone)} The intervals are wide, and most pairs claim no order.\n"
+        f"{_in_words('From the parts', alone)} The intervals are wide, and most pairs claim no order."
     )
-    listed = "".join(f"- broken: {name}\n" for name in broken)
-    parts = [HEAD, summary, *([listed] if listed else []), _by_engine(tuned, alone)]
-    parts += [HOW, _scores(tuned, alone, likely), _reliable(tuned, likely), _levels(fitted(every))]
-    return "\n".join([*parts, _table(tuned, alone, likely)])
+    listed = "\n".join(f"- broken: {name}" for name in broken)
+    parts = [HEAD, summary, listed, _by_engine(tuned, alone), HOW, _scores(tuned, alone, likely)]
+    return joined(*parts, _reliable(tuned, likely), _levels(fitted(every)), _table(tuned, alone, likely))
 
 
 def _in_words(how: str, found: Sequence[Pair]) -> str:
@@ -73,32 +73,29 @@ def _by_engine(tuned: Sequence[Pair], alone: Sequence[Pair]) -> str:
     groups: dict[str, list[tuple[Pair, Pair]]] = defaultdict(list)
     for one, other in zip(tuned, alone, strict=True):
         groups[engine_of(one.cached)].append((one, other))
-    lines = ["| cache | pairs | right | right from the parts | broken |", "|---|---|---|---|---|"]
+    cells = []
     for name, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         right, apart = sum(one.ordered for one, _ in group), sum(other.ordered for _, other in group)
         broken = sum(not (one.holds and other.holds) for one, other in group)
-        lines.append(f"| {name} | {len(group)} | {right} | {apart} | {broken} |")
-    return "\n".join(lines) + "\n"
+        cells.append((name, len(group), right, apart, broken))
+    return table(("cache", "pairs", "right", "right from the parts", "broken"), cells, left=None)
 
 
 def _scores(tuned: Sequence[Pair], alone: Sequence[Pair], likely: Sequence[float]) -> str:
     """How good the probabilities are, beside simpler ones."""
-    lines = [
-        "| probability | Brier score | each machine once | signs right | each machine once |",
-        "|---|---|---|---|---|",
-    ]
-    for name, found in (
+    ways = (
         ("how often caches on other machines are faster", base_rates(tuned)),
         ("the predicted gain and its interval alone", [independent(one) for one in tuned]),
         ("the gain from the parts and its interval alone", [independent(one) for one in alone]),
         ("**fitted**", likely),
-    ):
+    )
+    cells = []
+    for name, found in ways:
         brier, right = (each(tuned, found) for each in (brier_scores, signs))
-        lines.append(
-            f"| {name} | {statistics.fmean(brier):.3f} | {by_machine(tuned, brier):.3f} "
-            f"| {statistics.fmean(right):.0%} | {by_machine(tuned, right):.0%} |"
-        )
-    return "\n".join([*lines, "", "The goals are a Brier score of at most 0.15, and 85% of signs right.\n"])
+        scores = (f"{mean:.3f}" for mean in (statistics.fmean(brier), by_machine(tuned, brier)))
+        cells.append((name, *scores, f"{statistics.fmean(right):.0%}", f"{by_machine(tuned, right):.0%}"))
+    head = ("probability", "Brier score", "each machine once", "signs right", "each machine once")
+    return joined(table(head, cells, left=None), "The goals are a Brier score of at most 0.15, and 85% of signs right.")
 
 
 def brier_scores(found: Sequence[Pair], likely: Sequence[float]) -> list[float]:
@@ -136,7 +133,7 @@ def independent(one: Pair) -> float:
 
 def _reliable(found: Sequence[Pair], likely: Sequence[float]) -> str:
     """What happened beside what was likely."""
-    lines = ["| probability | pairs | machines | mean | was faster |", "|---|---|---|---|---|"]
+    cells = []
     for lo, hi in itertools.pairwise(CUTS):
         some = [(one, p) for one, p in zip(found, likely, strict=True) if lo <= p < hi]
         if some:
@@ -144,8 +141,8 @@ def _reliable(found: Sequence[Pair], likely: Sequence[float]) -> str:
             mean, faster = (
                 statistics.fmean(of) for of in ([p for _, p in some], [one.measured > 1 for one, _ in some])
             )
-            lines.append(f"| {lo:.0%} to {hi:.0%} | {len(some)} | {machines} | {mean:.0%} | {faster:.0%} |")
-    return "\n".join(lines) + "\n"
+            cells.append((f"{lo:.0%} to {hi:.0%}", len(some), machines, f"{mean:.0%}", f"{faster:.0%}"))
+    return table(("probability", "pairs", "machines", "mean", "was faster"), cells, left=None)
 
 
 def _levels(gains: Gains) -> str:
@@ -155,24 +152,19 @@ def _levels(gains: Gains) -> str:
     own = ", ".join(f"{name} {math.exp(more):.2f}" for name, (more, _) in gains.engines.items())
     return (
         f"The gain from the parts has a weight of {gains.weight:.2f}. If it is 1, the expected gain is by kind: "
-        f"{listed}. An engine's factor beside its kind: {own}.\n"
+        f"{listed}. An engine's factor beside its kind: {own}."
     )
 
 
 def _table(tuned: Sequence[Pair], alone: Sequence[Pair], likely: Sequence[float]) -> str:
-    lines = [
-        "| machine | model | cache | with | without | measured | predicted | interval | order | from the parts "
-        "| order | likely faster |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    cells = []
     for one, other, p in zip(tuned, alone, likely, strict=True):
         lo, hi = one.interval
-        lines.append(
-            f"| {one.cached.machine_id} | {one.cached.model} {one.cached.quant} | {engine_of(one.cached)} "
-            f"| {one.cached.id} | {one.plain.id} | {one.measured:.2f} | {one.predicted:.2f} | {lo:.2f} to {hi:.2f} "
-            f"| {_order(one)} | {other.predicted:.2f} | {_order(other)} | {p:.0%} |"
-        )
-    return "\n".join(lines) + "\n"
+        who = (one.cached.machine_id, f"{one.cached.model} {one.cached.quant}", engine_of(one.cached))
+        gains = (f"{one.measured:.2f}", f"{one.predicted:.2f}", f"{lo:.2f} to {hi:.2f}", _order(one))
+        cells.append((*who, one.cached.id, one.plain.id, *gains, f"{other.predicted:.2f}", _order(other), f"{p:.0%}"))
+    head = ("machine", "model", "cache", "with", "without", "measured", "predicted", "interval", "order")
+    return table((*head, "from the parts", "order", "likely faster"), cells, left=None)
 
 
 def _order(one: Pair) -> str:

@@ -16,6 +16,8 @@ from flashmoe_sim.machines.belief import ANY, Draws, ends
 from reports.field.errors import Errors, draws_of, without_machine
 from reports.field.model import name_of
 from reports.field.printed import Printed
+from reports.pages import joined
+from reports.pages import table as as_table
 
 TABLE = Path(__file__).with_name("printed.csv")
 WINS = Path(__file__).with_name("wins.csv")
@@ -79,27 +81,23 @@ def wins(ran: Sequence[Printed], found: Errors) -> pl.DataFrame:
 
 def section(rows: pl.DataFrame, pairs: pl.DataFrame) -> str:
     """How often the interval holds, by system, on parts and on presets, and how often what should be faster is."""
-    lines = [INTRO, "| asked | rows | machines | median error | ends apart | inside | left out |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    lines.append(_line("all", rows))
-    lines.append(_line("on parts", rows.filter(pl.col("machine") == "parts")))
-    lines.append(_line("on presets", rows.filter(pl.col("machine") != "parts")))
+    groups = {
+        "all": rows,
+        "on parts": rows.filter(pl.col("machine") == "parts"),
+        "on presets": rows.filter(pl.col("machine") != "parts"),
+    }
     for name, number in Counter[str](rows["system"].to_list()).most_common():
         if number >= LEAST_ROWS:
-            lines.append(_line(f"`{name}`", rows.filter(pl.col("system") == name)))
-    lines += [
-        "",
-        SAID_OF_WINS,
-        "| share of draws | pairs | machines | predicted | was faster |",
-        "|---|---|---|---|---|",
-    ]
+            groups[f"`{name}`"] = rows.filter(pl.col("system") == name)
+    shares = []
     for least, most in itertools.pairwise(BINS):
         some = pairs.filter(pl.col("share").is_between(least, most, closed="both" if most == 1 else "left"))
-        lines.append(
-            f"| {least:.0%} to {most:.0%} | {len(some)} | {some['machine_id'].n_unique()} "
-            f"| {np.mean(some['share'].to_numpy()):.0%} | {np.mean(some['held'].to_numpy()):.0%} |"
-        )
-    return "\n".join(lines) + "\n"
+        means = (f"{np.mean(some[name].to_numpy()):.0%}" for name in ("share", "held"))
+        shares.append((f"{least:.0%} to {most:.0%}", len(some), some["machine_id"].n_unique(), *means))
+    head = ("asked", "rows", "machines", "median error", "ends apart", "inside", "left out")
+    of_wins = ("share of draws", "pairs", "machines", "predicted", "was faster")
+    asked = as_table(head, (_cells(what, some) for what, some in groups.items()), left=None)
+    return joined(INTRO, asked, SAID_OF_WINS, as_table(of_wins, shares, left=None))
 
 
 def _draws(one: Printed, found: Errors, sd: dict[str, float]) -> Draws:
@@ -121,10 +119,8 @@ def inside(rows: pl.DataFrame, prefix: str = "") -> float:
     )
 
 
-def _line(what: str, rows: pl.DataFrame) -> str:
+def _cells(what: str, rows: pl.DataFrame) -> tuple[object, ...]:
     off = np.median((rows["tok_s"] / rows["measured_tok_s"] - 1).abs().to_numpy())
     apart = np.median((rows["hi"] / rows["lo"]).to_numpy())
-    return (
-        f"| {what} | {len(rows)} | {rows['machine_id'].n_unique()} | {off:.0%} | {apart:.1f}x | {inside(rows):.0%} "
-        f"| {inside(rows, 'left_out_'):.0%} |"
-    )
+    held = (f"{inside(rows, prefix):.0%}" for prefix in ("", "left_out_"))
+    return what, len(rows), rows["machine_id"].n_unique(), f"{off:.0%}", f"{apart:.1f}x", *held

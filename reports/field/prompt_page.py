@@ -16,6 +16,7 @@ from reports.field.prompt_fit import TOLD, UNTOLD, Prompts, fitted, left_out, li
 from reports.field.prompt_parts import PARTS
 from reports.field.scores import Score, naive_score
 from reports.field.tune import engine_of
+from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("prompts.csv")
 WITHOUT = "without_machine_tok_s"
@@ -67,10 +68,10 @@ def section(rows: pl.DataFrame, printed: pl.DataFrame, found: Prompts) -> str:
     factors = ", ".join(f"{name.replace('_', ' ')} {math.exp(found.factors[name]):.2f}" for name in PARTS)
     fits = (
         f"The parts are fitted to be {factors} times as long as on paper. [prompts.toml](prompts.toml) has all "
-        "factors, [prompts.csv](prompts.csv) every row.\n"
+        "factors, [prompts.csv](prompts.csv) every row."
     )
     groups = (by_group(rows, key) for key in ("strategy", "engine"))
-    return "\n".join([HEAD, overall(rows), *groups, fits, LAWS, as_printed(printed)])
+    return joined(HEAD, overall(rows), *groups, fits, LAWS, as_printed(printed))
 
 
 def as_printed(rows: pl.DataFrame) -> str:
@@ -83,35 +84,35 @@ def as_printed(rows: pl.DataFrame) -> str:
         f"the spread of its interval. Asked so, {one.rows} answers for rows on {machines} machines have a median error "
         f"of {one.error:.0%}; {one.within_2:.0%} are within a factor of two, and {inside:.0%} inside the printed "
         f"interval, whose ends are a factor of {width:.0f} apart in the median. "
-        "[prompts_printed.csv](prompts_printed.csv) has them.\n"
+        "[prompts_printed.csv](prompts_printed.csv) has them."
     )
 
 
 def overall(rows: pl.DataFrame) -> str:
     """A line for each way to judge, and for rows that tell their prompt's length or do not."""
-    lines = ["| prompts | rows | median error | within 2x | in the interval |", "|---|---|---|---|---|"]
-    for what, some, column in (
+    ways = (
         ("with all rows", rows, "tok_s"),
         ("without its machine", rows, WITHOUT),
         ("of these, the length is told", rows.filter(length=TOLD), WITHOUT),
         ("the length is not told", rows.filter(length=UNTOLD), WITHOUT),
-    ):
+    )
+    cells = []
+    for what, some, column in ways:
         one = scored(some, column)
         inside = f"{one.covered:.0%}" if column == WITHOUT else ""
-        lines.append(f"| {what} | {one.rows} | {one.error:.1%} | {one.within_2:.0%} | {inside} |")
-    return "\n".join(lines) + "\n"
+        cells.append((what, one.rows, f"{one.error:.1%}", f"{one.within_2:.0%}", inside))
+    return table(("prompts", "rows", "median error", "within 2x", "in the interval"), cells, left=None)
 
 
 def by_group(rows: pl.DataFrame, key: str) -> str:
     """A line for each strategy or engine with at least LEAST_ROWS rows."""
-    lines = [f"| {key} | rows | machines | median error | within 2x | in the interval |", "|---|---|---|---|---|---|"]
+    cells = []
     groups = [some for _, some in rows.group_by(key, maintain_order=True) if len(some) >= LEAST_ROWS]
     for some in sorted(groups, key=len, reverse=True):
         one, machines = scored(some, WITHOUT), some["machine_id"].n_unique()
-        lines.append(
-            f"| {some[key][0]} | {one.rows} | {machines} | {one.error:.0%} | {one.within_2:.0%} | {one.covered:.0%} |"
-        )
-    return "\n".join(lines) + "\n"
+        shares = (f"{share:.0%}" for share in (one.error, one.within_2, one.covered))
+        cells.append((some[key][0], one.rows, machines, *shares))
+    return table((key, "rows", "machines", "median error", "within 2x", "in the interval"), cells, left=None)
 
 
 def scored(rows: pl.DataFrame, column: str) -> Score:

@@ -11,13 +11,14 @@ import polars as pl
 
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
-from reports.field import gains, given, given_page, prior, prompt_fit, prompt_page, prompt_printed, tune
+from reports.field import gains, given, prior, prompt_fit, prompt_page, prompt_printed, tune
 from reports.field.pairs import both_ways
 from reports.field.predict import Raw, raw_of
 from reports.field.prior import KINDS, HitCurve
 from reports.field.rows import FieldRow, read_rows
 from reports.field.scores import Judged, all_tuned, counts, judged
 from reports.field.tune import price_of
+from reports.pages import joined
 
 FOLDER = Path(__file__).parent
 ROWS = FOLDER.parents[1] / "data" / "published" / "field.csv"
@@ -53,7 +54,7 @@ def write(*, tune_again: bool) -> None:
     found = tune.load()
     rows = judged(raws_with(found.curves), found.curves)
     if tune_again:
-        given.save(given_page.tune(rows))
+        given.save(given.tune(rows))
     frame(rows).write_csv(RESULTS)
     ran = [one for one in printed(judged_rows()) if one.found is not None]
     off = errors.fitted(ran)
@@ -83,8 +84,8 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
-        "One measurement of your own": f"{given_page.section(rows, given.load())}\n{simulated.section(made)}",
-        "Borrowed traces": f"{borrowed.section(choices)}\n{lent.section(hits)}",
+        "One measurement of your own": joined(given.section(rows, given.load()), simulated.section(made)),
+        "Borrowed traces": joined(borrowed.section(choices), lent.section(hits)),
     }
 
 

@@ -29,6 +29,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Replays, at_setting, case_of, speed_of
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.trace.load import load_trace
+from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("simulated.csv")
 CASES = 1000
@@ -136,8 +137,7 @@ def _drawn(machine: Machine, seen: Sequence[Observation], random: np.random.Gene
 
 def section(found: pl.DataFrame) -> str:
     """How often intervals hold and how wide they are by number of measurements; how often measurements are doubted."""
-    lines = [INTRO, "| measured | cases | inside | ends apart | the next one, right, is doubted | a wrong one |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = []
     for measured in range(MOST_MEASURED + 1):
         rows = found.filter(measured=measured)
         inside = float(
@@ -145,9 +145,10 @@ def section(found: pl.DataFrame) -> str:
         )
         apart = math.exp(float(np.median((rows["hi"] - rows["lo"]).to_numpy())))
         doubts = (rows[name].drop_nulls() for name in ("doubted", "wrong_doubted"))
-        cells = " | ".join(f"{np.mean(each.to_numpy()):.1%}" if len(each) else "" for each in doubts)
-        lines.append(f"| {measured} | {len(rows)} | {inside:.1%} | {apart:.2f}x | {cells} |")
-    return "\n".join(lines) + "\n"
+        cells = (f"{np.mean(each.to_numpy()):.1%}" if len(each) else "" for each in doubts)
+        lines.append((measured, len(rows), f"{inside:.1%}", f"{apart:.2f}x", *cells))
+    head = ("measured", "cases", "inside", "ends apart", "the next one, right, is doubted", "a wrong one")
+    return joined(INTRO, table(head, lines, left=None))
 
 
 if __name__ == "__main__":

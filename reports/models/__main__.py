@@ -6,8 +6,7 @@ import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
-from reports.models.answers import MODELS, RESULTS, answers, rounded
-from reports.models.page import PAGE, markdown
+from reports.models.page import MODELS, PAGE, RESULTS, answers, markdown, rounded
 
 if __name__ == "__main__":
     with ProcessPoolExecutor(os.cpu_count()) as workers:

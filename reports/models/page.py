@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.io.cells import brief_interval, speed
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.table import PRESETS
-from reports.tables import table
+from flashmoe_sim.verbs.recommend import Recommend
+from reports.pages import joined, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 INTRO = """# Every model on every machine
@@ -23,6 +26,19 @@ its engine. `sim recommend` also says what holds a machine back and what would g
 
 Made by `python -m reports.models`; the numbers are in `reports/models/answers.csv`.
 """
+RESULTS = Path(__file__).with_name("answers.csv")
+MODELS = tuple(named_models())
+
+
+def answers(model: str, machines: tuple[str, ...] = PRESETS) -> list[dict[str, Any]]:
+    """The first choice for a model on each machine."""
+    cells = Recommend(model=model, machine=machines[0]).run_each(machines, [model])
+    return [cell.as_row() for cell in cells.cells]
+
+
+def rounded(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """Answers with four digits."""
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().round_sig_figs(4))
 
 
 def markdown(answers: pl.DataFrame) -> str:
@@ -42,15 +58,13 @@ def markdown(answers: pl.DataFrame) -> str:
         for row in fastest
     ]
     cannot = answers.filter(pl.col("tok_s").is_null())
-    parts = [
+    page = joined(
         INTRO.format(models=answers["model"].n_unique(), machines=len(PRESETS), answers=len(runs)),
         table(("machine", "model", "tok/s", "90%", "GPU", "RAM", "setting", "command"), cells, left=(0, 1, 6, 7)),
-        "",
         "## The machines, and which models no engine runs there",
-        "",
         table(("machine", "what", "does not run"), (_of_machine(name, cannot) for name in PRESETS), left=(0, 1, 2)),
-    ]
-    return "\n".join(parts) + "\n"
+    )
+    return f"{page}\n"
 
 
 def _of_machine(name: str, cannot: pl.DataFrame) -> tuple[str, ...]:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from reports.performance.measure import CONTRACTS
-from reports.plotted import COLOURS, PALETTE, mark, plain
+from reports.plotted import COLOURS, PALETTE, mark, plain, save, sheet
 
 AXES = {"tokens": "tokens", "layers": "layers", "sizes": "bank sizes in one walk"}
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:
     """Draw growth.png and peers.png."""
-    for name, figure in (("growth", growth(results)), ("peers", peers(results))):
-        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+    save(folder, growth=growth(results), peers=peers(results))
 
 
 def growth(results: dict[str, Any]) -> Figure:
     """Time of a reference by tokens, layers and sizes."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(10, 3.6)
     panels = figure.subplots(1, len(AXES), sharey=True)
     for panel, (axis, label) in zip(panels, AXES.items(), strict=True):
         for number, contract in enumerate(CONTRACTS[:2]):
@@ -44,8 +41,7 @@ def growth(results: dict[str, Any]) -> Figure:
 def peers(results: dict[str, Any]) -> Figure:
     """References a second of this program and of others."""
     rows = sorted((row for row in results["rows"] if row["of"] == "peers"), key=lambda row: -row["ns"])
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(10, 3.6)
     panel = figure.subplots()
     ours = [" size" in row["amount"] for row in rows]
     rates = [1e3 / row["ns"] for row in rows]

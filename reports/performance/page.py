@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from reports.filled import wrapped
+from reports.pages import table, wrapped
 from reports.performance.measure import (
     CONTRACTS,
     DEFAULT,
@@ -132,7 +131,7 @@ def peers_table(results: dict[str, Any]) -> str:
         )
         for name, ns in sorted(peers.items(), key=lambda item: -item[1])
     ]
-    return _table(("", "ns a reference", "million a second", f"against {PEER}", f"against {PLAIN}"), rows)
+    return table(("", "ns a reference", "million a second", f"against {PEER}", f"against {PLAIN}"), rows)
 
 
 def growth_table(results: dict[str, Any]) -> str:
@@ -143,7 +142,7 @@ def growth_table(results: dict[str, Any]) -> str:
         for number, amount in enumerate(amounts):
             first, second = (by_contract[contract][number] for contract in ("protected", "runtime"))
             rows.append((of, f"{amount:,}", f"{first:.2f}", f"{second:.2f}", f"{second / first:.2f}"))
-    return _table(("grows", "to", "`protected`", "`runtime`", "runtime / protected"), rows)
+    return table(("grows", "to", "`protected`", "`runtime`", "runtime / protected"), rows)
 
 
 def policies_table(results: dict[str, Any]) -> str:
@@ -151,7 +150,7 @@ def policies_table(results: dict[str, Any]) -> str:
     found = {(row["amount"], row["contract"]): row["ns"] for row in results["rows"] if row["of"] == "policies"}
     names = list(dict.fromkeys(policy for policy, _ in found))
     rows = [(f"`{name}`", *(f"{found[name, contract]:.1f}" for contract in BOTH)) for name in names]
-    return _table(("policy", *(f"`{contract}`" for contract in BOTH)), rows)
+    return table(("policy", *(f"`{contract}`" for contract in BOTH)), rows)
 
 
 def workers_table(results: dict[str, Any]) -> str:
@@ -165,7 +164,7 @@ def workers_table(results: dict[str, Any]) -> str:
                 best = [f"{row['best_wall_s']:.2f} s" for row in (one, two)]
                 lines.append((kind, f"{tokens:,}", f"{one['refs'] / 1e6:.1f} M", f"`{contract}`", *best, *ratios))
     head = ("two", "tokens", "references", "contract", "one, best", "two, best", "times one, median", "times one, best")
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def tasks_table(results: dict[str, Any]) -> str:
@@ -179,7 +178,7 @@ def tasks_table(results: dict[str, Any]) -> str:
         ("rows read, by CPU time", f"{found['read_rows_per_cpu_s']:,.0f} a second"),
         (f"1,000 configurations, {found['configurations']} rows", f"{found['configurations_s']:.1f} s"),
     ]
-    return _table(("", "measured"), rows)
+    return table(("", "measured"), rows)
 
 
 def _busy(machine: dict[str, Any]) -> str:
@@ -204,9 +203,3 @@ def _workers(results: dict[str, Any], kind: str, contract: str, tokens: int) -> 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.1f} {TIMES}" if ratio < 100 else f"{ratio:,.0f} {TIMES}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    rule = "|".join(["---", *["---:"] * (len(head) - 1)])
-    first, *rest = (f"| {' | '.join(map(str, line))} |" for line in (head, *rows))
-    return "\n".join((first, f"|{rule}|", *rest))

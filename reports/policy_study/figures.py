@@ -6,12 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from reports.plotted import PALETTE, mark, plain
-from reports.policy_study.measure import FIRST_HALF, MIDDLE, SHARES, STEPS, lookahead
-from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
+from reports.pages import signed
+from reports.plotted import PALETTE, mark, plain, save, sheet
+from reports.policy_study.measure import (
+    FIRST_HALF,
+    HINDSIGHT,
+    MIDDLE,
+    ONLINE,
+    SHARES,
+    STEPS,
+    against_lru,
+    best_online,
+    lookahead,
+    ranked,
+)
 
 STRONGEST = 6.0
 DARK = 4.5
@@ -20,12 +30,7 @@ DARK = 4.5
 def draw(results: pl.DataFrame, folder: Path) -> None:
     """Draw curves.png, points.png and lookahead.png."""
     against = against_lru(results)
-    for name, figure in (
-        ("curves", curves(against)),
-        ("points", points(against)),
-        ("lookahead", ahead(results)),
-    ):
-        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+    save(folder, curves=curves(against), points=points(against), lookahead=ahead(results))
 
 
 def curves(against: pl.DataFrame) -> Figure:
@@ -69,9 +74,7 @@ def points(against: pl.DataFrame) -> Figure:
     for row, of_policy in enumerate(values):
         for column, value in enumerate(of_policy):
             colour = "white" if abs(value) > DARK else "black"
-            panel.text(
-                column, row, f"{round(value, 1) + 0.0:+.1f}", ha="center", va="center", fontsize=8.5, color=colour
-            )
+            panel.text(column, row, signed(value), ha="center", va="center", fontsize=8.5, color=colour)
     panel.axhline(len(hindsight) - 0.5, color="black", linewidth=1.5)
     panel.set_yticks(range(len(policies)), policies)
     panel.set_xticks(range(len(traces)), ["-\n".join(trace.rsplit("-", 1)) for trace in traces], fontsize=9)
@@ -108,8 +111,7 @@ def ahead(results: pl.DataFrame) -> Figure:
 
 
 def _figure(width: float, height: float, *, rows: int, columns: int, sharey: bool = False) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = sheet(width, height)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
     for panel in panels.flat:
         plain(panel)

@@ -11,12 +11,21 @@ import polars as pl
 import flashmoe_sim.api as sim
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from reports.filled import wrapped
+from reports.pages import signed, table, wrapped
 from reports.policy_study import seconds_page
 from reports.policy_study.figures import STRONGEST
-from reports.policy_study.measure import FIRST_HALF, MIDDLE, PREDICTORS, REVERSE, SHARES
-from reports.policy_study.ranking import HINDSIGHT, ONLINE, against_lru, best_online, ranked
-from reports.tables import table
+from reports.policy_study.measure import (
+    FIRST_HALF,
+    HINDSIGHT,
+    MIDDLE,
+    ONLINE,
+    PREDICTORS,
+    REVERSE,
+    SHARES,
+    against_lru,
+    best_online,
+    ranked,
+)
 
 NEAR = 2
 WORTH_FROM = 0.01
@@ -126,7 +135,7 @@ def in_short(results: pl.DataFrame, against: pl.DataFrame) -> str:
     predictor = max(known, key=lambda row: row["saved"])
     twice, half_the_bank = lru[MIDDLE // 2] - lru[MIDDLE], lru[MIDDLE] - lru[2 * MIDDLE]
     return f"""- **Best without knowing the future:** `{best["policy"]}`, on the mean with {SHARE}:
-{_points(best["points"])} points of hit rate over LRU's {lru[MIDDLE]:.1f}%, and {_change(-best["fewer"])} misses.
+{signed(best["points"])} points of hit rate over LRU's {lru[MIDDLE]:.1f}%, and {_change(-best["fewer"])} misses.
 That is {_percent(best["closed"])} of the way to `min`, which is {best["ceiling"]:.1f} points above LRU on the mean and
 {least:.1f} at least.
 - **By trace:** the best of them is {min(gains):.1f} to {max(gains):.1f} points above LRU, and no more than {NEAR} on
@@ -163,7 +172,7 @@ def ranking_table(against: pl.DataFrame, policies: Sequence[str]) -> str:
     for policy in ranks.filter(pl.col("share") == MIDDLE)["policy"]:
         of = [_rank(ranks, share, policy) for share in SHARES]
         middle = of[SHARES.index(MIDDLE)]
-        cells = [f"**{_points(one['points'])}** ({_points(one['worst'])} … {_points(one['best'])})" for one in of]
+        cells = [f"**{signed(one['points'])}** ({signed(one['worst'])} … {signed(one['best'])})" for one in of]
         rows.append(
             (
                 f"`{policy}`" if policy != "lru" else "**`lru`**",
@@ -211,7 +220,7 @@ def contracts_table(results: pl.DataFrame, against: pl.DataFrame) -> str:
                 f"{runtime['aliased_refs']:,}" if runtime else "—",
                 f"{row['flat_misses']:,}",
                 _change(row["flat"]),
-                f"{reverse[trace] + 0.0:+.2f}",
+                signed(reverse[trace], 2),
             )
         )
     head = ("trace", "atomic", "protected", "runtime", "aliased", "flat", "flat, change", "reverse, points")
@@ -288,13 +297,9 @@ def _steps(policy: str) -> int:
     return int(policy.partition("steps=")[2] or Lookahead().steps)
 
 
-def _points(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"
-
-
 def _percent(value: float) -> str:
     return f"{round(100 * value) + 0:.0f}%"
 
 
 def _change(value: float) -> str:
-    return f"{round(100 * value, 1) + 0.0:+.1f}%"
+    return f"{signed(100 * value)}%"

@@ -11,8 +11,8 @@ import polars as pl
 
 from flashmoe_sim.paired import BLOCKS
 from flashmoe_sim.prefetchers.table import PREFETCHERS
+from reports.pages import signed, table
 from reports.policy_study.seconds import AHEAD, KINDS, SHARES, SWITCHED, TURNS
-from reports.tables import table
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 # Runs of one engine with the same routing, and the policies nearest to their rules: (row of field.csv, rule, policy).
@@ -88,7 +88,7 @@ def in_short(results: pl.DataFrame) -> str:
     slower = [row for row in more_hits if row["gain"] < 1]
     firsts = ", ".join(f"`{row['policy']}` if {TITLES[kind]} ({_times(row['gain'])})" for kind, row in best.items())
     return f"""- **Fastest:** {firsts}.
-- **Hits mislead where the CPU computes misses:** `second-miss` hits {_points(second["cpu"]["points"])} points against
+- **Hits mislead where the CPU computes misses:** `second-miss` hits {signed(second["cpu"]["points"])} points against
 LRU and is {_times(second["cpu"]["gain"])} as fast, since it uploads fewer experts; if misses must be uploaded it is
 {_times(second["upload"]["gain"])}, and from SSD {_times(second["ssd"]["gain"])}.
 - **Whole layers instead of a cache** (`placed`) are faster than LRU on {len(behind)} of {traces} traces there: a
@@ -101,7 +101,7 @@ def policies_table(results: pl.DataFrame) -> str:
     """Every policy's gain on each kind of machine, sorted by the first."""
     rows = []
     for first in _ranked(results, "policies", KINDS[0].name, SHARES[0]):
-        cells = [f"`{first['policy']}`", _points(first["points"])]
+        cells = [f"`{first['policy']}`", signed(first["points"])]
         for kind in KINDS:
             cells += [_gain(_one(results, "policies", kind.name, share, first["policy"])) for share in SHARES]
         rows.append(cells)
@@ -110,10 +110,7 @@ def policies_table(results: pl.DataFrame) -> str:
 
 def measured_table(results: pl.DataFrame) -> str:
     """The gains that an engine measured, beside those of the policies nearest to its rules."""
-    with PUBLISHED.open(encoding="utf-8", newline="") as file:
-        speeds = {
-            row["id"]: float(row["decode_tok_s"]) for row in csv.DictReader(file) if row["series"] == "neu-policy"
-        }
+    speeds = {row["id"]: float(row["decode_tok_s"]) for row in _published("neu-policy")}
     base = speeds[MEASURED[0][0]]
     rows = [
         (
@@ -168,7 +165,7 @@ def ahead_table(results: pl.DataFrame) -> str:
         if name in AHEAD:
             mark = "*" if PREFETCHERS[name].hindsight else ""
             gains = [_one(results, "ahead", kind.name, share, "lru", name) for kind in KINDS for share in SHARES]
-            rows.append((f"`{name}`{mark}", _points(first["points"]), *map(_gain, gains)))
+            rows.append((f"`{name}`{mark}", signed(first["points"]), *map(_gain, gains)))
     return table(("predictor", "hits", *(f"{kind.name} 1/{share}" for kind in KINDS for share in SHARES)), rows)
 
 
@@ -199,7 +196,3 @@ def _gain(row: dict[str, Any]) -> str:
 
 def _times(gain: float) -> str:
     return f"{gain:.2f} times"
-
-
-def _points(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}"

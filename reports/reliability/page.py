@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reports.filled import wrapped
+from reports.pages import table, wrapped
 
 FOLDER = Path(__file__).parent
 FAULTS, FUZZ, PAGE = FOLDER / "faults.csv", FOLDER / "fuzz.csv", FOLDER / "README.md"
@@ -98,10 +98,7 @@ way on; any other damage costs the rows of its lines, which are computed again.
 
 
 def _table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> str:
-    lines = [f"| {' | '.join(columns.values())} |", f"|{'---|' * len(columns)}"]
-    for row in rows:
-        lines.append(f"| {' | '.join(_shown(row[name]) for name in columns)} |")
-    return "\n".join(lines)
+    return table(list(columns.values()), ([_shown(row[name]) for name in columns] for row in rows), left=None)
 
 
 def _shown(cell: str) -> str:

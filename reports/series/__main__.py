@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reports.series.page import PAGE, markdown
-from reports.series.predicted import series
+from reports.series.page import PAGE, markdown, series
 
 if __name__ == "__main__":
     PAGE.write_text(markdown(list(series())), encoding="utf-8")

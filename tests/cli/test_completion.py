@@ -10,9 +10,8 @@ import sys
 import pytest
 from click.shell_completion import get_completion_class
 
-from flashmoe_sim.cli.complete import NAMES
+from flashmoe_sim.cli.completion import NAMES, use_shells
 from flashmoe_sim.cli.main import COMPLETING
-from flashmoe_sim.cli.shells import use_shells
 from flashmoe_sim.geometry.named import model_names
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.policies.base import ALL_CONTRACTS

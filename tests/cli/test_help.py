@@ -16,24 +16,14 @@ from native_bridge.cli.main import main, sim
 
 HELPERS = {
     "main",
-    "of_trace",
+    "commands",
     "common",
-    "complete",
-    "figure_files",
-    "machine_next",
-    "machine_parts",
     "options",
     "progress",
-    "shells",
-    "sweep_plan",
     "sweep_tables",
-    "timing",
     "trace_import",
     "trace_out",
-    "trace_synth",
-    "trace_tables",
     "trace_what_if",
-    "watch_table",
     "workload",
 }
 

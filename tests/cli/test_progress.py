@@ -42,7 +42,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[progress._Bar]:
 
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
-    with progress.replaying() as update:
+    with progress.working("replaying") as update:
         update(1, 4)
         made[0]._show()
         update(4, 4)
@@ -60,7 +60,7 @@ def test_a_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(_jit._KernelCache, "compiles", not kept)
         monkeypatch.setattr(_jit, "kernel_cache", Path)
         made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
-        with progress.replaying() as update:
+        with progress.working("replaying") as update:
             update(1, 5)
             made[0]._begun -= 45
             made[0]._show()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.figure_files import FigureFiles
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.cli.report import FigureFiles
 from flashmoe_sim.io.errors import BadInput
 
 RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"

@@ -8,7 +8,9 @@ import pytest
 
 from flashmoe_sim.systems.compare import NEAR
 from reports.field.choosing import (
+    FAR,
     OTHERS,
+    REASONS,
     SETTINGS,
     bank_bytes,
     blind_speed,
@@ -17,7 +19,6 @@ from reports.field.choosing import (
     plain_speed,
     tuned_speed,
 )
-from reports.field.choosing_page import FAR, REASONS
 from reports.field.predict import raw_of
 from reports.field.prior import HitCurve
 from reports.field.rows import read_rows

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from reports.fidelity import phone, phone_overlap, phone_serial
-from reports.fidelity.hindsight import best_increasing_share, best_line_share
-from reports.fidelity.phone import ROUTED_MEDIAN, SERIAL_MEDIAN, SERIAL_P95
+from reports.fidelity.phone import ROUTED_MEDIAN, SERIAL_MEDIAN, SERIAL_P95, best_increasing_share, best_line_share
 from reports.fidelity.phone_runs import OVERLAPPED, SERIAL, active_bytes, recorded, routed_work, workload
 from reports.fidelity.phone_runs import phone as unfitted
 
