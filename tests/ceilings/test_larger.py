@@ -89,8 +89,6 @@ def test_banks_of_bytes(scope: str) -> None:
                 assert 2 * everything["misses"] > now
                 continue
             halving = parse_bank(found.halves)
-            assert halving.budget_bytes is not None
-            assert bank.budget_bytes is not None
             steps = (halving.budget_bytes - bank.budget_bytes) / sum(sizes)
             assert steps > 0
             assert totals(run(workload, halving, "lru", scope=scope))["misses"] == found.halves_misses <= now / 2

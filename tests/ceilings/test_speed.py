@@ -335,7 +335,6 @@ def test_misses_on_the_cpu_are_named() -> None:
 def test_misses_that_ram_does_not_hold_are_held_back_by_reads() -> None:
     workload = workload_of(one_layer(UNIONS), expert_bytes=10**8)
     machine = load_machine("rtx-3060")
-    assert machine.memory is not None
     little = machine.varied("memory.ram_gib", machine.memory.reserve_gib.value + 0.1)
     table = found(workload, little, 1, execution="hot-cold", policy="static", direct_io=False)
     assert table.verdict.kind == "read"

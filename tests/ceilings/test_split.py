@@ -125,8 +125,6 @@ def check(found: MissSplit, gap: Gap, policy: str) -> None:
         return
     parts = found.compulsory + found.capacity + found.policy + found.conflict - found.loaded_ahead
     assert parts == found.misses
-    assert gap.victim_choice is not None
-    assert gap.admission is not None
     assert gap.victim_choice + gap.admission == found.policy
     assert found.misses - found.conflict + found.loaded_ahead == gap.policy
     assert min(found.compulsory, found.capacity, found.policy, found.loaded_ahead, gap.admission) >= 0

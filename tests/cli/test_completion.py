@@ -27,7 +27,6 @@ def offered(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     """What Tab offers for the last word; `FILES` for the shell's own completion of files."""
     monkeypatch.setenv(COMPLETING, "bash_complete")
     kind = get_completion_class("bash")
-    assert kind is not None
     items = kind(sim, {}, "sim", COMPLETING).get_completions(list(words[:-1]), words[-1])
     return ["FILES" if item.type == "file" else item.value for item in items]
 
@@ -123,5 +122,4 @@ def test_fish_and_zsh_replace_whole_words(monkeypatch: pytest.MonkeyPatch) -> No
 def answers(shell: str) -> list[str]:
     """What the shell's script reads."""
     kind = get_completion_class(shell)
-    assert kind is not None
     return kind(sim, {}, "sim", COMPLETING).complete().splitlines()

@@ -296,7 +296,6 @@ def test_quick_work_shows_no_progress_on_a_terminal(pairs: Path) -> None:
     arguments = [sys.executable, "-c", COMMAND, "sweep", str(pairs), "--bank", "4", "--contract", "atomic"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=end, env={**os.environ, "TERM": "xterm"}) as child:
         os.close(end)
-        assert child.stdout is not None
         table = child.stdout.read()
     shown = b""
     while select.select([terminal], [], [], 0)[0]:

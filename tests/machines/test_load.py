@@ -16,14 +16,10 @@ from tests.machines.builders import FULL
 def test_every_key_is_read() -> None:
     machine = parse_machine(FULL, where="full.toml")
     assert (machine.name, machine.title, machine.unified) == ("full", "A machine with every section", False)
-    assert machine.memory is not None
     assert machine.memory.bandwidth_gb_s == Quantity(60, 50, 65.5, "stream", "8 threads")
     assert machine.storage.measured == (MeasuredRead(4096, 4, 3.5, "fio"),)
-    assert machine.link is not None
     assert machine.link.request_us.value == 0
-    assert machine.gpu is not None
     assert machine.gpu.memory_gib == Quantity(23, 23, 23, "spec", "no display")
-    assert machine.cpu is not None
     assert (machine.cpu.weights_gb_s, machine.cpu.memory_gib) == (None, None)
     assert machine.anchors == Anchors(("a", "b"), "tiny", "2026-01-01", "sim machine fit a b")
     assert (machine.os, machine.gpu_maker, machine.gpu_compute) == ("linux", "nvidia", "8.9")
@@ -39,13 +35,11 @@ def test_a_maker_follows_from_its_own_interface(api: str, maker: str) -> None:
 def test_intervals_that_are_not_given() -> None:
     machine = parse_machine(FULL, where="full.toml")
     memory, storage, cpu = machine.memory, machine.storage, machine.cpu
-    assert memory is not None
     assert (memory.copy_gb_s.lo, memory.copy_gb_s.hi) == (9, 11)
     assert memory.reserve_gib.estimated
     assert (memory.reserve_gib.lo, memory.reserve_gib.hi) == (2.5, 6.4)
     assert (memory.ram_gib.lo, memory.ram_gib.hi) == (64, 64)
     assert (storage.lanes.lo, storage.lanes.hi) == (4, 4)
-    assert cpu is not None
     assert (cpu.knee_tokens.lo, cpu.knee_tokens.hi) == (1, 1.1)  # no lower than the least it can be
 
 

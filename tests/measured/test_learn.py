@@ -73,7 +73,6 @@ def learnt(*measured: str | Path, parts: str = PARTS) -> Machine:
 
 
 def notes_of(on: Machine) -> tuple[str, ...]:
-    assert on.learnt is not None
     return on.learnt.notes
 
 

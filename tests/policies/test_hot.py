@@ -184,7 +184,6 @@ def test_wide_calls_pass_the_bank_by() -> None:
     result = run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=1", record=True)
     assert hits_of(result) == [0, 0, 0, 0, 0, 0, 0, 1]
     assert came_after(result) == [0, 1, 0, 0, 0, 0, 0, 0]
-    assert result.hit is not None
     assert result.hit.tolist() == [0] * (len(result.hit) - 1) + [1]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=2")) == [[1]]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7")) == [[1]]
@@ -202,8 +201,6 @@ def test_a_bank_in_bytes_too_small_for_one_expert_of_a_layer() -> None:
     assert hits_of(result) == [0, 0, 1, 0, 1, 0]
     assert held(result) == [[0], []]
     assert result.counts.resident_bytes == 20
-    assert result.stream is not None
-    assert result.stream.prefetch_bytes is not None
     assert result.stream.prefetch_bytes.tolist() == [10, 0, 0, 0, 0, 0]
 
 
@@ -408,7 +405,6 @@ def two_layers(first: int = MIB, second: int = MIB, *, calls: Sequence[Call] | N
 def loads(workload: Workload, budget: int, path: Path, **parameters: Any) -> list[list[int]]:
     spec = ":".join([f"hot-profile:profile={path}", *(f"{name}={value}" for name, value in parameters.items())])
     result = run(workload, Bank(budget_bytes=budget), spec)
-    assert result.counts.resident_bytes is not None
     assert result.counts.resident_bytes <= budget
     return held(result)
 

@@ -245,7 +245,6 @@ def test_a_policy_from_outside_replays_under_every_contract(toy_module: str) -> 
                 assert np.array_equal(found.counts.table, expected.counts.table)
                 assert [keys.tolist() for keys in found.contents] == [keys.tolist() for keys in expected.contents]
                 if found.slot is not None:
-                    assert expected.slot is not None
                     assert found.slot.tolist() == expected.slot.tolist()
 
 

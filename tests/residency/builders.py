@@ -102,13 +102,11 @@ def some(result: Replay, *names: str) -> tuple[int, ...]:
 
 def hits_of(result: Replay) -> list[int]:
     """The hits of each call."""
-    assert result.stream is not None
     return [int(hits) for hits in result.stream.hits]
 
 
 def came_after(result: Replay) -> list[int]:
     """The experts that each call's end brings, counted as prefetched."""
-    assert result.stream is not None
     return [int(issued) for issued in result.stream.prefetch_issued]
 
 

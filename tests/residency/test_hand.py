@@ -19,7 +19,6 @@ def contents(result: Replay) -> list[list[int]]:
 
 
 def slots(result: Replay, width: int) -> list[list[int]]:
-    assert result.slot is not None
     return result.slot.reshape(-1, width).tolist()
 
 
@@ -51,7 +50,6 @@ def test_runtime_with_aliased_references() -> None:
     result = run(trace_of(PAIRS, 4), 2, "lru", "runtime", record=True)
     assert slots(result, 2) == [[0, 1], [0, 0], [1, 1], [0, 0], [1, 0]]
     assert some(result, *INSTALLS, "aliased", "full_hit_calls") == (10, 5, 5, 2, 3, 0, 3, 1)
-    assert result.stream is not None
     assert result.stream.hits.tolist() == [0, 1, 1, 1, 2]
     assert result.stream.aliased.tolist() == [0, 1, 1, 1, 0]
     assert result.stream.cold.tolist() == [2, 0, 0, 0, 0]
@@ -74,7 +72,6 @@ def test_runtime_serves_a_union_larger_than_the_bank_where_it_aliases() -> None:
     # in two slots. [1,2,0]: 1 is resident in slot 1, 2 in slot 0; for 0 there is no slot that is not reserved.
     calls = one_layer([[0, 1], [2, 0, 1]])
     result = run(trace_of(calls, 4), 2, "lru", "runtime", record=True)
-    assert result.slot is not None
     assert result.slot.tolist() == [0, 1, 0, 0, 1]
     assert some(result, *INSTALLS, "aliased") == (5, 2, 3, 2, 1, 0, 1)
     says = r"call 2 of .* asks for 3 distinct experts and a bank holds 2: slot-bank overflow"
@@ -99,7 +96,6 @@ def test_prefetching_the_last_call_installs_what_aliasing_threw_out(prefetch: st
     assert slots(result, 2) == [[0, 1], [0, 0], [1, 0], [0, 1], [0, 0]]
     assert some(result, *INSTALLS, "aliased") == (10, 4, 6, 2, 4, 0, 2)
     assert some(result, *PREFETCHES) == (5, 10, 2, 1, 1)
-    assert result.stream is not None
     assert result.stream.prefetch_issued.tolist() == [0, 1, 0, 0, 1]
     assert contents(result) == [[0, 1]]
 
@@ -132,7 +128,6 @@ def test_atomic_serves_a_union_larger_than_the_bank() -> None:
     # [3,4,5]: both residents make room for three misses, and 3 is streamed through: {4,5}.
     result = run(trace_of(one_layer([[0, 1, 2], [2, 0, 1], [3, 4, 5]]), 6), 2, "lru", "atomic", record=True)
     assert some(result, *INSTALLS) == (9, 2, 7, 2, 3, 2)
-    assert result.stream is not None
     assert result.stream.bypassed.tolist() == [1, 0, 1]
     assert result.stream.evictions.tolist() == [0, 1, 2]
     assert contents(result) == [[4, 5]]
@@ -147,7 +142,6 @@ def test_min_with_bypass() -> None:
     # [3]: never used again, not admitted. [0,1]: both hit.
     result = run(trace_of(FUTURES, 4), 2, "min", "atomic", record=True)
     assert some(result, *INSTALLS, "full_hit_calls") == (10, 5, 5, 2, 1, 2, 2)
-    assert result.stream is not None
     assert result.stream.bypassed.tolist() == [1, 0, 0, 1, 0]
     assert contents(result) == [[0, 1]]
 
@@ -192,9 +186,7 @@ def test_a_byte_bank_with_experts_of_two_sizes(contract: str) -> None:
     workload = prepare(trace_of(calls, 2), geometry_of({0: 10, 1: 30}, 2))
     result = run(workload, Bank(budget_bytes=40), "lru", contract, scope="global", record=True)
     assert some(result, *INSTALLS) == (8, 0, 8, 2, 7, 0)
-    assert result.stream is not None
     assert result.stream.evictions.tolist() == [0, 0, 1, 1, 1, 1, 1, 2]
-    assert result.stream.bytes_read is not None
     assert result.stream.bytes_read.tolist() == [10, 30, 10, 30, 10, 10, 30, 30]
     assert contents(result) == [[2]]  # keys count on over the layers: 0.0 0.1 1.0 1.1
     # A bank for each layer has 20 bytes of 40: two experts of layer 0 and, with 60 of 120, two of layer 1.

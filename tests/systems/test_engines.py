@@ -36,7 +36,6 @@ def test_every_fact_names_where_it_was_read(name: str) -> None:
         assert part is None or COMMIT.search(part.source), part
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts.state.date)
     assert set(facts.archs.status.values()) <= set(STATUSES)
-    assert facts.get is not None
     assert COMMIT.search(facts.get.source)
     assert facts.get.build or facts.get.downloads
 

@@ -66,7 +66,6 @@ def test_all_at_once() -> None:
 
 def test_the_phases_of_the_whole_are_kept() -> None:
     part = cut(TRACE, layers=[0])
-    assert part.phase is not None
     assert part.phase.tolist() == [1, 2, 2]
 
 

@@ -58,7 +58,6 @@ def test_a_prompt_is_one_call_per_layer(path: Path) -> None:
     np.testing.assert_array_equal(trace.step, [0, 0, 1, 1, 2, 2])
     np.testing.assert_array_equal(trace.phase, [PHASE_PROMPT] * 2 + [PHASE_DECODE] * 4)
     np.testing.assert_array_equal(trace.sequence, [0] * 6)
-    assert trace.weight is not None
     assert (trace.weight[0], trace.weight[-1], trace.weight.dtype) == (0.75, 0.125, np.float32)
     assert trace.slot is None
     assert (trace.n_experts, trace.n_experts_known, trace.top_k) == ({0: 8, 1: 8}, True, 2)

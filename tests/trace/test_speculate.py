@@ -43,7 +43,6 @@ def test_all_accepted_by_hand() -> None:
     assert drafted.n_tokens.tolist() == [2, 3, 3, 1]
     assert drafted.text.tolist() == [2, 3, 3, 1]
     assert drafted.steps.tolist() == [0, 1, 2, 3]
-    assert drafted.phase is not None
     assert drafted.phase.tolist() == [1, 2, 2, 2]
     assert drafted.tokens == TEXT.tokens
     assert (drafted.name, drafted.notes) == ("text, drafting 2", ("7 decode steps became 3, with 2 drafted in each",))
@@ -80,7 +79,6 @@ def test_nothing_is_drafted_across_texts_prompts_and_wide_calls() -> None:
     texts = TEXT.with_(sequence=np.array([0, 0, 0, 1, 1, 1, 1, 1], np.int32))
     drafted = speculate(texts, draft=9)
     assert experts(drafted) == [[8, 9], [0, 1], [2, 3, 4, 5, 6]]
-    assert drafted.sequence is not None
     assert drafted.sequence.tolist() == [0, 0, 1]
     second = TEXT.with_(phase=np.array([1, 2, 2, 2, 1, 2, 2, 2], np.uint8))
     assert experts(speculate(second, draft=9)) == [[8, 9], [0, 1, 2], [3], [4, 5, 6]]
@@ -173,6 +171,5 @@ def test_what_is_kept() -> None:
         (1, 0, [7, 8, 1, 3], 2),
         (1, 1, [9, 0, 2, 4], 2),
     ]
-    assert drafted.weight is not None
     assert drafted.weight[6:].tolist() == [6, 7, 10, 11, 8, 9, 12, 13]
     assert drafted.slot is None

@@ -83,7 +83,6 @@ def test_what_is_made() -> None:
     assert trace.layers == (3, 5)
     assert (trace.n_experts, trace.n_experts_known, trace.top_k) == ({3: 64, 5: 32}, True, 4)
     assert (trace.calls, trace.tokens, trace.refs) == (200, 100, 800)
-    assert trace.phase is not None
     assert trace.phase.tolist() == [PHASE_PROMPT] * 20 + [PHASE_DECODE] * 180
     assert trace.steps.tolist() == [step for step in range(100) for _ in shape.n_experts]
     for view in trace.by_layer:

@@ -70,7 +70,6 @@ def swapped(trace: RoutingTrace) -> float:
     policy = f"bounded-swaps:profile_steps={steps // 2}"
     setup = plan_setup(f"{sum(trace.n_experts.values()) // 6}B", policy=policy, contract="atomic")
     stream = replay(workload, setup, record=True).stream
-    assert stream is not None
     late = stream.step >= np.median(stream.step)
     return float(1 - stream.misses[late].sum() / stream.requests[late].sum())
 

@@ -204,7 +204,6 @@ def test_rows_are_put_in_the_order_of_their_times(tmp_path: Path, order: str) ->
     rows = shuffled if order else shuffled.sort("r", "s", "blk", "pos", descending=[False, True, False, False])
     trace = read(tmp_path, parquet(rows), f"layer=blk,expert=ids,phase=stage,request=r,time=at,step=s{order}")
     assert [call[1:] for call in calls(trace)] == [call[1:] for call in expected([other, ONE])]
-    assert trace.sequence is not None
     assert trace.sequence[0] == 0
     dated = rows.with_columns(at=pl.from_epoch(pl.col("at").cast(pl.Int64) * 2 + pl.col("s")))
     assert read(tmp_path, parquet(dated), f"layer=blk,expert=ids,phase=stage,request=r,time=at{order},step=s").calls
@@ -251,7 +250,6 @@ def test_a_step_is_one_pass_over_all_of_its_tokens(tmp_path: Path, more: str) ->
     assert len(kept) == more.count("=")
     if "phase" in more:
         stages = [{stage for _, stage, _ in tokens} for tokens in passes()]
-        assert trace.phase is not None
         assert trace.phase[::2].tolist() == [
             PHASE_UNKNOWN if len(one) > 1 else PHASE_PROMPT if "prefill" in one else PHASE_DECODE for one in stages
         ]
