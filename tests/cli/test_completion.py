@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,8 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.bundled import catalog
-from native_bridge.cli.main import VERBS, main, sim
+from native_bridge.cli.main import VERBS, sim
+from tests.asked import document, printed_by
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
@@ -73,11 +73,9 @@ def parameters(command: object) -> list[str]:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
+    script = printed_by(capsys, "completion", shell)
     assert COMPLETING in script
-    assert main(["completion", shell, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["script"] == script
+    assert document(capsys, "completion", shell)["script"] == script
 
 
 def test_it_imports_nothing_heavy() -> None:

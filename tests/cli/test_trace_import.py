@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
+from tests.asked import document, refusal
 from tests.trace import recordings
 from tests.trace.recordings import calls, expected, made
 
@@ -50,8 +51,7 @@ def test_a_model_says_what_sglang_does_not(here: Path, capsys: pytest.CaptureFix
     """Without a model top-k is enough; a model of another size is refused."""
     assert main(["sweep", "sglang.jsonl", "--bank", "16"]) == 2
     assert "SGLang sends neither layers nor top-k (320 ids of 40 tokens); give --model" in capsys.readouterr().err
-    assert main(["trace", "import", "sglang.jsonl", "--top-k", "2", "--out", "s.parquet", "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)
+    written = document(capsys, "trace", "import", "sglang.jsonl", "--top-k", "2", "--out", "s.parquet")
     assert (written["calls"], len(written["notes"])) == (136, 4)
     assert (
         "the responses do not say how many layers there are: 4 follow from their tokens; --model checks it"
@@ -114,8 +114,5 @@ def test_the_converter_of_the_documentation(here: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], given: str, found: str) -> None:
-    assert main(["trace", "import", *given.split()]) == 2
-    printed = capsys.readouterr()
-    assert found in printed.err
-    assert printed.out == ""
+    assert found in refusal(capsys, "trace", "import", *given.split())
     assert not Path("a.parquet").exists()

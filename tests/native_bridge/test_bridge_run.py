@@ -20,7 +20,7 @@ from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.repeats import plan, requests_of, run_name
-from tests.native_bridge.asked import document, refusal
+from tests.asked import document, refusal
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
 ALL = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
