@@ -8,11 +8,11 @@ import pytest
 from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
 from flashmoe_sim.policies.bank import Bank, parse_bank
 from flashmoe_sim.residency.workload import Workload, prepare
-from tests.residency.builders import geometry_of, one_layer, random_calls, run, totals, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, random_calls, run, totals, trace_of
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import byte_banks
 
-CYCLE = prepare(trace_of(one_layer([[expert] for _ in range(4) for expert in range(5)]), 8))
+CYCLE = of_one_layer([[expert] for _ in range(4) for expert in range(5)], 8)
 
 
 def random_workload(seed: int) -> Workload:

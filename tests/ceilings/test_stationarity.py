@@ -10,7 +10,7 @@ from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
-from tests.residency.builders import geometry_of, one_layer, run, totals, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, run, totals, trace_of
 from tests.residency.test_twins import byte_banks, every_bank, random_workload
 
 
@@ -21,13 +21,9 @@ def halves(
     return stationarity_of(workload, Setup(bank, parse_policy(policy), contract, scope=scope))
 
 
-def one(unions: list[list[int]], n_experts: int = 4) -> Workload:
-    return prepare(trace_of(one_layer(unions), n_experts))
-
-
 def test_other_experts_in_each_half() -> None:
     # One slot. The first half requests 0, the second requests 1 twice: LRU misses it once, warm or not.
-    assert halves(one([[0], [0], [1], [1]]), 1) == Stationarity(
+    assert halves(of_one_layer([[0], [0], [1], [1]], 4), 1) == Stationarity(
         policy="static",
         contract="atomic",
         steps=4,
@@ -44,7 +40,7 @@ def test_other_experts_in_each_half() -> None:
 def test_warm_and_empty() -> None:
     # Two slots. 0, 1 | 1, 2, 1: the halves are of 2 and 3 steps. The first pins 0 and 1, the second 1 and 2.
     # LRU from empty: 1 misses, 2 misses, 1 hits. Warm, with 0 and 1: 1 hits, 2 takes the place of 0, 1 hits.
-    found = halves(one([[0], [1], [1], [2], [1]]), 2)
+    found = halves(of_one_layer([[0], [1], [1], [2], [1]], 4), 2)
     assert (found.steps, found.first_steps, found.requests) == (5, 2, 3)
     assert (found.profile, found.hindsight) == (2 / 3, 1.0)
     assert (found.lru_empty, found.lru_warm) == (1 / 3, 2 / 3)
@@ -68,7 +64,7 @@ def test_a_request_is_a_reference_where_calls_are_sequential() -> None:
 
 
 def test_no_halves() -> None:
-    assert halves(one([[0, 1]]), 1) is None
+    assert halves(of_one_layer([[0, 1]], 4), 1) is None
     missing = prepare(trace_of([(0, [0], 1), (1, [0], 1), (0, [0], 1), (0, [1], 1)], 2))
     assert halves(missing, 1) is None
 

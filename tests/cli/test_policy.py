@@ -109,8 +109,7 @@ def test_a_fit_in_a_table_as_json_and_in_a_file(capsys: pytest.CaptureFixture[st
     assert heading.split()[:4] == ["bank", "judged", "on", "fitted"]
     assert [line.split()[1] for line in lines[:2]] == ["python-256", "prose-256"]
     assert max(map(len, lines)) <= 80
-    assert main([*asked, "--values", "half_life=16,64", "--json", "--out", str(out)]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, *asked, "--values", "half_life=16,64", "--out", out)
     assert (found["candidates"], len(found["rows"])) == (2, 2)
     assert out.read_text().startswith("trace,fitted_on,policy,bank,against,")
     assert refusal(capsys, *asked) == "sim: no values to try; give --values NAME=V,V, such as half_life=4,16,64\n"

@@ -72,8 +72,7 @@ def test_lint_exits_1_only_when_something_is_wrong(
     write_store(trace_of((0, [1, 1])), bad)
     assert main(["trace", "lint", str(bad)]) == 1
     assert capsys.readouterr().err == f"sim: {bad}: 1 error found\n"
-    assert main(["trace", "lint", str(bad), "--json"]) == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
+    findings = document(capsys, "trace", "lint", str(bad), code=1)["findings"]
     assert (findings[0]["severity"], findings[0]["code"], findings[0]["call"]) == ("error", "duplicate-expert", 0)
 
 

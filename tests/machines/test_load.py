@@ -11,6 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
 from flashmoe_sim.machines.load import machines_in
 from tests.machines.builders import FULL
+from tests.refusals import refused
 
 
 def test_every_key_is_read() -> None:
@@ -196,10 +197,8 @@ WRONG = {
 def test_wrong(case: str) -> None:
     old, new, message = WRONG[case]
     assert FULL.count(old) >= 1
-    with pytest.raises(BadInput) as caught:
+    with refused(begins=f"my.toml: {message}"):
         parse_machine(FULL.replace(old, new, 1), where="my.toml")
-    assert str(caught.value).startswith(f"my.toml: {message}"), caught.value
-    assert "\n" not in str(caught.value)
 
 
 def test_something_has_to_compute() -> None:
@@ -266,10 +265,8 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gi
     Path("texts").write_text(
         f'# {many}\nz = \'a{many}\'  # {many}\ny = """\n"\\"{many}\n"""\nx = [1.5, {"2.5, " * 99}]\n'
     )
-    with pytest.raises(BadInput) as caught:
+    with refused(message):
         load_machine(given)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_parts_with_commas_between_them_are_one_machine() -> None:

@@ -59,6 +59,11 @@ def one_layer(unions: Iterable[Sequence[int]]) -> list[Call]:
     return [(0, list(experts), 1) for experts in unions]
 
 
+def of_one_layer(unions: Iterable[Sequence[int]], n_experts: int) -> Workload:
+    """A workload of layer 0 alone, one token a call."""
+    return prepare(trace_of(one_layer(unions), n_experts))
+
+
 def geometry_of(expert_bytes: Mapping[int, int], n_experts: int | Mapping[int, int]) -> ModelGeometry:
     """A model whose layers have experts of one tensor family of this many bytes."""
     layers = {
