@@ -22,7 +22,6 @@ from mypy import api as mypy_api
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import main as commands
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.trace_what_if import synth as synth_command
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
@@ -41,6 +40,8 @@ from flashmoe_sim.verbs.recommend import Recommend
 from flashmoe_sim.verbs.replay import Replay
 from flashmoe_sim.verbs.sweep import Sweep
 from flashmoe_sim.verbs.synth import Synth
+from tests.asked import document
+from tests.refusals import refused
 
 ONLY_IN_A_TERMINAL = {
     "full",
@@ -61,12 +62,6 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def prose() -> sim.Workload:
     return sim.load_trace("prose-256")
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main([*arguments, "--json"]) == 0
-    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return parsed
 
 
 def test_results_are_short_in_a_notebook(prose: sim.Workload) -> None:
@@ -351,25 +346,19 @@ def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"bank": 0}, "bank 0: expected at least one slot"),
         ({"bank": 3.5}, "bank is 3.5; expected a text, a whole number, a Bank or a list"),
         ({"bank": []}, "bank ''"),
         ({"bank": [64, "8GiB"]}, "give all in slots, all in bytes or all as shares"),
-        ({"bank": 257}, "bank 257: a layer of prose-256 has 256 experts"),
-        ({"policy": "lur"}, "unknown policy 'lur'"),
         ({"policy": []}, "no policies given"),
         ({"policy": dict}, "expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"),
         ({"policy": 7}, "expected a name, or a subclass"),
         ({"policy": ["min"], "contract": "strict"}, "unknown contract 'strict'"),
         ({"scope": "model"}, "unknown scope 'model'"),
-        ({"prefetch": "psychic"}, "unknown predictor 'psychic'"),
         ({"prefetch": []}, "no predictors given; give at least one, such as none"),
         ({"prefetch": 7}, "predictor 7: expected a name, or a subclass of Prefetcher with a `name`"),
         ({"prefetch": dict}, "expected a name, or a subclass of Prefetcher with a `name`"),
         ({"prefetch": ["none", "eam"], "contract": "sequential"}, "eam is undefined under the contract sequential"),
         ({"top_k": 0}, "top-k '0': expected numbers"),
-        ({"top_k": "4,x"}, "top-k '4,x'"),
-        ({"top_k": 9}, "top-k 9"),
         ({"model": "nothing"}, "unknown model 'nothing'"),
     ],
     ids=str,
@@ -446,10 +435,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "found"), WRONG, ids=[found for _, found in WRONG])
 def test_an_argument_of_another_kind_is_refused_in_one_line(call: Callable[[], Any], found: str) -> None:
-    with pytest.raises(BadInput) as error:
+    with refused(found):
         call()
-    assert found in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -52,15 +52,14 @@ class Verbs(simulator.Verbs):
         """The verb's command, with the verbs below it."""
         if name not in BELOW:
             return super().load(name)
-        below = [_command(*one) for one in BELOW[name].items()]
+        below = {one: _command(one, verb) for one, verb in BELOW[name].items()}
         if not self.verbs[name].module:
             return click.Group(
                 name, below, help="Run the patched llama.cpp, and check predictions against it.", context_settings=HELP
             )
         group = super().load(name)
         assert isinstance(group, click.Group)
-        own = group.commands.values()
-        return click.Group(name, [*own, *below], help=group.help, context_settings=group.context_settings)
+        return click.Group(name, {**group.commands, **below}, help=group.help, context_settings=group.context_settings)
 
 
 def _command(name: str, verb: Verb) -> click.Command:

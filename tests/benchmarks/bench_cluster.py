@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, nullcontext
-from functools import partial
 from statistics import median
 
 from flashmoe_sim.api import load_trace
@@ -46,7 +45,7 @@ def main() -> None:
             begin = time.perf_counter()
             workers[name] = stack.enter_context(run_on(cluster=address)())
             print(f"{name}: open after {time.perf_counter() - begin:.1f} s")
-            sweep([workload], setups_of(100), workers=partial(nullcontext, workers[name]))
+            measured(workload, setups_of(100), workers[name])
         print("\n| tasks | passes | " + " | ".join(workers) + " |")
         print("|---" * (len(workers) + 2) + "|")
         for tasks in TASKS:

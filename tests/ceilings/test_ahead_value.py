@@ -14,7 +14,7 @@ from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_pref
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
-from tests.residency.builders import one_layer, totals, trace_of
+from tests.residency.builders import of_one_layer, one_layer, totals, trace_of
 from tests.residency.compare import workload_of
 from tests.residency.test_twins import random_workload
 
@@ -136,7 +136,7 @@ def test_the_least_recall_that_pays(seed: int, price: float) -> None:
 def test_extras_are_shares_of_what_a_token_uses() -> None:
     trace = trace_of(one_layer([[0, 1, 2, 3, 4, 5, 6, 7]] * 3), 32).with_(top_k=8)
     assert break_even(prepare(trace), setup_of(8), price=0.5).extras == (0, 2, 4, 8, 16)
-    assert break_even(prepare(trace_of(one_layer([[0]] * 3), 4)), setup_of(1), price=0.5).extras == (0, 1, 2)
+    assert break_even(of_one_layer([[0]] * 3, 4), setup_of(1), price=0.5).extras == (0, 1, 2)
 
 
 def test_refusals() -> None:

@@ -118,6 +118,5 @@ def test_the_bundled_trace_from_python() -> None:
     assert (gap.policy, gap.forced, gap.minimum) == (10_834, 5_306, 5_092)
     assert (round(nulls.shuffled, 4), round(nulls.uniform, 4), nulls.closed_form) == (0.6763, 0.2539, 0.25)
     halves = found.stationarity
-    assert halves is not None
     assert (round(halves.profile, 4), round(halves.hindsight, 4)) == (0.5845, 0.8956)
     assert (found.larger.halves, found.larger.unaliased) == ("95", "185")

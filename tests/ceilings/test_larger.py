@@ -8,11 +8,11 @@ import pytest
 from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
 from flashmoe_sim.policies.bank import Bank, parse_bank
 from flashmoe_sim.residency.workload import Workload, prepare
-from tests.residency.builders import geometry_of, one_layer, random_calls, run, totals, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, random_calls, run, totals, trace_of
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import byte_banks
 
-CYCLE = prepare(trace_of(one_layer([[expert] for _ in range(4) for expert in range(5)]), 8))
+CYCLE = of_one_layer([[expert] for _ in range(4) for expert in range(5)], 8)
 
 
 def random_workload(seed: int) -> Workload:
@@ -89,8 +89,6 @@ def test_banks_of_bytes(scope: str) -> None:
                 assert 2 * everything["misses"] > now
                 continue
             halving = parse_bank(found.halves)
-            assert halving.budget_bytes is not None
-            assert bank.budget_bytes is not None
             steps = (halving.budget_bytes - bank.budget_bytes) / sum(sizes)
             assert steps > 0
             assert totals(run(workload, halving, "lru", scope=scope))["misses"] == found.halves_misses <= now / 2

@@ -9,7 +9,7 @@ from flashmoe_sim.ceilings.gap import gap_to_min
 from flashmoe_sim.ceilings.lookahead import Lookahead, half_gap
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.workload import Workload, prepare
-from tests.residency.builders import geometry_of, one_layer, run, totals, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, run, totals, trace_of
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import random_workload
 
@@ -21,14 +21,10 @@ def half(
     return half_gap(workload, own.setup, gap_to_min(workload, own))
 
 
-def one(unions: list[list[int]], n_experts: int) -> Workload:
-    return prepare(trace_of(one_layer(unions), n_experts))
-
-
 def test_no_gap() -> None:
-    assert half(one([[0], [1], [0]], 2), 2, "lru") is None
-    assert half(one([[0], [1], [2], [0], [1], [2]], 3), 2, "min:forced") is None
-    assert half(one([[0], [1], [0]], 2), 1, "min") is None
+    assert half(of_one_layer([[0], [1], [0]], 2), 2, "lru") is None
+    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "min:forced") is None
+    assert half(of_one_layer([[0], [1], [0]], 2), 1, "min") is None
 
 
 def test_no_optimum() -> None:
@@ -39,9 +35,9 @@ def test_no_optimum() -> None:
 def test_by_hand() -> None:
     # Two slots, 0 1 2 0 1 2: LRU misses all 6, min:forced 4, so half the gap is 5.
     # One step ahead: for 2 the next is 0, so 1 goes; 0 hits; for 1 the next is 2, so 0 goes; 2 hits: 4 misses.
-    assert half(one([[0], [1], [2], [0], [1], [2]], 3), 2, "lru") == Lookahead(1, 4, "atomic")
+    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru") == Lookahead(1, 4, "atomic")
     # Under `runtime` LRU is counted as `protected`, and so is the same.
-    assert half(one([[0], [1], [2], [0], [1], [2]], 3), 2, "lru", "runtime") == Lookahead(1, 4, "atomic")
+    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru", "runtime") == Lookahead(1, 4, "atomic")
 
 
 @pytest.mark.parametrize("contract", ["runtime", "atomic", "sequential"])
@@ -60,7 +56,6 @@ def test_what_is_found_closes_half_the_gap_and_a_power_of_two_below_it_does_not(
                 if gap.policy <= gap.forced:
                     assert found is None
                     continue
-                assert found is not None
                 assert found.contract == under
                 misses = {
                     steps: totals(run(workload, slots, f"lookahead:steps={steps}", under, scope=scope))["misses"]
@@ -76,7 +71,6 @@ def test_what_is_found_closes_half_the_gap_and_a_power_of_two_below_it_does_not(
 
 def test_a_policy_worse_than_lru_may_need_none() -> None:
     rng = np.random.default_rng(2)
-    recent = one([[n // 10 % 8, int(rng.integers(8, 16))] for n in range(200)], 16)
+    recent = of_one_layer([[n // 10 % 8, int(rng.integers(8, 16))] for n in range(200)], 16)
     found = half(recent, 2, "demand")
-    assert found is not None
     assert found.steps == 0

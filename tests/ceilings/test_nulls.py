@@ -11,7 +11,7 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
-from tests.residency.builders import geometry_of, one_layer, run, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, one_layer, run, trace_of
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import PAIRS, random_workload
 
@@ -54,7 +54,7 @@ def test_no_policy_beats_the_closed_form_on_the_uniform_null(policy: str) -> Non
     """20,000 requests, four a call: the share's standard deviation is below 0.0036, and four times 16 miss at first."""
     rng = np.random.default_rng(7)
     unions = [sorted(rng.choice(8, size=4, replace=False).tolist()) for _ in range(5_000)]
-    workload = prepare(trace_of(one_layer(unions), 32))
+    workload = of_one_layer(unions, 32)
     for slots in (4, 16, 31):
         found = nulls(workload, slots, policy)
         assert found.closed_form == slots / 32
@@ -67,11 +67,11 @@ def test_no_policy_beats_the_closed_form_on_the_uniform_null(policy: str) -> Non
 def test_popularity_alone_and_recency_alone() -> None:
     rng = np.random.default_rng(5)
     weight = np.r_[np.full(4, 0.9 / 4), np.full(60, 0.1 / 60)]
-    found = nulls(prepare(trace_of(one_layer(rng.choice(64, (4000, 1), p=weight).tolist()), 64)), 4)
+    found = nulls(of_one_layer(rng.choice(64, (4000, 1), p=weight).tolist(), 64), 4)
     assert found.popularity_points > 40
     assert abs(found.recency_points) < 3
     # Every expert 20 times in a row: nothing is more popular, all is recent.
-    recent = prepare(trace_of(one_layer([[n // 20 % 64] for n in range(4000)]), 64))
+    recent = of_one_layer([[n // 20 % 64] for n in range(4000)], 64)
     found = nulls(recent, 4)
     assert found.recency_points > 80
     assert abs(found.popularity_points) < 3

@@ -66,7 +66,6 @@ def test_bytes(workload: Workload) -> None:
 def test_top_k_is_what_the_trace_says_then_the_model_then_the_widest_token(workload: Workload) -> None:
     assert regime_of(prepare(workload.trace.with_(top_k=3)), setup(2)).top_k == 3
     geometry = workload.geometry
-    assert geometry is not None
     model = type(geometry)(name="", layers=geometry.layers, top_k=4, source="")
     assert regime_of(prepare(workload.trace, model), setup(2)).top_k == 4
     widest = regime_of(prepare(workload.trace), setup(2))
@@ -86,23 +85,19 @@ def test_the_cliff_in_slots_and_in_bytes(workload: Workload) -> None:
     assert in_slots.below
     # 40 bytes for one of each layer; 20 + 60 for a token. An expert of 30 bytes and the 20 of layer 0 are 50.
     in_bytes = cliff_of(workload, setup(Bank(budget_bytes=79), "global"))
-    assert in_bytes is not None
     assert (in_bytes.bank, in_bytes.cycle, in_bytes.enough, in_bytes.lru_hits_from) == (79, 80, "80B", 50)
     assert in_bytes.below
     assert in_bytes.layer_hit_rate is not None
     # 40 bytes hold an expert of either layer, but the half of them none of layer 1.
     small = cliff_of(workload, setup(Bank(budget_bytes=40), "global"))
-    assert small is not None
     assert small.layer_hit_rate is None
     at = cliff_of(workload, setup(Bank(budget_bytes=80), "global"))
-    assert at is not None
     assert not at.below
 
 
 def test_fixed_slots_of_a_bank_of_bytes() -> None:
     workload = prepare(trace_of(CALLS, 4), geometry_of({0: 10, 1: 10}, 4))
     found = cliff_of(workload, setup(Bank(budget_bytes=35), "global", "protected"))
-    assert found is not None
     assert (found.bank, found.cycle, found.enough, found.lru_hits_from) == (3, 4, "40B", 3)
 
 
@@ -116,7 +111,6 @@ def test_below_the_cliff_lru_hits_exactly_nothing(contract: str) -> None:
             calls = random_calls(rng, n_experts=8, layers=layers, steps=40, width=width)
             workload = prepare(trace_of(calls, 8).with_(top_k=width))
             found = cliff_of(workload, setup(width, "global", contract))
-            assert found is not None
             assert found.cycle == layers * width
             assert found.lru_hits_from == (layers - 1) * width + 1
             for slots in range(1, 8):
@@ -137,5 +131,4 @@ def test_the_cliff_is_where_it_is_said_to_be() -> None:
         counted = totals(run(workload, Bank(budget_bytes=size), "lru", "atomic", scope="global"))
         assert counted["hits"] == hits
     found = cliff_of(workload, setup(Bank(budget_bytes=2), "global"))
-    assert found is not None
     assert found.lru_hits_from == 3

@@ -20,7 +20,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE
-from tests.residency.builders import Call, geometry_of, one_layer, random_calls, trace_of
+from tests.residency.builders import Call, geometry_of, of_one_layer, one_layer, random_calls, trace_of
 
 # An expert of 1000 bytes is read in 1 ms, one at a time, uploaded in 0.5 ms and computed in 0.1 ms; a call takes 0.2 ms
 # beside that and 0.05 ms to find its slots, an install 0.01 ms.
@@ -55,7 +55,6 @@ weights_gb_s = { value = 0.01, source = "s", condition = "c" }
 layer_us = { value = 0, source = "s", condition = "c" }
 knee_tokens = { value = 100, source = "s", condition = "c" }
 """
-READING = ("sync-install", "split-install", "parallel-install", "async-upload", "overlap-prefetch")
 UNIONS = [[0, 1], [0, 2], [0, 1], [0, 2]]
 
 
@@ -335,7 +334,6 @@ def test_misses_on_the_cpu_are_named() -> None:
 def test_misses_that_ram_does_not_hold_are_held_back_by_reads() -> None:
     workload = workload_of(one_layer(UNIONS), expert_bytes=10**8)
     machine = load_machine("rtx-3060")
-    assert machine.memory is not None
     little = machine.varied("memory.ram_gib", machine.memory.reserve_gib.value + 0.1)
     table = found(workload, little, 1, execution="hot-cold", policy="static", direct_io=False)
     assert table.verdict.kind == "read"
@@ -390,7 +388,7 @@ def test_bad_input_is_one_line() -> None:
     with pytest.raises(BadInput, match="do not fit tiny, which has 1 GiB on its GPU"):
         found(workload_of(one_layer(UNIONS), expert_bytes=800 << 20), tiny(), 2)
     with pytest.raises(BadInput, match="give --model"):
-        found(prepare(trace_of(one_layer(UNIONS), 4)), tiny(), 2)
+        found(of_one_layer(UNIONS, 4), tiny(), 2)
     silent = workload.trace.with_(n_tokens=np.zeros(4, np.int32))
     with pytest.raises(BadInput, match="no decoded step whose tokens are known"):
         found(replace(workload, trace=silent), tiny(), 2)

@@ -10,7 +10,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.residency.workload import Workload, prepare
-from tests.residency.builders import geometry_of, one_layer, run, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, run, trace_of
 from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import PAIRS, byte_banks, random_workload
 
@@ -23,16 +23,12 @@ def split(
     return split_misses(workload, own, gap), gap
 
 
-def one(unions: list[list[int]], n_experts: int) -> Workload:
-    return prepare(trace_of(one_layer(unions), n_experts))
-
-
 @pytest.mark.parametrize("contract", ["runtime", "protected", "atomic", "sequential"])
 def test_victims(contract: str) -> None:
     # Two slots, 0 1 2 0 1 2. LRU always evicts what comes next: 6 misses.
     # min:forced: 2 takes the place of 1 (0 comes first), 0 hits, 1 takes the place of 0, 2 hits: 4.
     # min: 2 is not admitted, 0 and 1 hit, 2 misses: 4. So declining gains nothing here.
-    found, gap = split(one([[0], [1], [2], [0], [1], [2]], 3), 2, "lru", contract)
+    found, gap = split(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru", contract)
     assert found == MissSplit(6, compulsory=3, capacity=1, policy=2, conflict=0, aliased_refs=0, loaded_ahead=0)
     assert (gap.policy, gap.forced, gap.minimum, gap.victim_choice, gap.admission) == (6, 4, 4, 2, 0)
     assert (gap.victim_choice_points, gap.admission_points) == (100 * 2 / 6, 0)
@@ -42,21 +38,21 @@ def test_victims(contract: str) -> None:
 
 def test_admission() -> None:
     # One slot, 0 1 0: who must admit 1 misses 0 again; min lets 1 pass.
-    found, gap = split(one([[0], [1], [0]], 2), 1, "lru", "atomic")
+    found, gap = split(of_one_layer([[0], [1], [0]], 2), 1, "lru", "atomic")
     assert found == MissSplit(3, compulsory=2, capacity=0, policy=1, conflict=0, aliased_refs=0, loaded_ahead=0)
     assert (gap.victim_choice, gap.admission) == (0, 1)
 
 
 def test_capacity() -> None:
     # One slot, 0 1 0 1: min keeps one of them and misses the other twice.
-    found, _ = split(one([[0], [1], [0], [1]], 2), 1, "min", "atomic")
+    found, _ = split(of_one_layer([[0], [1], [0], [1]], 2), 1, "min", "atomic")
     assert found == MissSplit(3, compulsory=2, capacity=1, policy=0, conflict=0, aliased_refs=0, loaded_ahead=0)
 
 
 def test_aliasing_can_hide_misses() -> None:
     # The trace of tests/residency/test_hand.py: under `runtime` 5 misses and 3 aliased hits, under `protected` 6.
     # min: [0,1] misses both; of 2 0 it keeps 0 and 1 (used next), misses 2; hits 0 1; misses 2; hits 0 1: 4.
-    found, gap = split(one([[0, 1], [2, 0], [0, 1], [1, 2], [0, 1]], 4), 2, "lru", "runtime")
+    found, gap = split(of_one_layer([[0, 1], [2, 0], [0, 1], [1, 2], [0, 1]], 4), 2, "lru", "runtime")
     assert found == MissSplit(5, compulsory=3, capacity=1, policy=2, conflict=-1, aliased_refs=3, loaded_ahead=0)
     assert (gap.contract, gap.policy) == ("protected", 6)
 
@@ -65,19 +61,19 @@ def test_aliasing_can_cause_misses() -> None:
     # Two slots. [0,1] misses. [2,0]: 2 takes slot 0 from 0, whose hit is aliased; 1 stays in slot 1.
     # [0]: misses under `runtime`, taking slot 1 (the older use) from 1; hits under `protected`, where 1 made room.
     # [2]: hits under both.
-    found, _ = split(one([[0, 1], [2, 0], [0], [2]], 3), 2, "lru", "runtime")
+    found, _ = split(of_one_layer([[0, 1], [2, 0], [0], [2]], 3), 2, "lru", "runtime")
     assert found == MissSplit(4, compulsory=3, capacity=0, policy=0, conflict=1, aliased_refs=1, loaded_ahead=0)
 
 
 def test_what_is_loaded_before_the_run() -> None:
     # Three slots hold 0, 1 and 3 (see tests/residency/test_hand.py): only 2 misses, of four first uses.
     # min misses just those four, so counting the loads nothing is left for capacity or policy.
-    found, gap = split(one([[3, 1], [2, 3], [1, 0]], 5), 3, "static", "runtime")
+    found, gap = split(of_one_layer([[3, 1], [2, 3], [1, 0]], 5), 3, "static", "runtime")
     assert found == MissSplit(1, compulsory=4, capacity=0, policy=0, conflict=0, aliased_refs=0, loaded_ahead=3)
     assert (gap.contract, gap.policy, gap.loaded_ahead) == ("runtime", 4, 3)
     # One slot holds 1 (a tie with 3, the lower number): its two hits are one load and one hit.
     # With one slot min hits once too: 3 in the second call, or 1 in the last, and so does min:forced.
-    found, gap = split(one([[3, 1], [2, 3], [1, 0]], 5), 1, "static", "runtime")
+    found, gap = split(of_one_layer([[3, 1], [2, 3], [1, 0]], 5), 1, "static", "runtime")
     assert found == MissSplit(4, compulsory=4, capacity=1, policy=0, conflict=0, aliased_refs=0, loaded_ahead=1)
     assert (gap.policy, gap.forced, gap.minimum) == (5, 5, 5)
 
@@ -125,8 +121,6 @@ def check(found: MissSplit, gap: Gap, policy: str) -> None:
         return
     parts = found.compulsory + found.capacity + found.policy + found.conflict - found.loaded_ahead
     assert parts == found.misses
-    assert gap.victim_choice is not None
-    assert gap.admission is not None
     assert gap.victim_choice + gap.admission == found.policy
     assert found.misses - found.conflict + found.loaded_ahead == gap.policy
     assert min(found.compulsory, found.capacity, found.policy, found.loaded_ahead, gap.admission) >= 0

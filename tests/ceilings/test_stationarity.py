@@ -10,7 +10,7 @@ from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
-from tests.residency.builders import geometry_of, one_layer, run, totals, trace_of
+from tests.residency.builders import geometry_of, of_one_layer, run, totals, trace_of
 from tests.residency.test_twins import byte_banks, every_bank, random_workload
 
 
@@ -21,13 +21,9 @@ def halves(
     return stationarity_of(workload, Setup(bank, parse_policy(policy), contract, scope=scope))
 
 
-def one(unions: list[list[int]], n_experts: int = 4) -> Workload:
-    return prepare(trace_of(one_layer(unions), n_experts))
-
-
 def test_other_experts_in_each_half() -> None:
     # One slot. The first half requests 0, the second requests 1 twice: LRU misses it once, warm or not.
-    assert halves(one([[0], [0], [1], [1]]), 1) == Stationarity(
+    assert halves(of_one_layer([[0], [0], [1], [1]], 4), 1) == Stationarity(
         policy="static",
         contract="atomic",
         steps=4,
@@ -44,8 +40,7 @@ def test_other_experts_in_each_half() -> None:
 def test_warm_and_empty() -> None:
     # Two slots. 0, 1 | 1, 2, 1: the halves are of 2 and 3 steps. The first pins 0 and 1, the second 1 and 2.
     # LRU from empty: 1 misses, 2 misses, 1 hits. Warm, with 0 and 1: 1 hits, 2 takes the place of 0, 1 hits.
-    found = halves(one([[0], [1], [1], [2], [1]]), 2)
-    assert found is not None
+    found = halves(of_one_layer([[0], [1], [1], [2], [1]], 4), 2)
     assert (found.steps, found.first_steps, found.requests) == (5, 2, 3)
     assert (found.profile, found.hindsight) == (2 / 3, 1.0)
     assert (found.lru_empty, found.lru_warm) == (1 / 3, 2 / 3)
@@ -56,7 +51,6 @@ def test_one_bank_for_all_layers() -> None:
     # Two slots for two layers. The first half pins expert 0 of both, the second 0 and 1 of layer 0: 3 of 4 requests.
     calls = [(0, [0], 1), (1, [0], 1), (0, [0, 1], 1), (1, [2], 1), (0, [0, 1], 1)]
     found = halves(prepare(trace_of(calls[:2] * 2 + calls[2:], 4)), 1, "global")
-    assert found is not None
     assert (found.policy, found.steps, found.requests) == ("static:global", 4, 5)
     assert (found.profile, found.hindsight, found.overlap) == (2 / 5, 4 / 5, 0.5)
 
@@ -66,12 +60,11 @@ def test_a_request_is_a_reference_where_calls_are_sequential() -> None:
     trace = trace_of([(0, [0], 1), (0, [0, 1, 0, 2, 0, 3], 3)], 4)
     for contract, profile in (("atomic", 1 / 4), ("sequential", 3 / 6)):
         found = halves(prepare(trace), 1, contract=contract)
-        assert found is not None
         assert (found.profile, found.contract) == (profile, contract)
 
 
 def test_no_halves() -> None:
-    assert halves(one([[0, 1]]), 1) is None
+    assert halves(of_one_layer([[0, 1]], 4), 1) is None
     missing = prepare(trace_of([(0, [0], 1), (1, [0], 1), (0, [0], 1), (0, [1], 1)], 2))
     assert halves(missing, 1) is None
 
@@ -81,8 +74,6 @@ def test_the_lru_that_is_diagnosed_is_the_one_compared_with() -> None:
     # references 3 displaces 1, and 0 hits.
     trace = trace_of([(0, [0, 1, 0, 2], 2), (0, [3], 1), (0, [0, 0], 2), (0, [1], 1)], 4)
     first, last = (halves(prepare(trace), 3, policy=f"lru:stamp={stamp}") for stamp in ("first", "last"))
-    assert first is not None
-    assert last is not None
     assert (first.lru_warm, last.lru_warm) == (0.0, 0.5)
     assert first == halves(prepare(trace), 3, policy="fifo")
 
@@ -118,5 +109,4 @@ def test_byte_banks_of_unequal_experts_in_one_bank() -> None:
     calls = [(0, [0], 1), (1, [0], 1)] * 2 + [(0, [0], 1), (1, [1], 1)] * 2
     workload = prepare(trace_of(calls, 2), geometry_of({0: 10, 1: 30}, 2))
     found = halves(workload, Bank(budget_bytes=40), "global")
-    assert found is not None
     assert (found.profile, found.hindsight) == (0.5, 1.0)

@@ -7,52 +7,41 @@ import json
 import pytest
 
 from flashmoe_sim.ceilings.speed import ceilings
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.trace.bundled import catalog
+from tests.asked import document, printed_by, refusal
 
 PHONE = ("gemma-4-26b-phone", "--bank", "32", "--contract", "atomic", "--machine", "phone-ufs4", "--dense", "2GiB")
 
 
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["ceilings", *arguments]) == 0
-    return capsys.readouterr().out
-
-
 def test_json_is_the_value_of_the_function(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--policy", "fifo", "--prefetch", "markov", "--execution", "overlap-prefetch", "--lookahead", "4"]
-    document = json.loads(printed(capsys, *PHONE, *options, "--hot", "--direct-io", "--kv", "100MiB", "--json"))
+    answer = document(capsys, "ceilings", *PHONE, *options, "--hot", "--direct-io", "--kv", "100MiB")
     setup = plan_setup(32, policy="fifo", contract="atomic", prefetch="markov")
     conditions = plan_conditions(
         setup, ConditionOptions(execution="overlap-prefetch", dense="2GiB", kv="100MiB", direct_io=True, hot=True)
     )
     workload = load_workload("gemma-4-26b-phone", None)
     found = ceilings(workload, setup, load_machine("phone-ufs4"), conditions, lookahead=4)
-    assert document["ceilings"] == json.loads(json.dumps(found.to_dict()))
-    assert document["identity"]["prefetch"] == "markov"
-    assert [row["name"] for row in document["ceilings"]["rows"]][-1] == "bandwidth limit"
-    assert all(row["meaning"].endswith(".") for row in document["ceilings"]["rows"])
+    assert answer["ceilings"] == json.loads(json.dumps(found.to_dict()))
+    assert answer["identity"]["prefetch"] == "markov"
+    assert [row["name"] for row in answer["ceilings"]["rows"]][-1] == "bandwidth limit"
+    assert all(row["meaning"].endswith(".") for row in answer["ceilings"]["rows"])
 
 
 def test_the_verdict_follows_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    table, verdict = printed(capsys, *PHONE).split("\n\n")
+    table, verdict = printed_by(capsys, "ceilings", *PHONE, quiet=False).split("\n\n")
     assert table.splitlines()[0].startswith("gemma-4-26b-phone on phone-ufs4: lru, bank 32")
     assert "\nbandwidth limit: compute\nstock: " in table
     assert " ".join(verdict.split()).startswith("Computing holds it back (free layers, experts and slot lookups: ")
 
 
 def test_this_is_what_replay_says(capsys: pytest.CaptureFixture[str]) -> None:
-    this = json.loads(printed(capsys, *PHONE, "--json"))["ceilings"]["rows"][0]
-    assert main(["replay", *PHONE, "--json"]) == 0
-    replayed = json.loads(capsys.readouterr().out)
+    this = document(capsys, "ceilings", *PHONE)["ceilings"]["rows"][0]
+    replayed = document(capsys, "replay", *PHONE)
     timing, counts = replayed["timing"], replayed["counts"]
     assert [this["tok_s"], this["tok_s_lo"], this["tok_s_hi"]] == [
         timing["tok_s"],
@@ -78,7 +67,7 @@ def test_this_is_what_replay_says(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
-    out = printed(capsys, *arguments.split())
+    out = printed_by(capsys, "ceilings", *arguments.split(), quiet=False)
     assert max(map(len, out.splitlines())) <= 80
     assert not any(word in out for word in ("…", "None", "nan", "inf", "e+"))
 
@@ -103,16 +92,10 @@ def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) 
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
-    assert main(["ceilings", *arguments.split()]) == 2
-    seen = capsys.readouterr()
-    assert seen.out == ""
-    assert says in seen.err
-    assert seen.err.count("\n") == 1
+    assert says in refusal(capsys, "ceilings", *arguments.split())
 
 
 def test_a_sidecar_does_not_tell_its_dense_weights(capsys: pytest.CaptureFixture[str]) -> None:
     entry = catalog()["python-256"]
-    assert (
-        main(["ceilings", str(entry.path), "--model", str(entry.model), "--bank", "64", "--machine", "vm-2core"]) == 2
-    )
-    assert "give them (--dense 5GiB)" in capsys.readouterr().err
+    asked = ("ceilings", entry.path, "--model", entry.model, "--bank", "64", "--machine", "vm-2core")
+    assert "give them (--dense 5GiB)" in refusal(capsys, *asked)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,14 +18,14 @@ from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.bundled import catalog
-from native_bridge.cli.main import VERBS, main, sim
+from native_bridge.cli.main import VERBS, sim
+from tests.asked import document, printed_by
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     """What Tab offers for the last word; `FILES` for the shell's own completion of files."""
     monkeypatch.setenv(COMPLETING, "bash_complete")
     kind = get_completion_class("bash")
-    assert kind is not None
     items = kind(sim, {}, "sim", COMPLETING).get_completions(list(words[:-1]), words[-1])
     return ["FILES" if item.type == "file" else item.value for item in items]
 
@@ -73,11 +72,9 @@ def parameters(command: object) -> list[str]:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
+    script = printed_by(capsys, "completion", shell)
     assert COMPLETING in script
-    assert main(["completion", shell, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["script"] == script
+    assert document(capsys, "completion", shell)["script"] == script
 
 
 def test_it_imports_nothing_heavy() -> None:
@@ -122,5 +119,4 @@ def test_fish_and_zsh_replace_whole_words(monkeypatch: pytest.MonkeyPatch) -> No
 def answers(shell: str) -> list[str]:
     """What the shell's script reads."""
     kind = get_completion_class(shell)
-    assert kind is not None
     return kind(sim, {}, "sim", COMPLETING).complete().splitlines()

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.cli.main import main
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main([*arguments, "--json"]) == 0
-    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return parsed
+from tests.asked import document, printed_by, refusal
 
 
 @pytest.mark.parametrize(
@@ -39,15 +25,13 @@ def test_every_size_is_there_and_is_what_a_replay_says(
 
 @pytest.mark.parametrize("trace", ["python-256", "deepseek-v2-lite", "qwen3-30b-phone"])
 def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture[str], trace: str) -> None:
-    assert main(["curve", trace, "--policy", "min"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, "curve", trace, "--policy", "min", quiet=False)
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
 
 
 def test_round_sizes_are_shown_with_the_first_and_the_last(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curve", "python-256"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, "curve", "python-256")
     rows = [line.split() for line in out.splitlines()]
     shown = [int(row[0]) for row in rows if row[-1:] == ["MiB"] or row[-1:] == ["KiB"]]
     assert shown == [8, *range(16, 257, 16)]
@@ -63,8 +47,7 @@ def test_a_sample_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> Non
     table = api.curve("qwen3-30b-phone", policy="fifo", sample=0.25, seed=3)
     assert found["curve"] == table.to_dicts()
     assert all(row["sampled_layers"] == 12 for row in found["curve"])
-    assert main(asked) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *asked, quiet=False)
     assert max(map(len, out.splitlines())) <= 80
     assert "estimated from a sample" in out
     assert "replayed in 12 of 48 layers (seed 3)" in out
@@ -82,5 +65,4 @@ def test_a_sample_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_has_no_such_curve_is_refused(
     capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    assert main(["curve", "python-256", *options]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refusal(capsys, "curve", "python-256", *options)

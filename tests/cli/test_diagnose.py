@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.ceilings.diagnose import diagnose
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.trace.store import write_store
+from tests.asked import document, printed_by
 from tests.residency.builders import trace_of
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["diagnose", *arguments]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_json_is_the_diagnosis(capsys: pytest.CaptureFixture[str], scope: str) -> None:
     options = ["--bank", "24", "--policy", "fifo", "--contract", "protected", "--scope", scope]
-    document = json.loads(printed(capsys, "python-256", *options, "--json"))
+    answer = document(capsys, "diagnose", "python-256", *options)
     setup = Setup(parse_bank("24"), parse_policy("fifo"), "protected", scope=scope)
     found = diagnose(load_workload("python-256", None), setup)
-    assert document["diagnosis"] == found.to_dict()
-    assert document["identity"]["policy"] == "fifo"
-    assert document["identity"]["scope"] == scope
+    assert answer["diagnosis"] == found.to_dict()
+    assert answer["identity"]["policy"] == "fifo"
+    assert answer["identity"]["scope"] == scope
 
 
 def test_without_a_trace_the_first_of_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "--bank", "64") == printed(capsys, "python-256", "--bank", "64")
+    assert printed_by(capsys, "diagnose", "--bank", "64") == printed_by(
+        capsys, "diagnose", "python-256", "--bank", "64"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,25 +48,27 @@ def test_without_a_trace_the_first_of_the_catalogue(capsys: pytest.CaptureFixtur
     ],
 )
 def test_it_fits_80_columns(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
-    out = printed(capsys, *arguments.split())
+    out = printed_by(capsys, "diagnose", *arguments.split(), quiet=False)
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
     assert "None" not in out
 
 
 def test_the_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "python-256", "--bank", "64").startswith("policy: min in the same bank would avoid 53% of")
-    out = printed(capsys, "deepseek-v2-lite", "--bank", "16", "--contract", "atomic")
+    assert printed_by(capsys, "diagnose", "python-256", "--bank", "64").startswith(
+        "policy: min in the same bank would avoid 53% of"
+    )
+    out = printed_by(capsys, "diagnose", "deepseek-v2-lite", "--bank", "16", "--contract", "atomic")
     assert out.startswith("working set: Even min misses 69,631 of 122,806 misses")
 
 
 def test_the_cliff_is_shown_for_one_bank_only(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["python-256", "--bank", "6", "--contract", "atomic"]
-    out = printed(capsys, *options, "--scope", "global")
+    out = printed_by(capsys, "diagnose", *options, "--scope", "global")
     assert out.startswith("cliff: One bank of 36 slots for all layers holds less than the 48 of one token")
     assert "\ncliff " in out
     assert "slots / experts" not in out  # which holds for layers only
-    out = printed(capsys, *options)
+    out = printed_by(capsys, "diagnose", *options)
     assert "cliff" not in out
     assert "slots / experts" in out
 
@@ -85,13 +78,11 @@ def test_what_is_not_known_is_a_dash(capsys: pytest.CaptureFixture[str], tmp_pat
     path = tmp_path / "unequal.parquet"
     calls = [(layer, [expert], 1) for _ in range(6) for expert in range(3) for layer in (0, 1)]
     write_store(trace_of(calls, 4).with_(expert_bytes={0: 10, 1: 30}), path)
-    out = printed(capsys, str(path), "--bank", "50B", "--scope", "global", "--contract", "atomic")
+    out = printed_by(capsys, "diagnose", str(path), "--bank", "50B", "--scope", "global", "--contract", "atomic")
     assert out.startswith("unknown: 6 of 36 misses are first uses")
     assert "gap to min" in out
     lines = [line.split() for line in out.splitlines()]
     assert ["capacity", "-"] in [line[:2] for line in lines]
-    document = json.loads(
-        printed(capsys, str(path), "--bank", "50B", "--scope", "global", "--contract", "atomic", "--json")
-    )
-    assert document["diagnosis"]["gap"]["minimum"] is None
-    assert document["diagnosis"]["lookahead"] is None
+    answer = document(capsys, "diagnose", str(path), "--bank", "50B", "--scope", "global", "--contract", "atomic")
+    assert answer["diagnosis"]["gap"]["minimum"] is None
+    assert answer["diagnosis"]["lookahead"] is None

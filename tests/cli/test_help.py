@@ -13,6 +13,7 @@ import flashmoe_sim.cli
 from flashmoe_sim.cli.main import VERBS
 from native_bridge.cli import main as bridge
 from native_bridge.cli.main import main, sim
+from tests.asked import printed_by
 
 HELPERS = {
     "main",
@@ -93,11 +94,13 @@ def test_without_a_verb_it_says_what_to_do_next(capsys: pytest.CaptureFixture[st
 def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace"]) == 2
     assert "inspect" in capsys.readouterr().err
-    assert main(["--help"]) == 0
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, "--help")
     assert all(verb in printed for verb in bridge.VERBS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("sim, version ")
+    assert printed_by(capsys, "--version").startswith("sim, version ")
+
+
+def test_the_other_name_of_the_catalogue_works_in_the_installed_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_by(capsys, "trace", "list") == printed_by(capsys, "trace", "catalog")

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.machines import PRESETS, load_machine
+from tests.asked import document, printed_by, refusal
 from tests.machines.builders import FULL
 
 
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["machine", *arguments]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    return printed.out
-
-
 def test_list_names_every_preset_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "list")
+    out = printed_by(capsys, "machine", "list")
     lines = out.splitlines()
     assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in PRESETS] == list(PRESETS)
     assert max(map(len, lines)) <= 80
@@ -37,7 +24,7 @@ def test_list_names_every_preset_and_fits_80_columns(capsys: pytest.CaptureFixtu
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = json.loads(run(capsys, "list", "--json"))["machines"]
+    listed = document(capsys, "machine", "list")["machines"]
     assert [entry["name"] for entry in listed] == list(PRESETS)
     for entry in listed:
         for path, quantity in load_machine(entry["name"]).quantities():
@@ -49,13 +36,13 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_as_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(run(capsys, "show", name, "--toml"))
+    file.write_text(printed_by(capsys, "machine", "show", name, "--toml"))
     assert load_machine(file) == load_machine(name)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    out = run(capsys, "show", name)
+    out = printed_by(capsys, "machine", "show", name)
     assert max(map(len, out.splitlines())) <= 80
     packed = "".join(out.split())  # a long word is broken where the line ends
     machine = load_machine(name)
@@ -73,17 +60,17 @@ def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
 def test_show_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(FULL)
-    out = run(capsys, "show", str(path))
+    out = printed_by(capsys, "machine", "show", str(path))
     facts = "operating system: linux\nmaker of the GPU: nvidia\ncompute capability: 8.9\n"
     facts += "features of the CPU: avx2, avx512\ncores of the CPU: 16\n"
     assert out.startswith(f"full: A machine with every section\n{facts}\nmemory\n  ram_gib 64\n")
     assert "  reserve_gib ~4  (2.5 to 6.4)\n" in out
     assert "  4096 KiB: 4: 3.5\n" in out
     assert out.endswith("  date: 2026-01-01\n  command: sim machine fit a b\n")
-    document = json.loads(run(capsys, "show", str(path), "--json"))
-    assert document["storage"]["measured"] == [{"size_kib": 4096, "lanes": 4, "gb_s": 3.5, "source": "fio"}]
-    assert document["anchors"]["runs"] == ["a", "b"]
-    assert document["cpu"]["weights_gb_s"] is None
+    found = document(capsys, "machine", "show", str(path))
+    assert found["storage"]["measured"] == [{"size_kib": 4096, "lanes": 4, "gb_s": 3.5, "source": "fio"}]
+    assert found["anchors"]["runs"] == ["a", "b"]
+    assert found["cpu"]["weights_gb_s"] is None
 
 
 @pytest.mark.parametrize(
@@ -107,8 +94,4 @@ def test_bad_usage_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(FULL.replace("read_gb_s", "read"))
     Path("torn.toml").write_text(FULL[: FULL.index("]\nram_gib")])
-    assert main(["machine", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(message)
-    assert printed.err.count("\n") == 1
+    assert refusal(capsys, "machine", *arguments).startswith(message)

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.machines import load_machine
 from flashmoe_sim.machines.parts import catalogue
+from tests.asked import document, printed_by, refusal
 
 PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 REPLAY = ("gpt-oss-120b", "--bank", "16", "--contract", "atomic")
 
 
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(list(arguments)) == 0
-    return capsys.readouterr().out
-
-
 def test_parts_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "machine", "parts")
+    out = printed_by(capsys, "machine", "parts")
     listed = [line.split()[0] for line in out.splitlines() if line and not line.startswith(" ")]
     assert set(catalogue()) <= set(listed)
     assert max(map(len, out.splitlines())) <= 80
-    document = json.loads(run(capsys, "machine", "parts", "--json"))["parts"]
-    assert [entry["name"] for entry in document] == list(catalogue())
-    assert document[0]["numbers"]["memory_gib"]["source"] == "NVIDIA's specification"
+    found = document(capsys, "machine", "parts")["parts"]
+    assert [entry["name"] for entry in found] == list(catalogue())
+    assert found[0]["numbers"]["memory_gib"]["source"] == "NVIDIA's specification"
 
 
 @pytest.mark.parametrize(
@@ -46,48 +35,46 @@ def test_parts_lists_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_parts_with_a_word(capsys: pytest.CaptureFixture[str], word: str, lines: list[str]) -> None:
-    out = [" ".join(line.split()) for line in run(capsys, "machine", "parts", word).splitlines()]
+    out = [" ".join(line.split()) for line in printed_by(capsys, "machine", "parts", word).splitlines()]
     assert set(lines) <= set(out[2 : out.index("")])
 
 
 def test_parts_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(run(capsys, "machine", "parts", "link", "--json"))["parts"]
-    assert {entry["kind"] for entry in document} == {"link"}
-    assert len(document) >= 12
+    found = document(capsys, "machine", "parts", "link")["parts"]
+    assert {entry["kind"] for entry in found} == {"link"}
+    assert len(found) >= 12
 
 
 def test_build_writes_a_file_that_is_the_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    out = run(capsys, "machine", "build", PARTS, "--out", str(file))
+    out = printed_by(capsys, "machine", "build", PARTS, "--out", str(file))
     machine = load_machine(PARTS)
     assert load_machine(file) == machine
     estimated = [path for path, quantity in machine.quantities() if quantity.estimated]
     assert [line.split()[0] for line in out.splitlines() if "~" in line] == estimated
     assert "gpu.weights_gb_s ~291.6 162 to 342" in " ".join(out.split())
     assert "\nnote: rtx-3060 + " in out
-    assert main(["machine", "build", PARTS, "--out", str(file)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    document = json.loads(run(capsys, "machine", "build", PARTS, "--out", str(file), "--force", "--json"))
-    assert document["machine"]["name"] == machine.name
-    assert document["notes"] == list(machine.notes)
+    assert "exists" in refusal(capsys, "machine", "build", PARTS, "--out", file)
+    found = document(capsys, "machine", "build", PARTS, "--out", str(file), "--force")
+    assert found["machine"]["name"] == machine.name
+    assert found["notes"] == list(machine.notes)
 
 
 def test_show_takes_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "machine", "show", PARTS)
+    out = printed_by(capsys, "machine", "show", PARTS)
     assert out.startswith("rtx-3060 + ryzen-5600 + ddr4-3200x2 + pcie4x16 + nvme-gen4 + 64GiB:")
     assert "  weights_gb_s ~291.6  (162 to 342)\n" in out
 
 
 @pytest.mark.parametrize("parts", [PARTS, "m3-max + 48GiB", "gb10 + 121GiB + nvme-gen4", "ryzen-9950x + 96GiB + t705"])
 def test_a_replay_on_parts_has_an_interval(capsys: pytest.CaptureFixture[str], parts: str) -> None:
-    timing = json.loads(run(capsys, "replay", *REPLAY, "--machine", parts, "--json"))["timing"]
+    timing = document(capsys, "replay", *REPLAY, "--machine", parts)["timing"]
     assert 0 < timing["tok_s_lo"] < timing["tok_s"] < timing["tok_s_hi"]
     assert timing["notes"]
 
 
 def test_a_list_of_machines_has_presets_and_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "sweep", *REPLAY, "--machine", f"m3-max-48, m3-max + 48GiB,{PARTS}", "--json")
-    rows = json.loads(out)["rows"]
+    rows = document(capsys, "sweep", *REPLAY, "--machine", f"m3-max-48, m3-max + 48GiB,{PARTS}")["rows"]
     assert [row["machine"] for row in rows] == ["m3-max-48", "m3-max + 48GiB", load_machine(PARTS).name]
 
 
@@ -111,11 +98,7 @@ def test_bad_parts_are_one_line(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(message)
-    assert printed.err.count("\n") == 1
+    assert refusal(capsys, *arguments).startswith(message)
     assert not list(tmp_path.iterdir())
 
 

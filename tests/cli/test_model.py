@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry import named_models
 from native_bridge.fixture import bundled_model
+from tests.asked import document, printed_by, refusal
 
 REPO = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["model", *arguments]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return captured.out
-
-
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "list")
+    out = printed_by(capsys, "model", "list")
     for name, model in named_models().items():
         line = next(line for line in out.splitlines() if line.split()[:1] == [name])
         assert model.default in line
@@ -36,7 +23,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {row["name"]: row for row in json.loads(run(capsys, "list", "--json"))["models"]}
+    rows = {row["name"]: row for row in document(capsys, "model", "list")["models"]}
     assert list(rows) == list(named_models())
     assert rows["gpt-oss-120b"]["routed_bytes"] == 36 * 128 * 13_219_200
     assert (rows["glm-5.1"]["estimated"], rows["gpt-oss-120b"]["estimated"]) == (True, False)
@@ -44,13 +31,13 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", named_models())
 def test_show_fits_80_columns(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    out = run(capsys, "show", name)
+    out = printed_by(capsys, "model", "show", name)
     assert max(map(len, out.splitlines())) <= 80
     assert "source: " in out
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
-    out = " ".join(run(capsys, "show", "qwen3-30b-a3b").split())
+    out = " ".join(printed_by(capsys, "model", "show", "qwen3-30b-a3b").split())
     for expected in (
         "MoE layers 48",
         "experts a layer 128",
@@ -70,8 +57,8 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_marks_estimated_dense_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "dense weights ~1.33 GiB" in " ".join(run(capsys, "show", "deepseek-v2-lite:q8_0").split())
-    assert "dense weights ~7.00 GiB" in " ".join(run(capsys, "show", "kimi-k2.5:ud-tq1_0").split())
+    assert "dense weights ~1.33 GiB" in " ".join(printed_by(capsys, "model", "show", "deepseek-v2-lite:q8_0").split())
+    assert "dense weights ~7.00 GiB" in " ".join(printed_by(capsys, "model", "show", "kimi-k2.5:ud-tq1_0").split())
 
 
 @pytest.mark.parametrize(
@@ -94,26 +81,26 @@ def test_show_marks_estimated_dense_weights(capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_show_what_engines_ask(capsys: pytest.CaptureFixture[str], spec: str, expected: str) -> None:
-    assert expected in " ".join(run(capsys, "show", spec).split())
+    assert expected in " ".join(printed_by(capsys, "model", "show", spec).split())
 
 
 def test_show_what_engines_ask_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(run(capsys, "show", "qwen3.8-flash-next", "--json"))
-    assert (document["format"], document["width"]) == ("gguf", 640)
-    assert document["graph"]["activation"] == "silu"
-    assert document["graph"]["groups"] is None
+    found = document(capsys, "model", "show", "qwen3.8-flash-next")
+    assert (found["format"], found["width"]) == ("gguf", 640)
+    assert found["graph"]["activation"] == "silu"
+    assert found["graph"]["groups"] is None
 
 
 def test_show_json(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(run(capsys, "show", "kimi-k2.5:ud-tq1_0", "--io-split", "8", "--json"))
-    assert document["identity"]["name"] == "kimi-k2.5:ud-tq1_0"
-    assert (document["moe_layers"], document["top_k"]) == (60, 8)
-    assert document["n_experts"] == {"min": 384, "mean": 384.0, "max": 384}
-    assert document["routed_bytes"] == sum(layer["expert_bytes"] * layer["n_experts"] for layer in document["layers"])
-    assert document["bank_bytes"]["384"] == document["routed_bytes"]
-    assert document["read_ops_per_install"] == {"min": 24, "mean": 24.0, "max": 24}
-    assert document["layers"][0]["layer"] == 1
-    assert sum(document["layers"][0]["family_bytes"].values()) == document["layers"][0]["expert_bytes"]
+    found = document(capsys, "model", "show", "kimi-k2.5:ud-tq1_0", "--io-split", "8")
+    assert found["identity"]["name"] == "kimi-k2.5:ud-tq1_0"
+    assert (found["moe_layers"], found["top_k"]) == (60, 8)
+    assert found["n_experts"] == {"min": 384, "mean": 384.0, "max": 384}
+    assert found["routed_bytes"] == sum(layer["expert_bytes"] * layer["n_experts"] for layer in found["layers"])
+    assert found["bank_bytes"]["384"] == found["routed_bytes"]
+    assert found["read_ops_per_install"] == {"min": 24, "mean": 24.0, "max": 24}
+    assert found["layers"][0]["layer"] == 1
+    assert sum(found["layers"][0]["family_bytes"].values()) == found["layers"][0]["expert_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +115,14 @@ def test_show_json(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert main(["model", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
+    assert message in refusal(capsys, "model", *arguments)
 
 
 def test_show_json_has_the_context(capsys: pytest.CaptureFixture[str]) -> None:
-    context = json.loads(run(capsys, "show", "gpt-oss-20b", "--json"))["context"]
+    context = document(capsys, "model", "show", "gpt-oss-20b")["context"]
     assert context["token_bytes"] == 24_576
     assert context["context_bytes"] == {str(tokens): 24_576 * (tokens + 768) for tokens in (4096, 32768, 131072)}
-    assert json.loads(run(capsys, "show", "kimi-k3", "--json"))["context"] is None
+    assert document(capsys, "model", "show", "kimi-k3")["context"] is None
 
 
 def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -156,8 +139,7 @@ def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str],
     for content in (whole, whole[: len(whole) // 2]):
         model.write_bytes(content)
         for arguments in asked:
-            assert main(arguments) == 0
-            printed.append(capsys.readouterr().out)
+            printed.append(printed_by(capsys, *arguments, quiet=False))
     note = "the weights are cut off: enough to simulate, not to run"
     *same, advice = printed[3:]
     assert same == [f"{printed[0]}note: {note}\n", printed[1]]
@@ -167,9 +149,5 @@ def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str],
 def test_a_cut_header_says_how_much_to_get(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     model = tmp_path / "tiny.gguf"
     model.write_bytes(bundled_model().read_bytes()[:60_000])
-    assert main(["recommend", "--model", str(model), "--machine", "rtx-3060"]) == 2
-    stderr = capsys.readouterr().err
-    assert (
-        "the file ends at byte 60000; its header is cut: get the first 32 MiB (curl -L -r 0-33554431 -o tiny.gguf"
-        in stderr
-    )
+    message = "the file ends at byte 60000; its header is cut: get the first 32 MiB (curl -L -r 0-33554431 -o tiny.gguf"
+    assert message in refusal(capsys, "recommend", "--model", model, "--machine", "rtx-3060")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.version import version
+from tests.asked import document, printed_by, refusal
 from tests.notebooks import ROOT, SOURCES
 
 NAMES = [path.stem for path in SOURCES]
@@ -26,12 +26,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_each_notebook_begins_with_its_question(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["notebook", "--list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["notebooks"]
+    listed = document(capsys, "notebook", "--list")["notebooks"]
     assert [one["name"] for one in listed] == NAMES
     assert all(one["question"].endswith("?") for one in listed)
-    assert main(["notebook", "--list"]) == 0
-    assert listed[0]["question"] in " ".join(capsys.readouterr().out.split())
+    assert listed[0]["question"] in " ".join(printed_by(capsys, "notebook", "--list").split())
 
 
 def test_what_is_there_is_kept(
@@ -41,14 +39,12 @@ def test_what_is_there_is_kept(
     mine = tmp_path / "notebooks" / f"{NAMES[1]}.ipynb"
     mine.parent.mkdir()
     mine.write_text("mine")
-    assert main(["notebook", "--no-open"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed_by(capsys, "notebook", "--no-open").splitlines()
     assert lines[-1] == f"kept notebooks/{mine.name}: it was there already; --force copies it again"
     assert len(lines) == len(NAMES)
     assert mine.read_text() == "mine"
     assert sorted(path.stem for path in mine.parent.iterdir()) == NAMES
-    assert main(["notebook", NAMES[1], "--force", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert document(capsys, "notebook", NAMES[1], "--force") == {
         "copied": [f"notebooks/{mine.name}"],
         "kept": [],
         "version": version(),
@@ -79,6 +75,5 @@ def test_without_jupyterlab(
 
 @pytest.mark.parametrize("name", ["0", "quantum"])
 def test_a_name_means_one(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
-    assert main(["notebook", name, "--dir", str(tmp_path / "new")]) == 2
-    assert f"unknown notebook '{name}'" in capsys.readouterr().err
+    assert f"unknown notebook '{name}'" in refusal(capsys, "notebook", name, "--dir", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()

@@ -12,24 +12,13 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.sweep import plan
+from tests.asked import document, printed_by, refusal
 
 FORESEEING = {"static", "min", "lookahead", "hot-profile", "bounded-swaps"}
 
 
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["policy", *arguments]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    return printed.out
-
-
 def test_list_names_every_policy_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run(capsys, "list")
+    out = printed_by(capsys, "policy", "list")
     lines = out.splitlines()
     assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in POLICIES] == list(POLICIES)
     assert next(line for line in lines if line.startswith("min ")).split()[1:3] == ["atomic,", "sequential"]
@@ -38,7 +27,7 @@ def test_list_names_every_policy_and_fits_80_columns(capsys: pytest.CaptureFixtu
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = json.loads(run(capsys, "list", "--json"))["policies"]
+    listed = document(capsys, "policy", "list")["policies"]
     assert [entry["name"] for entry in listed] == list(POLICIES)
     for entry in listed:
         policy = POLICIES[entry["name"]]
@@ -69,22 +58,22 @@ def test_ties_of_an_own_policy_are_said_only_if_it_says_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own_ties.py").write_text(OWN)
-    assert "ties:" not in run(capsys, "show", "own_ties:Mine")
+    assert "ties:" not in printed_by(capsys, "policy", "show", "own_ties:Mine")
     for name, ties in (
         ("own_ties:Told", "older last use"),
         ("own_ties:Counting", "older last use, then lower expert number"),
         ("lru", "none possible"),
     ):
-        assert f"ties: {ties} contracts:" in " ".join(run(capsys, "show", name).split())
+        assert f"ties: {ties} contracts:" in " ".join(printed_by(capsys, "policy", "show", name).split())
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    described = json.loads(run(capsys, "show", name, "--json"))
+    described = document(capsys, "policy", "show", name)
     assert described["summary"].endswith(".")
     assert described["source"]
     assert described["ties"]
-    out = run(capsys, "show", name)
+    out = printed_by(capsys, "policy", "show", name)
     words = " ".join(out.split())
     for text in (described["rule"], described["ties"], described["source"], ", ".join(described["contracts"])):
         assert " ".join(text.split()) in words
@@ -96,8 +85,7 @@ def test_names_stay_whole_in_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert main(["policy", "list"]) == 0
-    words = capsys.readouterr().out.split()
+    words = printed_by(capsys, "policy", "list").split()
     assert set(POLICIES) <= set(words)
     assert "…" not in " ".join(words)
 
@@ -105,8 +93,7 @@ def test_names_stay_whole_in_a_narrow_terminal(
 def test_judged_policies_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["judge", "python-256", "prose-256", "--bank", "32", "--policy", "lfu-decay,second-miss"]
     for more in ([], ["--machine", "rtx-3090", "--execution", "hot-cold"]):
-        assert main(["policy", *asked, "--contract", "atomic", *more]) == 0
-        out = capsys.readouterr().out
+        out = printed_by(capsys, "policy", *asked, "--contract", "atomic", *more)
         assert max(map(len, out.splitlines())) <= 80
         assert "python-256; prose-256: against lru" in out
         assert "2 of 2" in out
@@ -122,27 +109,22 @@ def test_a_fit_in_a_table_as_json_and_in_a_file(capsys: pytest.CaptureFixture[st
     assert heading.split()[:4] == ["bank", "judged", "on", "fitted"]
     assert [line.split()[1] for line in lines[:2]] == ["python-256", "prose-256"]
     assert max(map(len, lines)) <= 80
-    assert main([*asked, "--values", "half_life=16,64", "--json", "--out", str(out)]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, *asked, "--values", "half_life=16,64", "--out", out)
     assert (found["candidates"], len(found["rows"])) == (2, 2)
     assert out.read_text().startswith("trace,fitted_on,policy,bank,against,")
-    assert main(asked) == 2
-    assert capsys.readouterr().err == "sim: no values to try; give --values NAME=V,V, such as half_life=4,16,64\n"
+    assert refusal(capsys, *asked) == "sim: no values to try; give --values NAME=V,V, such as half_life=4,16,64\n"
 
 
 def test_victims_in_a_table_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["policy", "victims", "prose-256", "--bank", "12.5%"]
-    assert main([*asked, "--by", "layer"]) == 0
-    title, heading, _, *lines = capsys.readouterr().out.splitlines()
+    title, heading, _, *lines = printed_by(capsys, *asked, "--by", "layer").splitlines()
     assert (title, heading.split()[:3]) == ("prose-256", ["bank", "policy", "layer"])
     assert max(map(len, lines)) <= 80
-    assert main([*asked, "--policy", "static", "--json"]) == 2
-    assert "policy static chooses no victims" in capsys.readouterr().err
+    assert "policy static chooses no victims" in refusal(capsys, *asked, "--policy", "static", "--json")
     assert main([*asked, "--policy", "lru,static"]) == 0
     assert "left out: static: policy static chooses no victims" in capsys.readouterr().err
     monkeypatch.setattr(plan, "POLICIES", ("static", "lru"))
-    assert main([*asked, "--policy", "all", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, *asked, "--policy", "all")
     assert [row["policy"] for row in found["rows"]] == ["lru"]
     assert "policy static chooses no victims" in found["warnings"][0]
 
@@ -150,12 +132,10 @@ def test_victims_in_a_table_and_as_json(capsys: pytest.CaptureFixture[str], monk
 def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "judged.csv"
     asked = ["policy", "judge", "python-256", "--bank", "32", "--policy", "fifo", "--out", str(out), "--json"]
-    assert main([*asked, "--skip-steps", "100"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed_by(capsys, *asked, "--skip-steps", "100"))
     assert (document["confidence"], document["skip_steps"], len(document["rows"])) == (0.95, 100, 1)
     assert out.read_text().startswith("trace,traces,policy,bank,against,")
-    assert main(asked) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in refusal(capsys, *asked)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +152,4 @@ def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str
 def test_what_cannot_be_judged_is_one_line(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["policy", "judge", "python-256", "--bank", "32", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert expected in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
+    assert expected in refusal(capsys, "policy", "judge", "python-256", "--bank", "32", *arguments)

@@ -10,26 +10,11 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["prefetch", *arguments]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    return printed.out
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    return json.loads(run(capsys, *arguments, "--json"))
+from tests.asked import document, printed_by
 
 
 def test_list_names_every_predictor_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "list").splitlines()
+    lines = printed_by(capsys, "prefetch", "list").splitlines()
     names = [line.split()[0].rstrip("*") for line in lines if line[:1].isalpha()]
     assert [name for name in names if name in PREFETCHERS] == list(PREFETCHERS)
     assert max(map(len, lines)) <= 80
@@ -37,7 +22,7 @@ def test_list_names_every_predictor_and_fits_80_columns(capsys: pytest.CaptureFi
 
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = document(capsys, "list")["predictors"]
+    listed = document(capsys, "prefetch", "list")["predictors"]
     assert [entry["name"] for entry in listed] == list(PREFETCHERS)
     for entry in listed:
         kind = PREFETCHERS[entry["name"]]
@@ -49,9 +34,9 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", PREFETCHERS)
 def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    described = document(capsys, "show", name)
+    described = document(capsys, "prefetch", "show", name)
     assert described["summary"].endswith(".")
-    out = run(capsys, "show", name)
+    out = printed_by(capsys, "prefetch", "show", name)
     words = " ".join(out.split())
     for text in (described["rule"], described["lead"], described["source"], ", ".join(described["contracts"])):
         assert " ".join(text.split()) in words
@@ -60,13 +45,12 @@ def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
 
 @pytest.mark.parametrize("verb", ["replay", "sweep"])
 def test_help_names_every_predictor(capsys: pytest.CaptureFixture[str], verb: str) -> None:
-    assert main([verb, "--help"]) == 0
-    words = "".join(capsys.readouterr().out.split())  # names are broken at their hyphens
+    words = "".join(printed_by(capsys, verb, "--help").split())  # names are broken at their hyphens
     assert f": {', '.join(PREFETCHERS)}.".replace(" ", "") in words
 
 
 def test_judge_has_a_row_for_each_predictor_and_first_none(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "judge", "python-256", "--bank", "16").splitlines()
+    lines = printed_by(capsys, "prefetch", "judge", "python-256", "--bank", "16").splitlines()
     assert max(map(len, lines)) <= 80
     begin = next(number for number, line in enumerate(lines) if line.startswith("none "))
     shown = [line.split()[0] for line in lines[begin : begin + len(WITHOUT_FILE)]]
@@ -84,8 +68,7 @@ def test_judge_has_a_row_for_each_predictor_and_first_none(capsys: pytest.Captur
     ],
 )
 def test_judge_says_what_replays_say(capsys: pytest.CaptureFixture[str], trace: str, options: list[str]) -> None:
-    assert main(["prefetch", "judge", trace, *options, "--policy", "fifo", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = document(capsys, "prefetch", "judge", trace, *options, "--policy", "fifo")
     wanted = options.pop().split(",")
     options.pop()
     assert [row["prefetch"] for row in found["predictors"]] == ["none", *(name for name in wanted if name != "none")]
@@ -106,7 +89,7 @@ def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixt
     """And a predictor's own time slows it."""
     options = ("gpt-oss-120b", "--bank", "32", "--machine", "rtx-4090")
     named = "markov,markov:cost_us=50"
-    rows = document(capsys, "judge", *options, "--prefetch", named)["predictors"]
+    rows = document(capsys, "prefetch", "judge", *options, "--prefetch", named)["predictors"]
     assert main(["sweep", *options, "--prefetch", f"none,{named}", "--json"]) == 0
     expected = {row["prefetch"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     for row in rows:
@@ -115,14 +98,16 @@ def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixt
     plain, slower = rows[1:]
     assert (slower["misses"], slower["read_ahead"]) == (plain["misses"], plain["read_ahead"])
     assert 1 / slower["tok_s"] - 1 / plain["tok_s"] == pytest.approx(36 * 50e-6, rel=0.05)
-    shown = run(capsys, "judge", *options, "--prefetch", named)
+    shown = printed_by(capsys, "prefetch", "judge", *options, "--prefetch", named)
     assert max(map(len, shown.splitlines())) <= 80
     assert "tok/s 90% interval" in shown
     assert "split-install on rtx-4090" in shown
 
 
 def test_break_even_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "judge", "prose-256", "--bank", "32", "--prefetch", "none", "--price", "0.2")["break_even"]
+    found = document(capsys, "prefetch", "judge", "prose-256", "--bank", "32", "--prefetch", "none", "--price", "0.2")[
+        "break_even"
+    ]
     assert (found["price"], found["recalls"]) == (0.2, [0.25, 0.5, 0.75, 1.0])
     assert [row["extra"] for row in found["extras"]] == [0, 2, 4, 8, 16]
     for row in found["extras"]:
@@ -135,8 +120,8 @@ def test_break_even_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_trace_of_no_known_model_has_no_bytes(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(f"[[0, {n % 5}], [1, {n * n % 4}]]\n" for n in range(40)))
-    out = run(capsys, "judge", str(path), "--bank", "2")
+    out = printed_by(capsys, "prefetch", "judge", str(path), "--bank", "2")
     row = next(line.split() for line in out.splitlines() if line.startswith("markov"))
     assert row[-2] == "-"
-    (value,) = document(capsys, "judge", str(path), "--bank", "2", "--prefetch", "none")["predictors"]
+    (value,) = document(capsys, "prefetch", "judge", str(path), "--bank", "2", "--prefetch", "none")["predictors"]
     assert value["bytes_read"] is None

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
-from tests.cli.asked import document
+from tests.asked import document, printed_by, refusal
 
 ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
 PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"
@@ -29,13 +29,11 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
 
 def test_what_is_guessed_is_asked_for_below_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
-    assert main([*asked, "ryzen-5600 + 64GiB"]) == 0
-    output = " ".join(capsys.readouterr().out.split("How large")[0].split())
+    output = " ".join(printed_by(capsys, *asked, "ryzen-5600 + 64GiB").split("How large")[0].split())
     sentence = 'The SSD is guessed: name it, as in `--machine "ryzen-5600 + 64GiB + nvme-gen4"`.'
     assert sentence in output
     assert output.index("Run ") < output.index(sentence) < output.index("llama-")
-    assert main([*asked, "ryzen-5600 + 64GiB + nvme-gen4"]) == 0
-    assert "is guessed" not in capsys.readouterr().out
+    assert "is guessed" not in printed_by(capsys, *asked, "ryzen-5600 + 64GiB + nvme-gen4")
 
 
 def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,8 +68,7 @@ def test_a_saved_page_and_the_files_of_its_command(
     page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
     assert "--moe-cache-profile advice-profile.csv" in page
     assert Path("mine/advice-profile.csv").stat().st_size
-    assert main(asked) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in refusal(capsys, *asked)
     other = "mine/advice.md" if suffix == ".html" else "mine/advice.html"
     assert main([*asked[:-1], other]) == 0, "the same answer as another page needs the same files"
     assert main([*asked, "--force"]) == 0
@@ -82,8 +79,7 @@ def test_what_exists_is_refused_before_the_search(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("advice-profile.csv").write_text("mine")
-    assert main([*ASKED, "--save", "advice.md"]) == 2
-    assert "advice-profile.csv: exists" in capsys.readouterr().err
+    assert "advice-profile.csv: exists" in refusal(capsys, *ASKED, "--save", "advice.md")
     assert [path.name for path in tmp_path.iterdir()] == ["advice-profile.csv"]
 
 
@@ -93,12 +89,10 @@ def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str
     best = document(capsys, *asked)["best"]
     assert "-c 4500" in best["command"]
     assert best["prompt_tok_s_lo"] < best["prompt_tok_s"] < best["prompt_tok_s_hi"]
-    assert main(asked) == 0
-    output = " ".join(capsys.readouterr().out.split())
+    output = " ".join(printed_by(capsys, *asked).split())
     assert "a prompt of 4,000 tokens and an answer of 500 take" in output
     assert "The prompt consists of 1,024 decoded tokens, repeated up to 4,000 tokens." in output
-    assert main([*asked, "--context", "4096"]) == 2
-    assert "prompt and answer have 4,500 tokens; give at least as many" in capsys.readouterr().err
+    assert "prompt and answer have 4,500 tokens; give at least as many" in refusal(capsys, *asked, "--context", "4096")
     assert "are assumed to be as fast" not in output
 
 
@@ -127,8 +121,7 @@ def test_what_to_buy(capsys: pytest.CaptureFixture[str]) -> None:
     answer = document(capsys, *asked, "--target", str(1.2 * now["best"]["tok_s"]))
     assert {len(row["kinds"]) for row in answer["bought"]["rows"]} == {1}
     assert all(row["tok_s"] >= 1.2 * now["best"]["tok_s"] for row in answer["bought"]["rows"])
-    assert main([*asked, "--target", "1"]) == 0
-    assert "there is nothing to buy" in capsys.readouterr().out
+    assert "there is nothing to buy" in printed_by(capsys, *asked, "--target", "1")
 
 
 def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,8 +130,7 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
     asked = ["recommend", "--model", "olmoe-1b-7b,deepseek-v2-lite", "--machine", "rtx-3060", "--system", "cpu"]
     models = [row["model"] for row in document(capsys, *asked)["rows"]]
     assert models == ["olmoe-1b-7b:q4_k_m", "deepseek-v2-lite:q4_k_m"]
-    assert main(asked) == 0
-    assert "2 settings were timed" in capsys.readouterr().out
+    assert "2 settings were timed" in printed_by(capsys, *asked)
 
 
 @pytest.mark.parametrize(
@@ -162,17 +154,12 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert len(printed.err.splitlines()) == 1
-    assert message in printed.err
+    assert message in refusal(capsys, *arguments)
 
 
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m2-16", "--system", "cpu,turbofieldfare"]
-    assert main(asked) == 0
-    output = " ".join(capsys.readouterr().out.split())
+    output = " ".join(printed_by(capsys, *asked).split())
     assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit." in output
     assert "Get it llama.cpp: released 2026-10-01; licence MIT; for Linux, macOS and Windows." in output
 

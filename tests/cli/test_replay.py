@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import COUNTS, IDENTITY
 from flashmoe_sim.trace.bundled import catalog
+from tests.asked import document, printed_by
 
 ADDITIVE = ("calls", "refs", "requests", "hits", "misses", "cold_installs", "evictions", "bypassed", "aliased_refs")
 ADDITIVE += ("full_hit_calls", "bytes_read", "read_ops", "prefetch_issued", "prefetch_bytes", "prefetch_wasted_bytes")
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["replay", *arguments, "--json"]) == 0
-    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return parsed
 
 
 @pytest.mark.parametrize(
@@ -32,7 +19,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     ids=" ".join,
 )
 def test_json_has_identity_counts_layers_and_timing(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
-    found = document(capsys, "python-256", "--bank", "16", *options)
+    found = document(capsys, "replay", "python-256", "--bank", "16", *options)
     assert list(found) == ["identity", "counts", "layers", "timing", "version"]
     assert set(found["identity"]) == {column.name for column in IDENTITY}
     assert set(found["counts"]) == {column.name for column in COUNTS if not column.name.startswith("best_")}
@@ -55,19 +42,19 @@ def test_the_id_changes_with_what_changes_the_answer(capsys: pytest.CaptureFixtu
         ["--io-split", "2"],
         ["--model", "qwen3.5-35b-a3b"],
     ]
-    ids = [document(capsys, "python-256", "--bank", "16", *setup)["identity"]["id"] for setup in setups]
+    ids = [document(capsys, "replay", "python-256", "--bank", "16", *setup)["identity"]["id"] for setup in setups]
     assert len(set(ids)) == len(setups)
-    ids.append(document(capsys, "prose-256", "--bank", "16")["identity"]["id"])
+    ids.append(document(capsys, "replay", "prose-256", "--bank", "16")["identity"]["id"])
     assert len(set(ids)) == len(setups) + 1
     path = str(catalog()["python-256"].path)
     model = str(catalog()["python-256"].model)
-    again = document(capsys, path, "--bank", "16", "--model", model)["identity"]
+    again = document(capsys, "replay", path, "--bank", "16", "--model", model)["identity"]
     assert (again["id"], again["trace"]) == (ids[0], "python-bank256")
 
 
 def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["python-256", "--bank", "64", "--contract", "runtime"]
-    counts = document(capsys, *asked)["counts"]
+    counts = document(capsys, "replay", *asked)["counts"]
     assert main(["replay", *asked]) == 0
     printed = capsys.readouterr()
     words = " ".join(printed.out.split())
@@ -93,8 +80,7 @@ def test_the_table_says_what_the_json_says(capsys: pytest.CaptureFixture[str]) -
 )
 def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], arguments: list[str], title: str) -> None:
     for more in ([], ["--all-layers"]):
-        assert main(["replay", *arguments, *more]) == 0
-        out = capsys.readouterr().out
+        out = printed_by(capsys, "replay", *arguments, *more)
         assert title in " ".join(out.split())
         assert max(map(len, out.splitlines())) <= 80
         assert "…" not in out
@@ -102,18 +88,16 @@ def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], arguments: li
 
 def test_what_comes_between_steps_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["python-256", "--bank", "16", "--policy", "hot-window", "--contract", "atomic"]
-    counts = document(capsys, *arguments)["counts"]
+    counts = document(capsys, "replay", *arguments)["counts"]
     assert main(["replay", *arguments]) == 0
     line = f"loaded between steps {counts['prefetch_issued']:,}; {counts['prefetch_useful']:,} of them used"
     assert line in " ".join(capsys.readouterr().out.split())
-    assert main(["sweep", *arguments]) == 0
-    words = " ".join(capsys.readouterr().out.split())
+    words = " ".join(printed_by(capsys, "sweep", *arguments, quiet=False).split())
     assert "read/tok excludes prefetches and installs between steps" in words
 
 
 def test_only_the_worst_layers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "deepseek-v2-lite", "--bank", "16"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, "replay", "deepseek-v2-lite", "--bank", "16")
     assert "the 16 layers with most misses; --all-layers shows all 26" in out
     assert main(["replay", "deepseek-v2-lite", "--bank", "16", "--all-layers"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]

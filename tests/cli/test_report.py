@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.report import FigureFiles
 from flashmoe_sim.io.errors import BadInput
+from tests.asked import document, refusal
 
 RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"
 
@@ -25,8 +26,7 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """Every section is there, in order; figures become files, and the page names the command that makes it again."""
     Path("rates.csv").write_text(RATES)
     words = "report prose-256 --bank 64,128 --machine vm-2core --measured rates.csv --figures drawn --format svg"
-    assert main([*words.split(), "--out", "a b.html", "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)
+    written = document(capsys, *words.split(), "--out", "a b.html")
     figures = [name for one in written["sections"] for name in one["figures"]]
     assert figures == [
         "systems",
@@ -112,10 +112,7 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: str, message: 
     if "swept" in arguments:
         assert main(["sweep", "python-256", "--bank", "64", "--contract", "atomic", "--out", "swept"]) == 0
         capsys.readouterr()
-    assert main(["report", *arguments.split()]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.count("\n") == 1
+    assert message in refusal(capsys, "report", *arguments.split())
     assert Path("there.html").read_text() == "mine"
     assert not Path("r.html").exists()
 

@@ -85,8 +85,6 @@ def test_a_closed_pipe_is_no_error(trace: Path) -> None:
     for bank in (("--bank", "1..7", "--bank-step", "1"), ("--bank", "4")):
         command = [sys.executable, "-c", ENTRY, "sweep", str(trace), *bank, "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            assert child.stderr is not None
             child.stdout.close()
             messages = child.stderr.read().splitlines()
         assert len(messages) == 1
@@ -107,7 +105,6 @@ def long_sweep(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", listening, "sweep", str(trace), "--bank", "2..500", "--bank-step", "1"]
     command += ["--policy", "random,lfu,fifo", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        assert child.stderr is not None
         assert child.stderr.readline().startswith("sim: banks 2, 3, 4, ..., 500")
         try:
             yield child

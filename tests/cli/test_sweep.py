@@ -24,14 +24,10 @@ from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.trace.bundled import catalog
+from tests.asked import document, printed_by, refusal
 
 COMMAND = "from flashmoe_sim.cli.main import entry; entry()"
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture(autouse=True)
-def terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture
@@ -41,12 +37,6 @@ def pairs(tmp_path: Path) -> Path:
     tokens = [[[0, n % 8], [0, (n + 1) % 8], [1, n * n % 8], [1, (n * n + 3) % 8]] for n in range(30)]
     path.write_text("".join(f"{json.dumps(token)}\n" for token in tokens))
     return path
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main([*arguments, "--json"]) == 0
-    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return parsed
 
 
 def test_without_a_trace_the_first_bundled_one_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,15 +137,13 @@ def test_several_predictors(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_several_predictors_are_named_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = ["sweep", "--bank", "16", "--policy", "min,lru", "--contract", "protected"]
-    assert main([*chosen, "--prefetch", "none,oracle-1"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *chosen, "--prefetch", "none,oracle-1", quiet=False)
     assert "contract protected; best" in out
     shown = [line.split() for line in out.splitlines() if line.split()[:1] == ["16"]]
     assert [row[1:3] for row in shown] == [["min*", "none"], ["lru", "none"], ["lru", "oracle-1"]]
     assert shown[2][-4:-2] == ["0", "B"]  # read on demand, and then as much ahead as without on demand
     assert shown[2][-2:] == shown[1][-4:-2]
-    assert main([*chosen, "--prefetch", "oracle-1"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *chosen, "--prefetch", "oracle-1", quiet=False)
     assert "predictor" not in out
     assert "contract protected, prefetch oracle-1;" in out
 
@@ -178,8 +166,7 @@ def test_a_policy_named_twice_is_swept_once(capsys: pytest.CaptureFixture[str]) 
     ids=" ".join,
 )
 def test_tables_fit_80_columns_and_names_are_whole(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert main(["sweep", *arguments]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed_by(capsys, "sweep", *arguments, quiet=False).splitlines()
     assert max(map(len, lines)) <= 80
     assert [line for line in lines if "…" in line or line != line.rstrip()] == []
     policies = arguments[arguments.index("--policy") + 1] if "--policy" in arguments else "lru"
@@ -205,8 +192,7 @@ def test_a_long_list_of_banks_is_shortened(capsys: pytest.CaptureFixture[str], p
 
 
 def test_a_trace_of_no_known_model(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
-    assert main(["sweep", str(pairs), "--bank", "4"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, "sweep", str(pairs), "--bank", "4", quiet=False)
     assert "unknown model, so no bytes: give --model" in out
     row = next(line.split() for line in out.splitlines() if line.split()[1:2] == ["lru"])
     assert row[-2:] == ["-", "-"]
@@ -228,8 +214,7 @@ def test_several_traces_and_cuts_of_them(capsys: pytest.CaptureFixture[str], pai
     ]
     assert [row["refs"] for row in rows] == [60, 120, 6031, 12062]
     assert rows[1]["trace_id"] == document(capsys, "sweep", str(pairs), "--bank", "8")["rows"][0]["trace_id"]
-    assert main(arguments) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *arguments, quiet=False)
     assert all(f"{row['trace']}: " in out for row in rows)
 
 
@@ -296,7 +281,6 @@ def test_quick_work_shows_no_progress_on_a_terminal(pairs: Path) -> None:
     arguments = [sys.executable, "-c", COMMAND, "sweep", str(pairs), "--bank", "4", "--contract", "atomic"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=end, env={**os.environ, "TERM": "xterm"}) as child:
         os.close(end)
-        assert child.stdout is not None
         table = child.stdout.read()
     shown = b""
     while select.select([terminal], [], [], 0)[0]:
@@ -333,8 +317,7 @@ def test_no_two_rows_on_machines_look_alike(
     monkeypatch.setenv("COLUMNS", columns)
     asked = ["sweep", "prose-256", "--bank", "16,32", "--contract", "protected", "--dense", "1MiB"]
     asked += ["--policy", "lru,demand", "--prefetch", "all", "--machine", "vm-2core,m2-16"]
-    assert main(asked) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *asked, quiet=False)
     assert max(map(len, out.splitlines())) <= int(columns)
     rows = cells_of(out, "predictor")
     assert len({tuple(row[:5]) for row in rows}) == len(rows) == 2 * 2 * (len(WITHOUT_FILE) + 1)
@@ -350,8 +333,7 @@ def test_no_two_rows_on_machines_look_alike(
 
 def test_what_does_not_vary_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["sweep", "prose-256", "--bank", "16,32", "--contract", "protected", "--dense", "1MiB"]
-    assert main([*asked, "--prefetch", "oracle-1", "--machine", "vm-2core"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *asked, "--prefetch", "oracle-1", "--machine", "vm-2core", quiet=False)
     head = next(line for line in out.splitlines() if "tok/s" in line)
     assert not {"predictor", "machine", "execution"} & set(head.split())
     assert "(tiny256) on vm-2core\n" in out
@@ -381,8 +363,7 @@ def test_rows_are_ranked_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     order = {by: [row["policy"] for row in document(capsys, *timed, "--rank", by)["rows"]] for by in ("tok/s", "hits")}
     assert order == {"tok/s": ["second-miss", "lru"], "hits": ["lru", "second-miss"]}
     for wrong in ("tok/s", "speed"):
-        assert main([*asked, "--rank", wrong]) == 2
-        assert "--rank" in capsys.readouterr().err
+        assert "--rank" in refusal(capsys, *asked, "--rank", wrong)
 
 
 def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -403,10 +384,8 @@ def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_nothing_that_all_names_can_be(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["sweep", "--bank", "8,16", "--policy", "hot-profile", "--prefetch", "all", "--scope", "global"]
-    assert main([*asked, "--contract", "runtime"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("sim: policy hot-profile is undefined under the contract runtime; use --contract")
+    line = refusal(capsys, *asked, "--contract", "runtime")
+    assert line.startswith("sim: policy hot-profile is undefined under the contract runtime; use --contract")
 
 
 def test_banks_that_overflow_are_left_out_and_the_others_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -431,11 +410,9 @@ def test_banks_that_overflow_are_left_out_and_the_others_run(capsys: pytest.Capt
 
 
 def test_banks_of_which_none_fits_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", "python-256", "--bank", "4,6", "--contract", "protected"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("sim: bank 4: call ")
-    assert printed.err.count("\n") == 1
+    assert refusal(capsys, "sweep", "python-256", "--bank", "4,6", "--contract", "protected").startswith(
+        "sim: bank 4: call "
+    )
 
 
 def test_banks_that_overflow_one_trace_run_on_the_other(capsys: pytest.CaptureFixture[str], pairs: Path) -> None:
@@ -449,9 +426,8 @@ def test_banks_that_overflow_one_trace_run_on_the_other(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_fewer_bytes_than_layers_are_one_line(capsys: pytest.CaptureFixture[str], scope: str) -> None:
-    assert main(["sweep", "python-256", "--bank", "1B", "--scope", scope]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.endswith("bytes for a bank do not hold one expert of 13056 bytes; give at least --bank 1MiB\n")
+    line = refusal(capsys, "sweep", "python-256", "--bank", "1B", "--scope", scope)
+    assert line.endswith("bytes for a bank do not hold one expert of 13056 bytes; give at least --bank 1MiB\n")
     assert main(["sweep", "python-256", "--bank", "1MiB", "--scope", scope, "--contract", "atomic"]) == 0
 
 
@@ -461,8 +437,7 @@ def test_the_best_counts_requests_as_the_rows_do(capsys: pytest.CaptureFixture[s
     rows = document(capsys, *asked)["rows"]
     assert all(row["hit_rate"] <= row["best_hit_rate"] for row in rows)
     assert all(row["hit_rate"] == row["best_hit_rate"] for row in rows if row["policy"] == "min")
-    assert main(asked) == 0
-    assert "(min with bypass, by reference)" in " ".join(capsys.readouterr().out.split())
+    assert "(min with bypass, by reference)" in " ".join(printed_by(capsys, *asked, quiet=False).split())
 
 
 def test_a_bank_has_numbers_beside_its_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -485,8 +460,7 @@ def test_traces_of_one_name_have_names_of_their_own(
     rows = document(capsys, *asked)["rows"]
     expected = ["a", "b", "a/x", f"{tmp_path.name}/b/x", "c/b/x", "a (2)"]
     assert [row["trace"] for row in rows] == expected
-    assert main(asked) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *asked, quiet=False)
     assert all(f"\n{name}: 30 tokens" in f"\n{out}" for name in expected)
 
 
@@ -499,8 +473,7 @@ def test_several_traces_have_a_summary(capsys: pytest.CaptureFixture[str]) -> No
     assert first["hit_rate"] == pytest.approx(sum(rates) / 2)
     assert (first["hit_rate_min"], first["hit_rate_max"], first["wins"]) == (min(rates), max(rates), 2)
     assert parsed["summary"][1]["wins"] is None  # min knows the future
-    assert main(asked) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, *asked, quiet=False)
     assert out.count("tokens, ") == 2
     assert "2 traces: python-256; prose-256\n" in out
     assert [row[:2] for row in cells_of(out[out.index("2 traces") :], "wins")] == [
@@ -537,10 +510,8 @@ def test_json_says_what_its_rows_are_and_what_to_beware_of(capsys: pytest.Captur
 @pytest.mark.parametrize("name", ["o.html", "a/o.csv", "O.PNG"])
 def test_out_is_a_folder_not_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     out = tmp_path / name
-    assert main(["sweep", "--bank", "16", "--out", str(out)]) == 2
-    printed = capsys.readouterr()
-    assert "is named like a file; --out takes a folder" in printed.err
-    assert (printed.err.count("\n"), printed.out, list(tmp_path.iterdir())) == (1, "", [])
+    assert "is named like a file; --out takes a folder" in refusal(capsys, "sweep", "--bank", "16", "--out", out)
+    assert list(tmp_path.iterdir()) == []
     assert main(["sweep", "--bank", "128", "--out", str(tmp_path / "v1.2")]) == 0
 
 
@@ -621,9 +592,8 @@ def test_columns_that_do_not_fit_are_left_out_and_named(
 def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """An empty variable of the shell, with and without quotes."""
     asked = ["--bank", "16", "--contract", "atomic"]
-    assert main(["sweep", "", *asked]) == 2
     message = "sim: an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?\n"
-    assert capsys.readouterr().err == message
+    assert refusal(capsys, "sweep", "", *asked) == message
     assert main(["sweep", *asked]) == 0
     message = "sim: banks 16; 1 setup x 1 trace: the bundled python-256, since none was given\n"
     assert capsys.readouterr().err == message
@@ -637,9 +607,8 @@ def test_an_empty_trace_is_refused_and_no_trace_is_said(capsys: pytest.CaptureFi
     ],
 )
 def test_an_option_given_twice_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
     message = "sim: --model is given twice; give it once, several values with commas between them\n"
-    assert capsys.readouterr().err == message
+    assert refusal(capsys, *words) == message
 
 
 def test_what_may_be_given_twice(capsys: pytest.CaptureFixture[str]) -> None:

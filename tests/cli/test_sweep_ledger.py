@@ -22,6 +22,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.sweep.ledger import FILE, Ledger
 from flashmoe_sim.sweep.store import FILES
 from flashmoe_sim.trace.store import write_store
+from tests.asked import document
 from tests.trace.strategies import trace_of
 
 COMMAND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -228,8 +229,7 @@ def test_dry_run_says_what_is_left(trace: str, tmp_path: Path, capsys: pytest.Ca
 
     def planned(*options: str) -> dict[str, Any]:
         capsys.readouterr()
-        assert main([*asked, *options, "--dry-run", "--json"]) == 0
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        found: dict[str, Any] = document(capsys, *asked, *options, "--dry-run")
         return found
 
     plan = planned("--bank", "4,8,64", "--threads", "3")

@@ -7,6 +7,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.store import write_store
+from tests.asked import document, printed_by, refusal
 from tests.trace.strategies import trace_of
 
 LAYERS = 30
@@ -26,8 +27,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_inspect_prints_tables_that_fit(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "inspect", str(trace), "--bank", "4,8"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, "trace", "inspect", str(trace), "--bank", "4,8")
     assert max(map(len, out.splitlines())) <= 80
     for text in ("calls", "600", "in 20 steps of 30 layers", "union/slots p50", "0-2", "27-29", "overlap"):
         assert text in out
@@ -38,30 +38,27 @@ def test_inspect_prints_tables_that_fit(trace: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_catalogue_has_the_size_of_each_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "catalog"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(capsys, "trace", "catalog", quiet=False)
     assert max(map(len, out.splitlines())) <= 80
     (row,) = [line.split() for line in out.splitlines() if line.startswith("python-256 ")]
     assert row[1:5] == ["1,026", "6", "256", "8"]
     assert main(["trace", "list"]) == 0
     assert capsys.readouterr().out == out
-    assert main(["trace", "catalog", "--json"]) == 0
-    first, *_ = json.loads(capsys.readouterr().out)["traces"]
+    first, *_ = document(capsys, "trace", "catalog")["traces"]
     assert [first[key] for key in ("name", "tokens", "layers", "experts", "top_k")] == ["python-256", 1026, 6, 256, 8]
 
 
 def test_inspect_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "inspect", str(trace), "--bank", "4", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["calls"], document["refs"], document["tokens"], document["format"]) == (
+    found = document(capsys, "trace", "inspect", str(trace), "--bank", "4")
+    assert (found["calls"], found["refs"], found["tokens"], found["format"]) == (
         600,
         1200,
         20,
         "token-pairs",
     )
-    assert document["banks"][0]["union_over_slots_p50"] == 0.5
-    assert len(document["layers"]) == LAYERS
-    assert document["layers"][3]["union"] == {"mean": 2.0, "p50": 2, "p99": 2, "max": 2}
+    assert found["banks"][0]["union_over_slots_p50"] == 0.5
+    assert len(found["layers"]) == LAYERS
+    assert found["layers"][3]["union"] == {"mean": 2.0, "p50": 2, "p99": 2, "max": 2}
 
 
 def test_lint_exits_1_only_when_something_is_wrong(
@@ -75,8 +72,7 @@ def test_lint_exits_1_only_when_something_is_wrong(
     write_store(trace_of((0, [1, 1])), bad)
     assert main(["trace", "lint", str(bad)]) == 1
     assert capsys.readouterr().err == f"sim: {bad}: 1 error found\n"
-    assert main(["trace", "lint", str(bad), "--json"]) == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
+    findings = document(capsys, "trace", "lint", str(bad), code=1)["findings"]
     assert (findings[0]["severity"], findings[0]["code"], findings[0]["call"]) == ("error", "duplicate-expert", 0)
 
 
@@ -92,8 +88,7 @@ def test_reader_notes_go_to_stderr(trace: Path, capsys: pytest.CaptureFixture[st
 def test_lenient(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace.write_text("[[0, 99999]]\n" + trace.read_text())
     out = str(tmp_path / "o.parquet")
-    assert main(["trace", "convert", str(trace), out]) == 2
-    assert "line 1: pair 0: expert is 99999" in capsys.readouterr().err
+    assert "line 1: pair 0: expert is 99999" in refusal(capsys, "trace", "convert", str(trace), out)
     assert not Path(out).exists()
     assert main(["trace", "convert", str(trace), out, "--lenient"]) == 0
     assert "skipped 1 malformed line" in capsys.readouterr().err
@@ -104,8 +99,7 @@ def test_convert_and_overwrite(trace: Path, tmp_path: Path, capsys: pytest.Captu
     assert main(["trace", "convert", str(trace), str(out)]) == 0
     assert capsys.readouterr().out.startswith(f"{out}: 600 calls, 1,200 references, ")
     assert load_trace(out).equals(load_trace(trace))
-    assert main(["trace", "convert", str(trace), str(out)]) == 2
-    assert "exists; give --force" in capsys.readouterr().err
+    assert "exists; give --force" in refusal(capsys, "trace", "convert", str(trace), str(out))
     assert main(["trace", "convert", str(trace), str(out), "--to", "jsonl", "--force", "--json"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["not_kept"] == ["phase"]
@@ -155,11 +149,7 @@ def test_bad_usage_is_one_line_and_exit_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(trace.parent)
-    assert main(["trace", *(str(trace) if one == "TRACE" else one for one in arguments)]) == 2
-    printed = capsys.readouterr()
-    assert found in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.out == ""
+    assert found in refusal(capsys, "trace", *(trace if one == "TRACE" else one for one in arguments))
     assert sorted(entry.name for entry in trace.parent.iterdir()) == [trace.name]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +10,9 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.nulls import shuffled_null
+from tests.asked import document, refusal
 
 QWEN = ["--model", "qwen3.5-35b-a3b", "--topk", "4"]
-
-
-def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    assert main([*map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_a_published_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,8 +45,7 @@ def test_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
     assert lines[2] == f"sim: {out}: the curve belongs to a run of 400 tokens; with 220, large banks hit less"
     assert len(lines) == 3
-    assert main([*arguments, "--out", str(out)]) == 2
-    assert "exists; give --force" in capsys.readouterr().err
+    assert "exists; give --force" in refusal(capsys, *arguments, "--out", str(out))
     stored = tmp_path / "made.parquet"
     assert main([*arguments, "--curve-tokens", "400", "--out", str(stored)]) == 0
     stderr = capsys.readouterr().err

@@ -15,6 +15,7 @@ import pytest
 
 from flashmoe_sim.sweep.watch import Seen, Watcher
 from native_bridge.cli.main import main
+from tests.asked import document, printed_by, refusal
 
 LINE = b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[%d,%d]}\n'
 
@@ -97,25 +98,21 @@ def test_each_look_is_an_object(path: Path, between: Callable[..., None], capsys
     assert main(["watch", str(path), "--bank", "6,7", "--contract", "runtime", "--json"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["tokens"], second["tokens"]) == (10, 40)
-    assert main(["replay", str(path), "--bank", "7", "--contract", "runtime", "--json"]) == 0
-    replayed = json.loads(capsys.readouterr().out)
+    replayed = document(capsys, "replay", str(path), "--bank", "7", "--contract", "runtime")
     assert second["rows"][1]["whole"] == replayed["counts"]
     assert second["version"] == replayed["version"]
     assert second["overlap"] is None
 
 
 def test_what_ends_it(path: Path, between: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", str(path), "--once"]) == 2
-    assert "no such file" in capsys.readouterr().err
+    assert "no such file" in refusal(capsys, "watch", str(path), "--once")
     write(path, 3)
     between(lambda: path.write_bytes(path.read_bytes() + b'{"layer":0}\n'))
     assert main(["watch", str(path), "--bank", "6"]) == 2
     assert capsys.readouterr().err.startswith("sim: t.jsonl:4: ")
     Path("t.jsonl.gz").write_bytes(gzip.compress(b"{}"))
-    assert main(["watch", "t.jsonl.gz", "--json"]) == 2
-    assert "is compressed" in capsys.readouterr().err
-    assert main(["watch", str(path), "--policy", "min"]) == 2
-    assert "needs future requests" in capsys.readouterr().err
+    assert "is compressed" in refusal(capsys, "watch", "t.jsonl.gz", "--json")
+    assert "needs future requests" in refusal(capsys, "watch", str(path), "--policy", "min")
 
 
 def test_narrow_terminals_get_fewer_columns(
@@ -125,8 +122,7 @@ def test_narrow_terminals_get_fewer_columns(
     for columns in (79, 40, 24):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert main(["watch", str(path), "--once", "--bank", "4,6", "--model", "model.json"]) == 2
-        assert main(["watch", str(path), "--once", "--bank", "4,6", "--contract", "runtime"]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = printed_by(capsys, "watch", str(path), "--once", "--bank", "4,6", "--contract", "runtime").splitlines()
         assert max(map(len, lines)) <= columns
         assert any(line.startswith("bank  hit %  last") for line in lines)
 
@@ -180,8 +176,7 @@ def test_the_last_table_is_of_the_whole_file(
     for option, text in (("--bank=6", "t.jsonl: 40 tokens"), ("--json", '"tokens":40,')):
         write(path, 10, mode="wb")
         between(written_as_it_is_stopped)
-        assert main(["watch", str(path), option]) == 0
-        out = capsys.readouterr().out
+        out = printed_by(capsys, "watch", str(path), option)
         assert text in out
     assert len(out.splitlines()) == 2
 
@@ -230,8 +225,7 @@ def test_a_trace_that_is_still_says_so(
     monkeypatch.setattr("flashmoe_sim.cli.watch.time.monotonic", lambda: next(clock))
     write(path, 10)
     between(lambda: None, lambda: write(path, 20), lambda: None)
-    assert main(["watch", str(path), "--bank", "6"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed_by(capsys, "watch", str(path), "--bank", "6").splitlines()
     assert [line.partition("layer")[2].partition(";")[0] for line in lines[:5]] == [
         "",
         "",

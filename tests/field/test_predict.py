@@ -36,8 +36,6 @@ def test_placed_layers_are_computed_on_the_cpu(tmp_path: Path) -> None:
     """12 of 48 layers: a quarter of the active experts, the first a little larger, over what the CPU streams."""
     found = raw(tmp_path, experts_on_cpu_layers="12")
     cpu = way(found).machine.cpu
-    assert cpu is not None
-    assert cpu.weights_gb_s is not None
     assert parts_ms(found)["cold_lane"] == pytest.approx(1e3 * 96 * EXPERT_GB / cpu.weights_gb_s.value, rel=0.04)
     assert price_of(raw(tmp_path, experts_on_cpu_layers="48")).tok_s < price_of(found).tok_s
 
@@ -68,7 +66,6 @@ def test_misses_of_a_cache_are_uploaded_or_computed(tmp_path: Path, engine: str,
     assert parts_ms(found)[waits] > 0
     with_rate = raw(tmp_path, **cells, hit_rate_pct="90")
     assert price_of(with_rate).missed.rate == pytest.approx(0.1)
-    assert with_rate.blind is not None
     assert with_rate.blind.missed.rate == pytest.approx(1 - 0.711, abs=0.001)
 
 
@@ -202,9 +199,6 @@ def test_a_layer_cost_adds_to_every_layer(tmp_path: Path) -> None:
 
 def test_the_interval_holds_the_prediction(tmp_path: Path) -> None:
     found: Outcome = outcome(raw(tmp_path, experts_on_cpu_layers="12"), load())
-    assert found.lo is not None
-    assert found.tok_s is not None
-    assert found.hi is not None
     assert found.lo < found.tok_s < found.hi
 
 

@@ -24,7 +24,6 @@ U32, BOOL, STRING, ARRAY = 4, 7, 8, 9
 
 def of(arch: str, **keys: Any) -> tuple[LayerCache, ...]:
     found = attention_of(arch, HEADS | {name.replace("__", "."): value for name, value in keys.items()})
-    assert found is not None
     return found.layers
 
 
@@ -200,7 +199,6 @@ def attention(name: str) -> Attention:
 def test_the_bundled_model_as_the_runtime_prints_it() -> None:
     """4.00 MiB of keys and values with -c 4000, 1.62 with q8_0 keys and q4_0 values, and 0.07 MiB of states."""
     found = read_gguf(bundled_model()).attention
-    assert found is not None
     states = sum(layer.state for layer in found.layers) * 4
     assert round(states / MIB, 2) == 0.07
     assert found.context_bytes(4000) == 4 * MIB + states
@@ -232,7 +230,6 @@ def test_a_dense_model_of_the_same_kind() -> None:
     """ggml-org/llama.cpp pull request 23792, Qwen3.8-27B, 3 sequences: R 16.88 MiB, S 432.00 MiB in 48 layers."""
     keys = HEADS | STATES | {"ssm.inner_size": 6144, "ssm.state_size": 128, "ssm.group_count": 16, "block_count": 64}
     found = attention_of("qwen35moe", keys)
-    assert found is not None
     assert round(sum(layer.state for layer in found.layers) * 4 * 3 / MIB, 2) == round(16.875 + 432, 2)
 
 

@@ -12,6 +12,7 @@ import pytest
 from flashmoe_sim.geometry import load_model, read_gguf
 from flashmoe_sim.io.errors import BadInput
 from tests.geometry.conftest import gguf, key, tensor, text
+from tests.refusals import refused
 
 EXPERT_BYTES, ROUTER_BYTES = 3 * 8 * 2 * 4, 8 * 4
 DATA_BYTES = 4 * EXPERT_BYTES + ROUTER_BYTES
@@ -159,11 +160,8 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED.keys())
 def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
     path = save(tmp_path / "bad.gguf", content)
-    with pytest.raises(BadInput) as error:
+    with refused(message, str(path)):
         read_gguf(path)
-    assert message in str(error.value)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_top_k_out_of_range(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:

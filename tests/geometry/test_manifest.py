@@ -11,6 +11,7 @@ from flashmoe_sim.geometry import manifest as module
 from flashmoe_sim.geometry import read_manifest
 from flashmoe_sim.io.errors import BadInput
 from tests.geometry.conftest import document, entry, write
+from tests.refusals import refused
 
 GATE, UP, DOWN, GATE_UP = "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps"
 
@@ -141,11 +142,8 @@ BAD_ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_bad_entry_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     bad = {**entry(0, GATE_UP, 4352), **changes}
     path = write(tmp_path, document([*whole(0), bad]))
-    with pytest.raises(BadInput) as error:
+    with refused(message, str(path)):
         read_manifest(path)
-    assert message in str(error.value)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 BAD_DOCUMENTS: dict[str, tuple[Any, str]] = {
@@ -174,10 +172,8 @@ BAD_DOCUMENTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("content", "message"), BAD_DOCUMENTS.values(), ids=BAD_DOCUMENTS.keys())
 def test_a_bad_document(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(BadInput) as error:
+    with refused(message):
         read_manifest(write(tmp_path, content))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_no_manifest_there(tmp_path: Path) -> None:

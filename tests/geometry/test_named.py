@@ -219,7 +219,6 @@ def test_dense_bytes_of_a_file_or_estimated(spec: str) -> None:
     entry = named_models()[name]
     quant, model = entry.quants[quant_name], named_model(spec)
     assert (quant.dense_gib is None) == bool(quant.dense_bits)
-    assert model.dense_bytes is not None
     assert 3.5 < model.dense_bytes * 8 / (entry.dense_params_b * 1e9) < 16.2
     if quant.dense_gib is None:
         assert model.notes[-1].startswith(DENSE_ESTIMATED)
@@ -256,7 +255,6 @@ def test_dense_bytes_are_those_of_published_files(spec: str, file_gib: float, to
 def test_dense_bytes_of_the_gemma_trace() -> None:
     """The 30 layers in the preamble of the BigMoeOnEdge trace, and the embedding in Q6_K."""
     layers = load_trace("gemma-4-26b-phone").dense_bytes
-    assert layers is not None
     embedding = 262_144 * 2816 * 210 // 256
     assert named_model("gemma-4-26b-a4b").dense_bytes == pytest.approx(sum(layers.values()) + embedding, rel=0.002)
 

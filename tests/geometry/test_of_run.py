@@ -14,10 +14,8 @@ RUN = Path("data/runs-timed/cold-bank12")
 
 def test_a_run_is_its_model() -> None:
     found = find_geometry(RUN, None)
-    assert found is not None
     assert (found.layers[0].n_experts, found.layers[0].expert_bytes) == (64, 3 * 557_056)
     other = find_geometry(RUN, "gpt-oss-120b")
-    assert other is not None
     assert other.name == "gpt-oss-120b:mxfp4"
 
 

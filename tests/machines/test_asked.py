@@ -62,7 +62,6 @@ def test_the_sentence() -> None:
 )
 def test_following_the_example_leaves_nothing_open(machine: str) -> None:
     match = re.search(r'--machine "(.*)"`\.$', ask(load_machine(machine)))
-    assert match is not None
     named = load_machine(match[1])
     assert ask(named) == ""
     assert set(load_machine(machine).name.split(" + ")) < set(match[1].split(" + "))

@@ -11,19 +11,16 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
 from flashmoe_sim.machines.load import machines_in
 from tests.machines.builders import FULL
+from tests.refusals import refused
 
 
 def test_every_key_is_read() -> None:
     machine = parse_machine(FULL, where="full.toml")
     assert (machine.name, machine.title, machine.unified) == ("full", "A machine with every section", False)
-    assert machine.memory is not None
     assert machine.memory.bandwidth_gb_s == Quantity(60, 50, 65.5, "stream", "8 threads")
     assert machine.storage.measured == (MeasuredRead(4096, 4, 3.5, "fio"),)
-    assert machine.link is not None
     assert machine.link.request_us.value == 0
-    assert machine.gpu is not None
     assert machine.gpu.memory_gib == Quantity(23, 23, 23, "spec", "no display")
-    assert machine.cpu is not None
     assert (machine.cpu.weights_gb_s, machine.cpu.memory_gib) == (None, None)
     assert machine.anchors == Anchors(("a", "b"), "tiny", "2026-01-01", "sim machine fit a b")
     assert (machine.os, machine.gpu_maker, machine.gpu_compute) == ("linux", "nvidia", "8.9")
@@ -39,13 +36,11 @@ def test_a_maker_follows_from_its_own_interface(api: str, maker: str) -> None:
 def test_intervals_that_are_not_given() -> None:
     machine = parse_machine(FULL, where="full.toml")
     memory, storage, cpu = machine.memory, machine.storage, machine.cpu
-    assert memory is not None
     assert (memory.copy_gb_s.lo, memory.copy_gb_s.hi) == (9, 11)
     assert memory.reserve_gib.estimated
     assert (memory.reserve_gib.lo, memory.reserve_gib.hi) == (2.5, 6.4)
     assert (memory.ram_gib.lo, memory.ram_gib.hi) == (64, 64)
     assert (storage.lanes.lo, storage.lanes.hi) == (4, 4)
-    assert cpu is not None
     assert (cpu.knee_tokens.lo, cpu.knee_tokens.hi) == (1, 1.1)  # no lower than the least it can be
 
 
@@ -202,10 +197,8 @@ WRONG = {
 def test_wrong(case: str) -> None:
     old, new, message = WRONG[case]
     assert FULL.count(old) >= 1
-    with pytest.raises(BadInput) as caught:
+    with refused(begins=f"my.toml: {message}"):
         parse_machine(FULL.replace(old, new, 1), where="my.toml")
-    assert str(caught.value).startswith(f"my.toml: {message}"), caught.value
-    assert "\n" not in str(caught.value)
 
 
 def test_something_has_to_compute() -> None:
@@ -272,10 +265,8 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gi
     Path("texts").write_text(
         f'# {many}\nz = \'a{many}\'  # {many}\ny = """\n"\\"{many}\n"""\nx = [1.5, {"2.5, " * 99}]\n'
     )
-    with pytest.raises(BadInput) as caught:
+    with refused(message):
         load_machine(given)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_parts_with_commas_between_them_are_one_machine() -> None:

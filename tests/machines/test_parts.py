@@ -16,6 +16,7 @@ from flashmoe_sim.machines.machine import FEATURES
 from flashmoe_sim.machines.parts import KINDS, Part, catalogue
 from flashmoe_sim.machines.write import toml, write_machine
 from flashmoe_sim.machines.written import find_part, parse_parts
+from tests.refusals import refused
 
 EXAMPLE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 PARTS = catalogue().values()
@@ -181,7 +182,6 @@ def test_every_part_makes_a_machine_that_a_file_can_hold(kind: str, tmp_path: Pa
         for path, quantity in machine.quantities():
             key = keys[path]
             assert key.least <= quantity.lo <= quantity.value <= quantity.hi <= key.most, (part.name, path)
-        assert machine.memory is not None
         assert machine.memory.copy_gb_s.value < machine.memory.bandwidth_gb_s.value
         assert (machine.link is None) == (machine.gpu is None or machine.unified)
         if machine.link is not None:
@@ -235,7 +235,6 @@ def test_what_no_part_says_is_estimated_and_noted() -> None:
         "memory.bandwidth_gb_s is a guess: 48.64 GB/s (20.4 to 109.2)",
         "storage.read_gb_s is a guess: 3 GB/s (0.5 to 7)",
     ]
-    assert machine.link is not None
     assert machine.link.pinned_gb_s.estimated
     assert machine.link.pinned_gb_s.source.startswith("no link given: pcie4x16, the best that the other parts have")
 
@@ -251,7 +250,6 @@ def test_what_no_part_says_is_estimated_and_noted() -> None:
 )
 def test_a_link_is_what_card_and_cpu_have_in_common(parts: str, pinned: str) -> None:
     link = compose(f"{parts} + 64GiB").link
-    assert link is not None
     assert f"no link given: {pinned}," in link.pinned_gb_s.source
 
 
@@ -349,8 +347,6 @@ def test_equal_cards_are_one_gpu_with_the_memory_of_all(written: str) -> None:
     one, two = compose(f"rtx-3090 + {others}"), compose(f"{written} + {others}")
     assert two.name == "2x rtx-3090 + ryzen-5950x + ddr4-3200x2 + nvme-gen4 + 64GiB"
     assert two.title.startswith("2x NVIDIA GeForce RTX 3090, ")
-    assert one.gpu is not None
-    assert two.gpu is not None
     assert (one.gpu.memory_gib.value, two.gpu.memory_gib.value) == (23.2, 46.4)  # type: ignore[union-attr]
     assert replace(two.gpu, memory_gib=one.gpu.memory_gib) == one.gpu
     assert replace(two, name="", title="", gpu=None, gpus=1) == replace(one, name="", title="", gpu=None)
@@ -360,8 +356,6 @@ def test_equal_cards_are_one_gpu_with_the_memory_of_all(written: str) -> None:
 
 def test_equal_cards_may_have_fewer_lanes_each() -> None:
     full, half = compose("2x rtx-3090 + ryzen-5950x + 64GiB"), compose("2x rtx-3090 + ryzen-5950x + 64GiB + pcie4x8")
-    assert full.link is not None
-    assert half.link is not None
     assert half.link.pinned_gb_s.value < full.link.pinned_gb_s.value
 
 
@@ -391,9 +385,8 @@ def test_unlike_cards_are_in_a_written_file() -> None:
 def test_cards_that_a_file_describes_wrongly(before: str, after: str, message: str) -> None:
     text = toml(compose("rtx-3090 + rtx-3060 + ryzen-5600 + 64GiB"))
     assert before in text
-    with pytest.raises(BadInput) as caught:
+    with refused(begins=message):
         parse_machine(text.replace(before, after, 1), where="mine")
-    assert str(caught.value).startswith(message)
 
 
 def test_one_card_may_be_counted() -> None:

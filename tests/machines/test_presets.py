@@ -34,7 +34,6 @@ def test_each_number_says_where_it_is_from(name: str) -> None:
 def test_numbers_of_one_machine_agree(name: str) -> None:
     machine = load_machine(name)
     memory = machine.memory
-    assert memory is not None
     assert memory.reserve_gib.value < memory.ram_gib.value
     assert memory.copy_gb_s.value < memory.bandwidth_gb_s.value
     assert machine.storage.read_gb_s.value < memory.bandwidth_gb_s.value
@@ -52,7 +51,6 @@ def test_numbers_of_one_machine_agree(name: str) -> None:
 
 
 def rate(unit: Compute) -> float:
-    assert unit.weights_gb_s is not None
     return unit.weights_gb_s.value
 
 
@@ -90,7 +88,6 @@ def test_published_numbers(name: str, path: str, value: float) -> None:
 def test_published_decode_speeds_come_out(name: str, bytes_gb: float, layers: int, tok_s: float) -> None:
     """What a token reads over weights_gb_s, and layer_us a layer: within 15% of what was measured."""
     gpu = load_machine(name).gpu
-    assert gpu is not None
     seconds = bytes_gb / rate(gpu) + layers * gpu.layer_us.value * 1e-6
     assert 1 / seconds == pytest.approx(tok_s, rel=0.15)
 

@@ -12,6 +12,7 @@ from flashmoe_sim.machines import load_machine
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import chips_as_sold, find_part, parse_parts, reported_part
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,6 @@ def test_every_chip_with_every_memory_that_was_sold_is_a_machine() -> None:
         parts = parse_parts(name)
         assert parts.by_kind == {"chip": part}, name
         machine = load_machine(name)
-        assert machine.memory is not None
         assert machine.memory.ram_gib.value == pytest.approx(float(name.rpartition("-")[2]), rel=0.06), name
 
 
@@ -139,10 +139,8 @@ def test_a_preset_may_have_a_system() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_one_line(written: str, message: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with refused(begins=message):
         load_machine(written)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_name_wins_over_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +160,6 @@ def test_every_part_is_found_without_its_maker() -> None:
 
 def test_memory_of_either_generation_in_an_intel_desktop() -> None:
     ddr4, ddr5 = compose("i5-12400 + 64GB DDR4"), compose("i5-12400 + 64GB DDR5")
-    assert ddr4.memory is not None
     assert ddr5.memory is not None
     assert ddr4.memory.bandwidth_gb_s.value == 38.91  # 76% of 51.2
     assert ddr5.memory == compose("i5-12400 + 64GB").memory

@@ -13,6 +13,7 @@ from flashmoe_sim.measured.read import FORMATS
 from flashmoe_sim.measured.value import quant_of
 from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
+from tests.refusals import refused
 
 FILES = sorted(path for path in (Path(__file__).parent / "files").iterdir() if path.name != "README.md")
 SAMPLES = sorted((Path(__file__).parents[2] / "data" / "measured").glob("*.[jl]*"))
@@ -59,9 +60,8 @@ def test_by_hand(text: str, expected: Measured) -> None:
     ],
 )
 def test_by_hand_and_wrong(text: str, line: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with refused(line):
         read_measured(text)
-    assert line in str(caught.value)
 
 
 def test_every_format_has_a_file_that_no_format_before_it_claims() -> None:
@@ -84,9 +84,8 @@ def test_every_format_has_a_file_that_no_format_before_it_claims() -> None:
 )
 def test_files_that_are_none(content: bytes, line: str, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_bytes(content)
-    with pytest.raises(BadInput) as caught:
+    with refused(line):
         read_measured(tmp_path / "f.txt")
-    assert line in str(caught.value)
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from native_bridge.cli.main import main
-from tests.native_bridge.asked import document, refusal
+from tests.asked import document, refusal
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_log, edit_record
 
 pytestmark = pytest.mark.usefixtures("own_folder")

@@ -17,11 +17,13 @@ from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput
 from native_bridge import page_cache
 from native_bridge.cli.main import main
-from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.repeats import plan, requests_of, run_name
-from tests.native_bridge.asked import document, refusal
+from tests.asked import document, refusal
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
+
+pytestmark = pytest.mark.usefixtures("stand_in")
 
 ALL = "stock,resident-bank,resident-slot-bank,slot-bank,oracle-all-hit,oracle-prefetch"
 
@@ -71,7 +73,7 @@ def test_repeats_are_interleaved_and_oracles_replay_their_own() -> None:
     assert plan(requests, Path("out"), modes=MODES, replay=Path("mine"))[-1].replay == Path("mine")
 
 
-def test_all_modes_at_once(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_modes_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--out", tmp_path, "--mode", ALL, "--bank", "16,24", "--tokens", "300") == 1
     printed = capsys.readouterr()
     assert "no recorded run of resident-slot-bank" in printed.err  # at 16 there is none
@@ -93,7 +95,7 @@ def test_all_modes_at_once(stand_in: Runtime, tmp_path: Path, capsys: pytest.Cap
     assert (tmp_path / "sidecar" / "manifest.json").exists()
 
 
-def test_repeats_have_a_spread(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeats_have_a_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--out", tmp_path, "--bank", 24, "--repeat", 2) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[3].split() == [
@@ -108,7 +110,7 @@ def test_repeats_have_a_spread(stand_in: Runtime, tmp_path: Path, capsys: pytest
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sidecar", "slot-bank24-rep1", "slot-bank24-rep2"]
 
 
-def test_a_text_that_ended_early(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_that_ended_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--out", tmp_path, "--mode", "stock,slot-bank,oracle-prefetch", "--bank", 24, "--tokens")
     assert run(*given, 400) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -120,7 +122,7 @@ def test_a_text_that_ended_early(stand_in: Runtime, tmp_path: Path, capsys: pyte
     assert "of 300" not in capsys.readouterr().out
 
 
-def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(sidecar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--model", MODEL, "--sidecar", sidecar, "--out", tmp_path)
     good, bad = document(capsys, "bridge", "run", *where, "--bank", "24,60", code=1)["runs"]
     assert good["folder"] == str(tmp_path / "slot-bank24")
@@ -131,9 +133,7 @@ def test_json(stand_in: Runtime, sidecar: Path, tmp_path: Path, capsys: pytest.C
     assert "no recorded run" in bad["failed"]
 
 
-def test_a_replay_of_a_failed_run_is_not_started(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_of_a_failed_run_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--out", tmp_path, "--bank", 60, "--mode", "slot-bank,oracle-prefetch") == 1
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -141,9 +141,7 @@ def test_a_replay_of_a_failed_run_is_not_started(
     assert "no recorded run of slot-bank" in printed.err
 
 
-def test_a_replay_must_be_of_the_same_run(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_must_be_of_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompt = json.loads((RECORDED / "prose-bank24" / "run.json").read_text())["prompt"]
     options = ("--out", tmp_path, "--mode", "oracle-prefetch", "--bank", 24, "--replay", RECORDED / "prose-bank24")
     assert run(*options) == 2
@@ -174,15 +172,13 @@ def test_a_replay_must_be_of_the_same_run(
     ],
 )
 def test_refusals_are_one_line(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     assert message in refusal(capsys, "bridge", "run", "--out", tmp_path / "out", *options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_started_where_a_folder_exists(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_started_where_a_folder_exists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--out", tmp_path, "--bank", 24) == 0
     assert run("--out", tmp_path, "--bank", "16,24", "--tokens", 50) == 2
     assert f"{tmp_path / 'slot-bank24'}: exists; give --force to overwrite it" in capsys.readouterr().err
@@ -191,7 +187,7 @@ def test_nothing_is_started_where_a_folder_exists(
 
 
 def test_the_same_command_keeps_its_runs_and_makes_the_others(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--out", tmp_path, "--bank", "24,60") == 1
     capsys.readouterr()
@@ -210,7 +206,7 @@ def test_the_same_command_keeps_its_runs_and_makes_the_others(
 
 @pytest.mark.parametrize("change", [("--seed", 2), ("--cache", "as-is"), ("--", "-fa", "off")])
 def test_a_run_of_another_command_is_not_taken_for_it(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[object, ...]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[object, ...]
 ) -> None:
     assert run("--out", tmp_path, "--bank", 24) == 0
     assert run("--out", tmp_path, "--bank", 24, *change) == 2
@@ -218,7 +214,7 @@ def test_a_run_of_another_command_is_not_taken_for_it(
 
 
 def test_a_page_cache_that_cannot_be_prepared_ends_no_run_that_was_made(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("--out", tmp_path, "--bank", "16,24,32")
     shares = iter([1.0, 0.5])
@@ -236,7 +232,7 @@ def test_a_page_cache_that_cannot_be_prepared_ends_no_run_that_was_made(
     assert [line.split()[1] for line in printed.out.splitlines()[3:] if line] == ["16", "24", "32"]
 
 
-def test_flags_of_the_runtime_are_passed_on_and_recorded(stand_in: Runtime, tmp_path: Path) -> None:
+def test_flags_of_the_runtime_are_passed_on_and_recorded(tmp_path: Path) -> None:
     assert run("--out", tmp_path, "--bank", 24, "--", "-fa", "off", "--no-mmap") == 0
     document = json.loads((tmp_path / "slot-bank24" / "run.json").read_text())
     assert document["flags"] == ["-fa", "off", "--no-mmap"]
@@ -244,14 +240,14 @@ def test_flags_of_the_runtime_are_passed_on_and_recorded(stand_in: Runtime, tmp_
     assert document["extra"][-3:] == document["flags"]
 
 
-def test_a_wide_micro_batch_is_warned_of(stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wide_micro_batch_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--out", tmp_path, "--bank", 16, "--ubatch", 4) == 1
     err = capsys.readouterr().err
     assert "slot-bank16-ub4: 4 tokens may ask for 32 experts; a run in which they do fails" in err
     assert "the bank is too small: layer 0 needs more than 16 slots at call 8" in err
 
 
-def test_a_prompt_from_a_file(stand_in: Runtime, tmp_path: Path) -> None:
+def test_a_prompt_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "prompt").write_text("From a file,\nin two lines.")
     assert run("--out", tmp_path / "out", "--bank", 24, "--prompt-file", tmp_path / "prompt") == 0
     document: dict[str, Any] = json.loads((tmp_path / "out" / "slot-bank24" / "run.json").read_text())
@@ -259,9 +255,7 @@ def test_a_prompt_from_a_file(stand_in: Runtime, tmp_path: Path) -> None:
     assert document["prompt_file"] == str(tmp_path / "prompt")
 
 
-def test_names_of_prefetch_are_only_for_modes_that_have_it(
-    stand_in: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_prefetch_are_only_for_modes_that_have_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--out", tmp_path, "--mode", "stock,slot-bank", "--bank", 24, "--prefetch", "temporal") == 0
     assert "stock: without --prefetch, which only resident-slot-bank and slot-bank have" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"sidecar", "stock", "slot-bank24-temporal"}
@@ -269,7 +263,7 @@ def test_names_of_prefetch_are_only_for_modes_that_have_it(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_nothing(stand_in: Runtime, tmp_path: Path, number: int, code: int) -> None:
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
     program = "from native_bridge.cli.main import entry; entry()"
     words = [sys.executable, "-c", program, "bridge", "run", "--out", str(tmp_path), "--bank", "24"]
     us = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "STAND_IN_DOES": "hang"})

@@ -20,7 +20,7 @@ import pytest
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.cli.main import main
-from tests.native_bridge.asked import refusal
+from tests.asked import refusal
 from tests.native_bridge.served_double import (
     DENSE,
     LAYERS,

@@ -12,17 +12,18 @@ from flashmoe_sim.geometry import read_gguf
 from native_bridge import doctor, host
 from native_bridge.cli.main import main
 from native_bridge.doctor import Finding, examine
-from native_bridge.engines.base import Runtime
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.fixture.test_sidecar import filled
 from tests.native_bridge.test_capture_bad_input import DENSE
+
+pytestmark = pytest.mark.usefixtures("stand_in")
 
 
 def by_name(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings}
 
 
-def test_all_is_there(stand_in: Runtime, sidecar: Path) -> None:
+def test_all_is_there(sidecar: Path) -> None:
     findings = examine(model=MODEL, sidecar=sidecar, bank=24)
     found = by_name(findings)
     assert not [finding for finding in findings if finding.state == "missing"]
@@ -40,7 +41,7 @@ def test_without_psutil_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     assert finding.to_do == "pip install '.[bridge]'"
 
 
-def test_a_table_that_fits(stand_in: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bridge", "doctor"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -68,9 +69,7 @@ def test_without_a_runtime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ("has-a-gpu", "ok", "CUDA0: NVIDIA H100 80GB HBM3, 78.1 GiB free"),
     ],
 )
-def test_what_the_runtime_can_do(
-    stand_in: Runtime, monkeypatch: pytest.MonkeyPatch, does: str, state: str, found: str
-) -> None:
+def test_what_the_runtime_can_do(monkeypatch: pytest.MonkeyPatch, does: str, state: str, found: str) -> None:
     monkeypatch.setenv("STAND_IN_DOES", does)
     assert any(finding.state == state and finding.found == found for finding in examine())
 
@@ -114,7 +113,6 @@ GPU = "78.1 GiB free on CUDA0: all layers without their experts take "
     ],
 )
 def test_the_memory_of_a_gpu_and_where_the_bank_goes(
-    stand_in: Runtime,
     monkeypatch: pytest.MonkeyPatch,
     device: str,
     arch: str,
@@ -132,11 +130,11 @@ def test_the_memory_of_a_gpu_and_where_the_bank_goes(
     assert bank[1] in found["bank"].found
 
 
-def test_without_a_gpu_nothing_is_said_of_one(stand_in: Runtime) -> None:
+def test_without_a_gpu_nothing_is_said_of_one() -> None:
     assert not {"gpu memory", "bank"} & by_name(examine()).keys()
 
 
-def test_variables_that_change_a_run(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_change_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_FLASH_MOE_BACKEND_TRACE", "1")
     monkeypatch.setenv("LLAMA_ARG_THREADS", "9")
     found = by_name(examine())
@@ -144,26 +142,26 @@ def test_variables_that_change_a_run(stand_in: Runtime, monkeypatch: pytest.Monk
     assert found["environment"].found == "LLAMA_ARG_THREADS: not passed on"
 
 
-def test_an_older_runtime_lacks_what_some_runs_need(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_runtime_lacks_what_some_runs_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_DOES", "older")
     assert Finding("warning", "flags", "lacks --moe-topk", "runs that need them cannot be made") in examine()
 
 
-def test_a_model_that_is_none(stand_in: Runtime, tmp_path: Path, sidecar: Path) -> None:
+def test_a_model_that_is_none(tmp_path: Path, sidecar: Path) -> None:
     assert by_name(examine(model=tmp_path / "none"))["model"].state == "missing"
     (tmp_path / "text.gguf").write_text("text")
     assert by_name(examine(model=tmp_path / "text.gguf"))["model"].to_do == "is it a GGUF file?"
     assert by_name(examine(sidecar=sidecar))["model"].to_do == "give --model, too"
 
 
-def test_a_model_without_experts(stand_in: Runtime, tmp_path: Path) -> None:
+def test_a_model_without_experts(tmp_path: Path) -> None:
     (tmp_path / "dense.gguf").write_bytes(DENSE)
     found = by_name(examine(model=tmp_path / "dense.gguf"))["model"]
     assert found.state == "missing"
     assert "not a mixture-of-experts model" in found.found
 
 
-def test_an_architecture_that_the_slot_bank_does_not_stream(stand_in: Runtime, tmp_path: Path) -> None:
+def test_an_architecture_that_the_slot_bank_does_not_stream(tmp_path: Path) -> None:
     assert "architecture" not in by_name(examine())
     filled(tmp_path / "other.gguf", "olmoe", fused=False)
     found = by_name(examine(model=tmp_path / "other.gguf"))
@@ -179,11 +177,11 @@ def test_an_architecture_that_the_slot_bank_does_not_stream(stand_in: Runtime, t
         (7, "a bank of 7 for top-8", "give --bank 8 or more"),
     ],
 )
-def test_a_bank_that_cannot_be(stand_in: Runtime, bank: int, found: str, to_do: str) -> None:
+def test_a_bank_that_cannot_be(bank: int, found: str, to_do: str) -> None:
     assert by_name(examine(bank=bank))["memory"] == Finding("missing", "memory", found, to_do)
 
 
-def test_a_bank_that_does_not_fit(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bank_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     slot = 8 * 13_056
     rest = 2_072_960 + (450 << 20)
     monkeypatch.setattr(host, "free_ram_bytes", lambda: rest + 20 * slot)
@@ -194,7 +192,7 @@ def test_a_bank_that_does_not_fit(stand_in: Runtime, monkeypatch: pytest.MonkeyP
     assert by_name(examine())["memory"].state == "missing"
 
 
-def test_a_damaged_sidecar(stand_in: Runtime, sidecar: Path, tmp_path: Path) -> None:
+def test_a_damaged_sidecar(sidecar: Path, tmp_path: Path) -> None:
     shutil.copytree(sidecar, tmp_path / "sidecar")
     with (tmp_path / "sidecar" / "layer_003.bin").open("r+b") as file:
         file.write(b"damaged")
@@ -204,14 +202,14 @@ def test_a_damaged_sidecar(stand_in: Runtime, sidecar: Path, tmp_path: Path) -> 
     assert by_name(examine(model=MODEL, sidecar=tmp_path / "none"))["sidecar"].state == "missing"
 
 
-def test_no_disk_for_a_sidecar(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_disk_for_a_sidecar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "free_disk_bytes", lambda folder: 1 << 20)
     found = by_name(examine())["sidecar"]
     assert found.state == "missing"
     assert found.found == "none given: writing one here takes 6.38 MiB; 1.00 MiB are free"
 
 
-def test_what_is_odd_about_the_machine(stand_in: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_odd_about_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "amx_trap", lambda: True)
     monkeypatch.setattr(host, "temperature_c", lambda: {"cpu": 71.0, "gpu": 55.0})
     monkeypatch.setattr("native_bridge.page_cache._places", list)

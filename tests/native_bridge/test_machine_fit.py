@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.machines import load_machine
 from native_bridge.cli.main import main
-from tests.native_bridge.asked import refusal
+from tests.asked import refusal
 from tests.native_bridge.recorded_runs import GPU, RUNS, TIMED, copy, edit_log
 
 TABLES = Path(__file__).parents[2] / "data" / "published"

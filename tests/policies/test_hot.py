@@ -23,6 +23,7 @@ from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 from tests.policies.naive import hot as naive
+from tests.refusals import refused
 from tests.residency.builders import (
     Call,
     came_after,
@@ -184,7 +185,6 @@ def test_wide_calls_pass_the_bank_by() -> None:
     result = run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=1", record=True)
     assert hits_of(result) == [0, 0, 0, 0, 0, 0, 0, 1]
     assert came_after(result) == [0, 1, 0, 0, 0, 0, 0, 0]
-    assert result.hit is not None
     assert result.hit.tolist() == [0] * (len(result.hit) - 1) + [1]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=2")) == [[1]]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7")) == [[1]]
@@ -202,8 +202,6 @@ def test_a_bank_in_bytes_too_small_for_one_expert_of_a_layer() -> None:
     assert hits_of(result) == [0, 0, 1, 0, 1, 0]
     assert held(result) == [[0], []]
     assert result.counts.resident_bytes == 20
-    assert result.stream is not None
-    assert result.stream.prefetch_bytes is not None
     assert result.stream.prefetch_bytes.tolist() == [10, 0, 0, 0, 0, 0]
 
 
@@ -408,7 +406,6 @@ def two_layers(first: int = MIB, second: int = MIB, *, calls: Sequence[Call] | N
 def loads(workload: Workload, budget: int, path: Path, **parameters: Any) -> list[list[int]]:
     spec = ":".join([f"hot-profile:profile={path}", *(f"{name}={value}" for name, value in parameters.items())])
     result = run(workload, Bank(budget_bytes=budget), spec)
-    assert result.counts.resident_bytes is not None
     assert result.counts.resident_bytes <= budget
     return held(result)
 
@@ -765,9 +762,8 @@ GOOD = {"layer": 0, "experts": [[0, 1]]}
 )
 def test_not_a_profile(tmp_path: Path, layers: Any, says: str) -> None:
     path = write(tmp_path, layers)
-    with pytest.raises(BadInput, match=re.escape(f"{path}: {says}" if says.startswith("layers") else says)) as refused:
+    with refused(f"{path}: {says}" if says.startswith("layers") else says):
         parse_policy(f"hot-profile:profile={path}")
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

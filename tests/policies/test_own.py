@@ -21,48 +21,13 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.plan import plan_setups
+from tests.asked import refusal
 from tests.policies.naive import Expert, Twin
+from tests.policies.own import GAP
 from tests.residency import naive
 from tests.residency.builders import random_calls
 from tests.residency.compare import calls_of, workload_of
 
-GAP = '''
-from dataclasses import dataclass
-import numpy as np
-from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
-from flashmoe_sim.prefetchers.hot import Hot
-
-
-def on_use(state, slot, key, now, upcoming):
-    state[0][slot] = now
-
-
-def choose_victim(state, slot_key, blocked, mark):
-    victim = -1
-    for slot in range(len(slot_key)):
-        if slot_key[slot] >= 0 and blocked[slot] != mark and (victim < 0 or state[0][slot] < state[0][victim]):
-            victim = slot
-    return victim
-
-
-@dataclass(frozen=True)
-class Gap(EvictingPolicy):
-    """Evict the oldest."""
-
-    name = "gap"
-    source = "tests"
-    kernels = {"on_hit": on_use, "on_install": on_use, "choose_victim": choose_victim}
-    width: int = 1
-
-    def allocate(self, shape):
-        return (np.zeros(shape.slots, np.int64),)
-
-
-class Guess(Hot):
-    """Guess."""
-
-    name = "guess"
-'''
 TRACE = "".join(f"[[0, {expert}], [0, {expert % 3}]]\n" for expert in (0, 1, 2, 3, 4, 0, 1, 2, 3, 4))
 REQUIRED = GAP.replace("width: int = 1", "width: int").replace("(frozen=True)", "(frozen=True, kw_only=True)")
 ENTRY = "from native_bridge.cli.main import entry; entry()"
@@ -83,15 +48,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def workload() -> Workload:
     return workload_of(random_calls(np.random.default_rng(0), n_experts=9, steps=40, width=3), {0: 9})
-
-
-def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line of an error, with exit code 2 and nothing on stdout."""
-    assert main(list(arguments)) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err.strip()
 
 
 # --- how they are found -----------------------------------------------------------------------------------------------
@@ -163,7 +119,7 @@ def test_what_is_not_found(
     for arguments in (("replay", "trace.jsonl", "--bank", "3", "--policy", asked), ("policy", "show", asked)):
         if arguments[0] == "policy" and ("wide=" in asked or content == REQUIRED):
             continue
-        assert says.format(here=folder) in error_line(capsys, *arguments)
+        assert says.format(here=folder) in refusal(capsys, *arguments)
 
 
 # --- together with all ------------------------------------------------------------------------------------------------
@@ -370,7 +326,7 @@ def twins_fault(
 def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
     assert GAP.count(old) == 1
     (folder / "mine.py").write_text(GAP.replace(old, new))
-    line = error_line(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", "mine:Gap")
+    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", "mine:Gap")
     assert says in line
     assert "policy gap" in line
     assert len(line) < 400
@@ -431,9 +387,7 @@ def test_our_functions_test_bounds_on_the_user_s_arrays(
 ) -> None:
     """They wrote anywhere in memory, and the process ended without a line."""
     (folder / "mine.py").write_text(GAP + ARCS)
-    line = error_line(
-        capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}"
-    )
+    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}")
     assert "mine.py: a compiled function goes beyond an array of its state" in line
 
 
@@ -476,8 +430,8 @@ def test_mistakes_in_python_are_one_line(folder: Path, capsys: pytest.CaptureFix
     kind, _, name = option.removeprefix("--").replace("prefetch", "predictor").partition(" mine:")
     begins = next(number for number, text in enumerate(source) if text.startswith(f"class {name}("))
     at = next(number for number, text in enumerate(source, 1) if number > begins and "missing" in text)
-    line = error_line(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
-    assert line == f"sim: {kind} {name.lower()}: mine.py:{at}: NameError: name 'missing' is not defined"
+    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
+    assert line == f"sim: {kind} {name.lower()}: mine.py:{at}: NameError: name 'missing' is not defined\n"
 
 
 @pytest.mark.parametrize(
@@ -495,5 +449,5 @@ def test_code_that_ends_the_program_is_one_line(
     (folder / "mine.py").write_text(
         (GAP + OTHERS).replace(old, f"raise SystemExit(0); {old}".replace("; class", "\nclass"))
     )
-    line = error_line(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
+    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", *option.split())
     assert re.search(r"mine\.py:\d+: SystemExit: 0$", line)

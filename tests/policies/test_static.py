@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static, StaticGlobal
@@ -24,6 +21,8 @@ from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.trace.write_jsonl import write_jsonl
+from tests.asked import document, refusal
+from tests.refusals import refused
 from tests.residency.builders import geometry_of, one_layer, random_calls, run, some, trace_of
 
 # Three steps request 0, four request 1, five request 2.
@@ -166,9 +165,8 @@ def test_a_bad_profile_is_refused_before_anything_runs(workload: Workload, tmp_p
     ):
         seen: list[int] = []
         setups = [Setup(Bank(slots=3), policy, "atomic") for policy in (Static(), Static(profile=profile))]
-        with pytest.raises(BadInput, match=re.escape(says)) as refused:
+        with refused(says):
             sweep([workload], setups, progress=lambda done, total, seen=seen: seen.append(done))
-        assert "\n" not in str(refused.value)
         assert seen == []
         with pytest.raises(BadInput):
             hit_curve(workload, Static(profile=profile))
@@ -182,10 +180,8 @@ def test_an_unknown_number_of_experts_need_not_agree(workload: Workload, tmp_pat
 
 
 def test_the_command_line_takes_profiles(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ["sweep", "python-256", "--bank", "16", "--policy", "static,static:profile=first-100", "--json"]
-    assert main(arguments) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    policies = "static,static:profile=first-100"
+    rows = document(capsys, "sweep", "python-256", "--bank", "16", "--policy", policies)["rows"]
     assert [row["policy"] for row in rows] == ["static", "static:profile=first-100"]
     assert rows[0]["hits"] > rows[1]["hits"] > 0
-    assert main(["replay", "python-256", "--bank", "16", "--policy", f"static:profile={tmp_path}/none"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert refusal(capsys, "replay", "python-256", "--bank", "16", "--policy", f"static:profile={tmp_path}/none")

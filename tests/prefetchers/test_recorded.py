@@ -17,6 +17,7 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_predictors
 from flashmoe_sim.trace.routing import RoutingTrace
+from tests.refusals import refused
 from tests.residency.builders import run, trace_of
 from tests.residency.compare import predictions_of
 from tests.residency.test_twins import random_workload
@@ -114,10 +115,8 @@ def test_equal_predictions_have_equal_content(tmp_path: Path) -> None:
 )
 def test_bad_lines(tmp_path: Path, line: dict[str, Any] | str, says: str) -> None:
     path = written(tmp_path / "said.jsonl", {"step": 0, "layer": 0, "ahead": {"1": [1]}}, line)
-    with pytest.raises(BadInput) as caught:
+    with refused(f"{path}: line 2: ", says):
         Recorded(str(path))
-    assert f"{path}: line 2: " in str(caught.value)
-    assert says in str(caught.value)
 
 
 def test_files_without_predictions(tmp_path: Path) -> None:
@@ -145,9 +144,8 @@ def test_files_without_predictions(tmp_path: Path) -> None:
     ],
 )
 def test_predictions_of_another_run(tmp_path: Path, line: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with refused(says):
         Recorded(str(written(tmp_path / "said", line))).predict(TRACE)
-    assert says in str(caught.value)
 
 
 def test_two_calls_of_a_layer_in_one_step(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from flashmoe_sim.io.sections import Command, Figure, Section, Table, Verdict
 from flashmoe_sim.report.page import MOST_BYTES, html
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.ledger import Ledger
+from tests.asked import document
 from tests.report.browser import Browser, chromium, needs_browser
 
 HOSTILE = ("<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>', "<!--")
@@ -224,8 +225,7 @@ def test_results_without_a_ledger_or_a_trace(results: Path, tmp_path: Path, caps
     (tmp_path / "sent").mkdir()
     shutil.copy(results / "out" / "results.parquet", tmp_path / "sent")
     out = tmp_path / "report.html"
-    assert main(["report", str(tmp_path / "sent"), "--out", str(out), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = document(capsys, "report", str(tmp_path / "sent"), "--out", str(out))
     assert answer["path"] == str(out)
     assert answer["bytes"] == out.stat().st_size
     assert [one["title"] for one in answer["sections"]][1:] == [

@@ -59,6 +59,11 @@ def one_layer(unions: Iterable[Sequence[int]]) -> list[Call]:
     return [(0, list(experts), 1) for experts in unions]
 
 
+def of_one_layer(unions: Iterable[Sequence[int]], n_experts: int) -> Workload:
+    """A workload of layer 0 alone, one token a call."""
+    return prepare(trace_of(one_layer(unions), n_experts))
+
+
 def geometry_of(expert_bytes: Mapping[int, int], n_experts: int | Mapping[int, int]) -> ModelGeometry:
     """A model whose layers have experts of one tensor family of this many bytes."""
     layers = {
@@ -102,13 +107,11 @@ def some(result: Replay, *names: str) -> tuple[int, ...]:
 
 def hits_of(result: Replay) -> list[int]:
     """The hits of each call."""
-    assert result.stream is not None
     return [int(hits) for hits in result.stream.hits]
 
 
 def came_after(result: Replay) -> list[int]:
     """The experts that each call's end brings, counted as prefetched."""
-    assert result.stream is not None
     return [int(issued) for issued in result.stream.prefetch_issued]
 
 

@@ -9,17 +9,12 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import prepare
-from tests.residency.builders import geometry_of, one_layer, run, some, totals, trace_of
+from tests.residency.builders import geometry_of, held, one_layer, run, some, totals, trace_of
 
 INSTALLS = ("requests", "hits", "misses", "cold", "evictions", "bypassed")
 
 
-def contents(result: Replay) -> list[list[int]]:
-    return [keys.tolist() for keys in result.contents]
-
-
 def slots(result: Replay, width: int) -> list[list[int]]:
-    assert result.slot is not None
     return result.slot.reshape(-1, width).tolist()
 
 
@@ -35,7 +30,7 @@ def test_the_papers_toy_trace() -> None:
     assert totals(result)["cold"] + totals(result)["evictions"] == 18
     assert [row["hits"] for row in result.counts.by_layer()] == [4, 4, 4]
     assert totals(result)["full_hit_calls"] == 0
-    assert contents(result) == [[0, 1]] * 3
+    assert held(result) == [[0, 1]] * 3
 
 
 PAIRS = one_layer([[0, 1], [2, 0], [0, 1], [1, 2], [0, 1]])
@@ -51,12 +46,11 @@ def test_runtime_with_aliased_references() -> None:
     result = run(trace_of(PAIRS, 4), 2, "lru", "runtime", record=True)
     assert slots(result, 2) == [[0, 1], [0, 0], [1, 1], [0, 0], [1, 0]]
     assert some(result, *INSTALLS, "aliased", "full_hit_calls") == (10, 5, 5, 2, 3, 0, 3, 1)
-    assert result.stream is not None
     assert result.stream.hits.tolist() == [0, 1, 1, 1, 2]
     assert result.stream.aliased.tolist() == [0, 1, 1, 1, 0]
     assert result.stream.cold.tolist() == [2, 0, 0, 0, 0]
     assert result.stream.evictions.tolist() == [0, 1, 1, 1, 0]
-    assert contents(result) == [[0, 1]]
+    assert held(result) == [[0, 1]]
 
 
 def test_protected_on_the_same_trace() -> None:
@@ -66,7 +60,7 @@ def test_protected_on_the_same_trace() -> None:
     result = run(trace_of(PAIRS, 4), 2, "lru", "protected", record=True)
     assert slots(result, 2) == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
     assert some(result, *INSTALLS, "aliased", "full_hit_calls") == (10, 4, 6, 2, 4, 0, 0, 0)
-    assert contents(result) == [[0, 1]]
+    assert held(result) == [[0, 1]]
 
 
 def test_runtime_serves_a_union_larger_than_the_bank_where_it_aliases() -> None:
@@ -74,7 +68,6 @@ def test_runtime_serves_a_union_larger_than_the_bank_where_it_aliases() -> None:
     # in two slots. [1,2,0]: 1 is resident in slot 1, 2 in slot 0; for 0 there is no slot that is not reserved.
     calls = one_layer([[0, 1], [2, 0, 1]])
     result = run(trace_of(calls, 4), 2, "lru", "runtime", record=True)
-    assert result.slot is not None
     assert result.slot.tolist() == [0, 1, 0, 0, 1]
     assert some(result, *INSTALLS, "aliased") == (5, 2, 3, 2, 1, 0, 1)
     says = r"call 2 of .* asks for 3 distinct experts and a bank holds 2: slot-bank overflow"
@@ -99,9 +92,8 @@ def test_prefetching_the_last_call_installs_what_aliasing_threw_out(prefetch: st
     assert slots(result, 2) == [[0, 1], [0, 0], [1, 0], [0, 1], [0, 0]]
     assert some(result, *INSTALLS, "aliased") == (10, 4, 6, 2, 4, 0, 2)
     assert some(result, *PREFETCHES) == (5, 10, 2, 1, 1)
-    assert result.stream is not None
     assert result.stream.prefetch_issued.tolist() == [0, 1, 0, 0, 1]
-    assert contents(result) == [[0, 1]]
+    assert held(result) == [[0, 1]]
 
 
 def test_prefetching_only_the_first_expert() -> None:
@@ -132,10 +124,9 @@ def test_atomic_serves_a_union_larger_than_the_bank() -> None:
     # [3,4,5]: both residents make room for three misses, and 3 is streamed through: {4,5}.
     result = run(trace_of(one_layer([[0, 1, 2], [2, 0, 1], [3, 4, 5]]), 6), 2, "lru", "atomic", record=True)
     assert some(result, *INSTALLS) == (9, 2, 7, 2, 3, 2)
-    assert result.stream is not None
     assert result.stream.bypassed.tolist() == [1, 0, 1]
     assert result.stream.evictions.tolist() == [0, 1, 2]
-    assert contents(result) == [[4, 5]]
+    assert held(result) == [[4, 5]]
 
 
 FUTURES = one_layer([[0, 1, 2], [2, 0], [0, 1], [3], [0, 1]])
@@ -147,9 +138,8 @@ def test_min_with_bypass() -> None:
     # [3]: never used again, not admitted. [0,1]: both hit.
     result = run(trace_of(FUTURES, 4), 2, "min", "atomic", record=True)
     assert some(result, *INSTALLS, "full_hit_calls") == (10, 5, 5, 2, 1, 2, 2)
-    assert result.stream is not None
     assert result.stream.bypassed.tolist() == [1, 0, 0, 1, 0]
-    assert contents(result) == [[0, 1]]
+    assert held(result) == [[0, 1]]
 
 
 def test_min_forced() -> None:
@@ -157,7 +147,7 @@ def test_min_forced() -> None:
     # [0,1]: 0 hits and 1 misses; of 0 and 3, neither used again, 3 was used longer ago: {0,1}.
     result = run(trace_of(FUTURES, 4), 2, "min:forced", "atomic", record=True)
     assert some(result, *INSTALLS, "full_hit_calls") == (10, 4, 6, 2, 3, 1, 1)
-    assert contents(result) == [[0, 1]]
+    assert held(result) == [[0, 1]]
 
 
 def test_sequential_looks_up_every_reference() -> None:
@@ -192,11 +182,9 @@ def test_a_byte_bank_with_experts_of_two_sizes(contract: str) -> None:
     workload = prepare(trace_of(calls, 2), geometry_of({0: 10, 1: 30}, 2))
     result = run(workload, Bank(budget_bytes=40), "lru", contract, scope="global", record=True)
     assert some(result, *INSTALLS) == (8, 0, 8, 2, 7, 0)
-    assert result.stream is not None
     assert result.stream.evictions.tolist() == [0, 0, 1, 1, 1, 1, 1, 2]
-    assert result.stream.bytes_read is not None
     assert result.stream.bytes_read.tolist() == [10, 30, 10, 30, 10, 10, 30, 30]
-    assert contents(result) == [[2]]  # keys count on over the layers: 0.0 0.1 1.0 1.1
+    assert held(result) == [[2]]  # keys count on over the layers: 0.0 0.1 1.0 1.1
     # A bank for each layer has 20 bytes of 40: two experts of layer 0 and, with 60 of 120, two of layer 1.
     assert some(run(workload, Bank(budget_bytes=120), "lru", contract), *INSTALLS) == (8, 4, 4, 4, 0, 0)
 
@@ -205,17 +193,17 @@ def test_static_prefers_the_lower_number_on_a_tie() -> None:
     # 1 and 3 are requested twice, 0 and 2 once: three slots hold 1, 3 and, of the tie, 0. Expert 4 never occurs.
     trace = trace_of(one_layer([[3, 1], [2, 3], [1, 0]]), 5)
     result = run(trace, 3, "static", "atomic")
-    assert contents(result) == [[0, 1, 3]]
+    assert held(result) == [[0, 1, 3]]
     assert some(result, *INSTALLS) == (6, 5, 1, 0, 0, 1)
     # Of 0 and 2, both requested once, 2 was first.
-    assert contents(run(trace, 3, "static:ties_by=first-seen", "atomic")) == [[1, 2, 3]]
-    assert contents(run(trace, 5, "static", "atomic")) == [[0, 1, 2, 3]]  # what is never requested is not pinned
+    assert held(run(trace, 3, "static:ties_by=first-seen", "atomic")) == [[1, 2, 3]]
+    assert held(run(trace, 5, "static", "atomic")) == [[0, 1, 2, 3]]  # what is never requested is not pinned
 
 
 def test_demand_never_hits() -> None:
     result = run(trace_of(PAIRS, 4), 4, "demand", "runtime")
     assert some(result, *INSTALLS) == (10, 0, 10, 0, 0, 10)
-    assert contents(result) == [[]]
+    assert held(result) == [[]]
 
 
 @pytest.mark.parametrize(
@@ -236,41 +224,41 @@ def test_static_global_ties(budget: int, pinned: list[int]) -> None:
     calls = [(0, [0], 1), (1, [0, 1], 1), (0, [0, 1], 1), (1, [0, 1], 1), (2, [0], 1), (0, [2], 1)]
     workload = prepare(trace_of(calls, {0: 3, 1: 3, 2: 3}), geometry_of({0: 16, 1: 32, 2: 16}, 3))
     result = run(workload, Bank(budget_bytes=budget), "static:global", "atomic", scope="global")
-    assert contents(result) == [pinned]  # keys: layer 0 has 0..2, layer 1 has 3..5, layer 2 has 6..8
+    assert held(result) == [pinned]  # keys: layer 0 has 0..2, layer 1 has 3..5, layer 2 has 6..8
     assert result.counts.resident_bytes == budget
 
 
 def test_fifo_ignores_hits() -> None:
     trace = trace_of(one_layer([[0], [1], [0], [2]]), 3)
-    assert contents(run(trace, 2, "fifo")) == [[1, 2]]
-    assert contents(run(trace, 2, "lru")) == [[0, 2]]
+    assert held(run(trace, 2, "fifo")) == [[1, 2]]
+    assert held(run(trace, 2, "lru")) == [[0, 2]]
 
 
 def test_lfu_ties_and_what_becomes_of_a_count() -> None:
     # [0][1][0][1]: both used twice; [2]: of the tie, 0 was used longer ago and goes.
     tie = [[0], [1], [0], [1], [2]]
-    assert contents(run(trace_of(one_layer(tie), 3), 2, "lfu")) == [[1, 2]]
+    assert held(run(trace_of(one_layer(tie), 3), 2, "lfu")) == [[1, 2]]
     # [0]: 2 has the smaller count and goes: {0,1}. The count of 0 is 3 if it is kept, 1 if it restarts.
     # [2]: 1, used twice, goes in the first case; 0 in the second.
     longer = trace_of(one_layer([*tie, [0], [2]]), 3)
-    assert contents(run(longer, 2, "lfu")) == [[0, 2]]
-    assert contents(run(longer, 2, "lfu:count=restart")) == [[1, 2]]
+    assert held(run(longer, 2, "lfu")) == [[0, 2]]
+    assert held(run(longer, 2, "lfu:count=restart")) == [[1, 2]]
 
 
 @pytest.mark.parametrize("contract", ["protected", "atomic"])
 def test_stamps_of_first_and_of_last_references(contract: str) -> None:
     # [0,1 | 0,2]: by first references 0 is the oldest, by last references 1 is.
     trace = trace_of([(0, [0, 1, 0, 2], 2), (0, [3], 1)], 4)
-    assert contents(run(trace, 3, "lru", contract)) == [[1, 2, 3]]
-    assert contents(run(trace, 3, "lru:stamp=last", contract)) == [[0, 2, 3]]
+    assert held(run(trace, 3, "lru", contract)) == [[1, 2, 3]]
+    assert held(run(trace, 3, "lru:stamp=last", contract)) == [[0, 2, 3]]
 
 
 @pytest.mark.parametrize("contract", ["protected", "atomic"])
 def test_stamps_of_hits_before_misses(contract: str) -> None:
     # [0], then [1,0]: 1 misses and 0 hits. In the order of the call 1 is the older; with hits first, 0 is.
     trace = trace_of(one_layer([[0], [1, 0], [2], [3]]), 4)
-    assert contents(run(trace, 3, "lru", contract)) == [[0, 2, 3]]
-    assert contents(run(trace, 3, "lru:stamp=hits-first", contract)) == [[1, 2, 3]]
+    assert held(run(trace, 3, "lru", contract)) == [[0, 2, 3]]
+    assert held(run(trace, 3, "lru:stamp=hits-first", contract)) == [[1, 2, 3]]
 
 
 def test_random_draws() -> None:
@@ -278,7 +266,7 @@ def test_random_draws() -> None:
     # 0 1 2 fill the slots; 3 takes slot 0, 4 slot 1, 5 slot 0, 6 slot 2.
     result = run(trace_of(one_layer([[i] for i in range(7)]), 7), 3, "random", "protected", record=True)
     assert slots(result, 1) == [[0], [1], [2], [0], [1], [0], [2]]
-    assert contents(result) == [[4, 5, 6]]
+    assert held(result) == [[4, 5, 6]]
 
 
 def test_a_global_bank_is_shared() -> None:
@@ -288,4 +276,4 @@ def test_a_global_bank_is_shared() -> None:
     result = run(trace_of(calls, 3), 1, "lru", "atomic", scope="global")
     assert np.array_equal(result.counts.table[:, 3], [1, 1])  # hits of each layer
     assert some(result, *INSTALLS) == (5, 2, 3, 2, 1, 0)
-    assert contents(result) == [[1, 3]]
+    assert held(result) == [[1, 3]]

@@ -46,7 +46,6 @@ def test_bookkeeping(contract: str, policy: str) -> None:
             held = np.array([len(keys) for keys in result.contents])
             room = np.minimum(slots, workload.n_experts)
             if policy in ("static:global", "placed", "hot-profile", "bounded-swaps"):  # one budget for all layers
-                assert workload.expert_bytes is not None
                 assert (held * workload.expert_bytes).sum() <= (room * workload.expert_bytes).sum()
             else:
                 assert (held <= room).all()
@@ -62,7 +61,6 @@ def test_bookkeeping(contract: str, policy: str) -> None:
                 assert counted["cold"] == counted["evictions"] == 0
                 assert counted["prefetch_issued"] == counted["prefetch_useful"] + counted["prefetch_wasted"]
             stream = result.stream
-            assert stream is not None
             assert (stream.hits + stream.misses == stream.requests).all()
             for name in ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed", "prefetch_issued"):
                 assert getattr(stream, name).sum() == counted[name], name

@@ -29,7 +29,7 @@ from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
-from tests.residency.builders import one_layer, trace_of
+from tests.residency.builders import of_one_layer, one_layer, trace_of
 from tests.residency.test_growing import CONTRACTS, PAST_ONLY, VARIANTS, assert_same, cuts_of, random_setup
 from tests.residency.test_twins import PAIRS
 
@@ -149,7 +149,7 @@ def test_more_uses_than_a_policy_counts(policy: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(POLICIES[policy], "most_uses", 4)
     with pytest.raises(BadInput, match=f"policy {policy}: counts at most 4 uses in one bank; cut the trace into parts"):
         replay(
-            prepare(trace_of(one_layer([[0, 1], [2], [0], [3, 0]]), 4)),
+            of_one_layer([[0, 1], [2], [0], [3, 0]], 4),
             Setup(Bank(slots=2), parse_policy(policy), "atomic"),
         )
 

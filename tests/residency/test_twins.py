@@ -91,7 +91,6 @@ def every_bank(workload: Workload) -> list[Bank]:
 
 def byte_banks(workload: Workload, scope: str) -> list[Bank]:
     """From one expert of the largest layer to everything."""
-    assert workload.expert_bytes is not None
     layers = len(workload.n_experts)
     least = max(workload.expert_bytes) * (layers if scope == "layer" else 1)
     everything = max(workload.expert_bytes) * max(workload.n_experts) * layers

@@ -20,7 +20,7 @@ from flashmoe_sim.residency.workload import prepare
 from tests.policies.naive import Expert, Next, Twin
 from tests.policies.naive.table import EVICTING
 from tests.residency import naive
-from tests.residency.builders import one_layer, random_calls, trace_of
+from tests.residency.builders import of_one_layer, random_calls, trace_of
 
 
 def watched(twin: Twin, choices: list[tuple[int, int]]) -> Twin:
@@ -78,7 +78,7 @@ def test_by_hand() -> None:
     2 evicts 0, which is used before 1: the others (1) are used later, rank 1. 0 evicts 1, and 2 is never used: rank 1.
     3 evicts 2: neither 2 nor 0 is used again, so it is optimal. 1 evicts 0, and 3 is not used again either: optimal.
     """
-    workload = prepare(trace_of(one_layer([[0], [1], [2], [0], [3], [1]]), 4))
+    workload = of_one_layer([[0], [1], [2], [0], [3], [1]], 4)
     (found,) = victims(workload, Setup(Bank(slots=2), contract="atomic"))
     assert (found.requests, found.misses, found.chosen, found.optimal, found.choices) == (6, 6, 4, 2, 4)
     assert (found.optimal_share, found.rank) == (0.5, 0.5)

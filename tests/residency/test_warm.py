@@ -32,7 +32,6 @@ def test_the_most_used_are_there_and_the_most_used_of_all_is_the_newest() -> Non
     """By hand: 3 and 2 are loaded, 1 takes the place of 3, 3 that of 1, 0 that of 2."""
     workload = workload_of(USED, {0: 4})
     result = run(workload, 2, "lru:warm=trace", "protected", record=True)
-    assert result.slot is not None
     assert result.slot.tolist() == [0, 1, 1, 0, 1, 0, 1]
     counted = totals(result)
     assert (counted["hits"], counted["cold"], counted["evictions"]) == (4, 0, 3)

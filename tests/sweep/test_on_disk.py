@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,6 +32,7 @@ from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
+from tests.asked import document, refusal
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of
 from tests.residency.test_growing import cuts_of, narrow
@@ -156,9 +156,8 @@ def test_either_goes_on_with_the_ledger_of_the_other(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(banks: str, *flags: str) -> dict[str, Any]:
-        asked = ["--policy", "lru,fifo,min", "--prefetch", "none,temporal", "--out", str(tmp_path), "--json"]
-        assert main(["sweep", store, "--bank", banks, *asked, *flags]) == 0
-        return dict(json.loads(capsys.readouterr().out))
+        asked = ["--policy", "lru,fifo,min", "--prefetch", "none,temporal", "--out", str(tmp_path)]
+        return dict(document(capsys, "sweep", store, "--bank", banks, *asked, *flags))
 
     plan = run("4", "--in-chunks", "--dry-run")
     assert (plan["in_ledger"], plan["to_compute"], plan["passes"]) == (0, 5, {"stack": 3, "walk": 9})
@@ -189,13 +188,9 @@ def test_what_chunks_cannot_serve(store: str, capsys: pytest.CaptureFixture[str]
         (["--cluster", "local:2"], "--in-chunks sweeps in one process; leave out --cluster"),
         (["--topk", "1"], "--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out"),
     ):
-        assert main([*command, *options]) == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert printed.err.startswith(f"sim: {says}")
-        assert printed.err.count("\n") == 1
-    assert main([*command, "--policy", "lru,all", "--prefetch", "none", "--dry-run", "--json"]) == 0
-    left_out = {one["policy"]: one["reason"] for one in json.loads(capsys.readouterr().out)["left_out"]}
+        assert refusal(capsys, *command, *options).startswith(f"sim: {says}")
+    plan = document(capsys, *command, "--policy", "lru,all", "--prefetch", "none", "--dry-run")
+    left_out = {one["policy"]: one["reason"] for one in plan["left_out"]}
     assert {"hot-window", "hot-profile", "bounded-swaps", "scored-swaps"} == left_out.keys()
     assert all("or replay a part (`sim trace cut`)" in reason for reason in left_out.values())
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.cli.main import main
 from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
@@ -48,6 +47,7 @@ from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.store import write_store
+from tests.asked import document
 from tests.machines.builders import FULL
 from tests.residency.builders import random_calls, trace_of
 
@@ -375,11 +375,9 @@ def test_a_timed_weighting_from_the_command_line(tmp_path: Path, capsys: pytest.
     profile = write_profile(tmp_path / "profile.json")
     chosen = f"hot-profile:profile={profile}:weighting=time"
     asked = [str(tmp_path / "trace.parquet"), "--bank", "4", "--policy", chosen, "--contract", "atomic"]
-    asked += ["--machine", "rtx-3060", "--dense", "1MiB", "--json"]
-    assert main(["replay", *asked]) == 0
-    replayed = json.loads(capsys.readouterr().out)
-    assert main(["sweep", *asked]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    asked += ["--machine", "rtx-3060", "--dense", "1MiB"]
+    replayed = document(capsys, "replay", *asked)
+    (row,) = document(capsys, "sweep", *asked)["rows"]
     given = {"bank": 4, "policy": chosen, "contract": "atomic", "machine": "rtx-3060", "dense": "1MiB"}
     (single,) = sim.replay(tmp_path / "trace.parquet", **given).to_dicts()
     assert replayed["identity"]["id"] == row["id"] == single["id"]

@@ -94,8 +94,6 @@ class Costly(AllGpu):
 
 def test_costs_scale_what_is_known_and_replace_only_estimates() -> None:
     known = machine()
-    assert known.cpu is not None
-    assert known.link is not None
     assert known.cpu.weights_gb_s is not None
     known = replace(
         known,
@@ -103,8 +101,6 @@ def test_costs_scale_what_is_known_and_replace_only_estimates() -> None:
         link=replace(known.link, request_us=replace(known.link.request_us, estimated=False)),
     )
     found, rate = Costly().adapted(known), known.cpu.weights_gb_s
-    assert found.cpu is not None
-    assert found.link is not None
     assert found.cpu.weights_gb_s is not None
     scaled = found.cpu.weights_gb_s
     assert (scaled.lo, scaled.value, scaled.hi) == (0.5 * rate.lo, 0.8 * rate.value, rate.hi)

@@ -77,7 +77,6 @@ def test_a_static_list_covers_little_of_what_comes_later() -> None:
 
     def covered(system: System) -> float:
         stream = system.replay(workload, system.plan(case).setup).stream
-        assert stream is not None
         return float(stream.hits[late].sum() / stream.requests[late].sum())
 
     by_chance = slots / workload.n_experts[0]

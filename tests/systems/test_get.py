@@ -17,7 +17,6 @@ WITHOUT_BUILD = {"crow", "strata", "neurall"}  # installers; no build for users 
 @pytest.mark.parametrize("name", engine_names())
 def test_each_engine_says_where_it_is_and_how_it_is_built(name: str) -> None:
     get = facts_of(name).get
-    assert get is not None
     assert get.clone.startswith("https://github.com/")
     assert get.folder == get.clone.rpartition("/")[2], "git clone makes a folder of the last part of the address"
     assert get.weights
@@ -30,7 +29,6 @@ def test_each_engine_says_where_it_is_and_how_it_is_built(name: str) -> None:
 @pytest.mark.parametrize("name", engine_names())
 def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
     get = facts_of(name).get
-    assert get is not None
     assert SHELL is not None
     for api in get.build:
         script = "\n".join(get.lines(api))
@@ -40,8 +38,6 @@ def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
 
 def test_what_is_reported_of_an_engine_is_told_with_where_to_get_it() -> None:
     engine = facts_of("big-moe-on-edge")
-    assert engine.reported is not None
     get = engine.how_to_get("cpu")
-    assert get is not None
     assert get.more[-1] == f"Reported: {engine.reported.says[0]}."
     assert not any("Reported" in line for line in facts_of("llama-cpp").how_to_get("cpu").more)  # type: ignore[union-attr]

@@ -107,7 +107,6 @@ def test_what_is_not_mapped_is_pinned_for_the_copies_of_prompts() -> None:
     assert "--load-mode" not in mapped.launch(on).words
     assert not PrefillCopy.pinned
     link = on.machine.link
-    assert link is not None
     assert PrefillCopy(32, pinned=True).link_rate(link) == link.pinned_gb_s
     assert PrefillCopy(32).link_rate(link) == link.pageable_gb_s
     with pytest.raises(BadInput, match="mmap 'maybe'; expected yes or no"):

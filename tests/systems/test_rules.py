@@ -53,7 +53,6 @@ def _timed(system: System, calls: list[Call], case: Case) -> Timed:
 
 
 def _misses(replayed: Replay) -> list[int]:
-    assert replayed.stream is not None
     return replayed.stream.misses.tolist()  # type: ignore[no-any-return]
 
 

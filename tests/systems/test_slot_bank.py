@@ -59,8 +59,6 @@ def test_the_cpu_computes_the_experts_of_a_bank_in_ram(install: str) -> None:
     one, other = timed(in_ram, small), timed(on_gpu, small)
     parts, others = one.timing.part_ms_per_token, other.timing.part_ms_per_token
     tokens = workload(small.model).trace.tokens
-    assert small.machine.cpu is not None
-    assert small.machine.cpu.weights_gb_s is not None
     computed_s = int(one.work.requests.sum()) * 4 * MIB / (small.machine.cpu.weights_gb_s.value * 1e9)
     assert parts["experts"] * tokens / 1e3 == pytest.approx(computed_s)
     assert parts["experts"] > others["experts"]
@@ -113,7 +111,6 @@ def test_packed_experts_are_copied_from_ram() -> None:
     small, system = case(arch="gemma4"), SlotBank(mode="resident-slot-bank", slots=2)
     assert (system.memory(small)[-1].where, system.memory(small)[-1].size_bytes) == ("ram", small.model.routed_bytes)
     packed, streamed = timed(system, small), timed(SlotBank(slots=2), small)
-    assert small.machine.memory is not None
     copied_s = int(packed.work.misses.sum()) * 4 * MIB / (small.machine.memory.copy_gb_s.value * 1e9)
     assert packed.storage_bytes == 0 < streamed.storage_bytes
     assert packed.timing.part_ms_per_token["read"] * workload(small.model).trace.tokens / 1e3 == pytest.approx(copied_s)

@@ -80,14 +80,12 @@ def test_an_expert_that_the_call_needs_later_may_be_thrown_out() -> None:
 def test_experts_are_looked_up_in_the_order_of_their_numbers_and_once() -> None:
     replayed = _replayed([(0, [7, 1, 1, 7], 2), (0, [9], 1), (0, [7], 1)], 2)
     assert some(replayed, "refs", "requests", "hits") == (6, 4, 1)
-    assert replayed.hit is not None
     assert replayed.hit.tolist() == [0, 1, 0, 1, 0, 1]  # 1 1 7 7, 9 evicts 1, 7 is still there
 
 
 def test_a_switch_of_phase_empties_the_slots() -> None:
     calls = one_layer([[1, 2], [1, 2], [1, 2], [1, 2]])
     replayed = _replayed(calls, 4, phase=[PROMPT, DECODE, DECODE, PROMPT])
-    assert replayed.stream is not None
     assert replayed.stream.misses.tolist() == [2, 2, 0, 2]
     assert replayed.stream.cold.tolist() == [2, 2, 0, 2]
 
@@ -102,7 +100,6 @@ def test_the_first_layer_is_seeded_with_what_the_last_one_used() -> None:
     the slot of 1. So the call for 2 and 3 hits both; the next one, after 2 and 3 again, too."""
     calls: list[Call] = [(0, [1, 2], 1), (1, [2, 3], 1), (0, [2, 3], 1), (1, [2, 3], 1), (0, [2, 3], 1), (1, [4, 5], 1)]
     replayed = _replayed(calls, 2)
-    assert replayed.stream is not None
     assert replayed.stream.misses.tolist() == [2, 2, 0, 0, 0, 2]
     assert replayed.stream.prefetch_issued.tolist() == [0, 1, 0, 0, 0, 0]
     assert replayed.stream.ahead.used.tolist() == [2]
@@ -114,7 +111,6 @@ def test_the_first_layer_is_seeded_with_what_the_last_one_used() -> None:
         0,
     )
     switched = _replayed(calls, 2, phase=[PROMPT, PROMPT, *[DECODE] * 4])
-    assert switched.stream is not None
     assert switched.stream.misses.tolist() == [2, 2, 2, 2, 0, 2]  # the first call of a phase finds no slots to seed
 
 
@@ -136,7 +132,6 @@ def test_it_counts_as_its_twin(seed: int, *, preseed: bool) -> None:
     system, slots = SlotRemap(preseed=preseed), int(rng.integers(9, 12))
     replayed = system.replay(system.prepared(prepare(trace)), Setup(Bank(slots=slots), Lru(), "sequential"))
     hits, misses, evictions, ahead = _twin(trace, slots, preseed=preseed)
-    assert replayed.stream is not None
     assert replayed.stream.hits.tolist() == hits
     assert replayed.stream.misses.tolist() == misses
     assert some(replayed, "refs", "requests", "hits", "misses", "evictions", "prefetch_issued") == (

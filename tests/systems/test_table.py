@@ -130,10 +130,6 @@ def test_what_is_mapped_is_read_by_page_faults(system: System) -> None:
 def test_it_takes_time_on_some_machine(system: System) -> None:
     row = _ran(system.name)
     assert row.why_not == ""
-    assert row.tok_s is not None
-    assert row.tok_s_lo is not None
-    assert row.tok_s_hi is not None
     assert 0 < row.tok_s_lo < row.tok_s < row.tok_s_hi
-    assert row.hit_rate is not None
     assert 0 <= row.hit_rate <= 1
     assert row.launch is not None

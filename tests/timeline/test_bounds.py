@@ -47,7 +47,6 @@ class Needs:
 
 def memory_bytes(machine: Machine) -> float:
     """RAM beside what the system takes, and the memory of a GPU that has its own."""
-    assert machine.memory is not None
     own = machine.gpu.memory_gib.value if machine.gpu and machine.gpu.memory_gib and not machine.unified else 0.0
     return (machine.memory.ram_gib.value - machine.memory.reserve_gib.value + own) * GIB
 
@@ -76,8 +75,6 @@ def needs_of_trace() -> Needs:
         (int(layer), set(trace.expert[begin:end].tolist()))
         for layer, (begin, end) in zip(trace.layer, pairwise(trace.offset), strict=True)
     ]
-    assert of.geometry is not None
-    assert of.geometry.streamed_bytes is not None
     steps = trace.calls / len(trace.layers)
     streamed = sum(len(asked) * size[layer] for layer, asked in calls) + steps * of.geometry.streamed_bytes
     touched = {(layer, expert) for layer, asked in calls for expert in asked}
@@ -95,7 +92,6 @@ def replays() -> list[Replay]:
 def test_every_policy_on_a_third_of_the_presets(name: str) -> None:
     execution, of = parse_execution(name), workload()
     assert of.geometry is not None
-    assert of.layer_geometry is not None
     sizes = [size for layer in of.layer_geometry for size in (layer.expert_bytes, *layer.family_bytes.values())]
     ran = 0
     for number, machine in enumerate(map(load_machine, PRESETS)):

@@ -79,7 +79,6 @@ def test_page_cache_serves_what_it_holds_of_what_the_bank_does_not() -> None:
     assert one(0.5, conditions=replace(SERIAL, direct_io=True)).page_cache_share == 0
     large = replace(MODEL, layers={layer: LayerGeometry(1024, {"all": 1 << 22}) for layer in range(8)})
     weights = weigh(large, tuple(large.layers.values()), replace(SERIAL, dense_bytes=0))
-    assert MACHINE.memory is not None
     free = MACHINE.memory.ram_gib.value - MACHINE.memory.reserve_gib.value
     for bank, inside in [(None, 0), (Bank(slots=64), 2), (Bank(budget_bytes=3 * GIB), 3), (Bank(slots=9999), 32)]:
         if inside > free:

@@ -93,7 +93,6 @@ def test_recorded_runs_are_the_same_and_no_lane_does_two_things_at_once(name: st
         assert (recorded.end == plain.end).all()
         assert (recorded.parts == plain.parts).all()
         spans = recorded.spans
-        assert spans is not None
         assert (spans["end"] >= spans["begin"]).all()
         within = np.minimum(spans["end"], plain.total_s) - spans["begin"]
         busy = np.bincount(spans["resource"], weights=within, minlength=len(RESOURCES))

@@ -14,6 +14,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
+from tests.refusals import refused
 from tests.trace.recordings import calls, expected, made, npy, npz, safetensors
 
 
@@ -89,9 +90,8 @@ def test_requests_that_are_filled_up_at_their_ends(tmp_path: Path) -> None:
     ],
 )
 def test_arrays_that_cannot_be_used(tmp_path: Path, content: bytes, hints: dict[str, Any], found: str) -> None:
-    with pytest.raises(BadInput, match=found) as error:
+    with refused(match=found):
         read(tmp_path, content, **hints)
-    assert "\n" not in str(error.value)
 
 
 class Evil:
@@ -134,9 +134,8 @@ GOOD = safetensors(ids=made().expert, gates=made().expert / 16)
     ],
 )
 def test_safetensors_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
-    with pytest.raises(BadInput, match=found) as error:
+    with refused(match=found):
         read(tmp_path, content, phase="decode", array="ids", weights_array="gates")
-    assert "\n" not in str(error.value)
 
 
 def test_half_weights(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def test_two_seats_by_hand() -> None:
         (2, 0, [13, 20, 21, 22, 23, 24], 6),
         (3, 0, [14, 25], 2),
     ]
-    assert made.phase is not None
     assert made.phase.tolist() == [1, 2, 0, 2]
     assert made.sequence is None
     assert made.name == "continuous batching by 2 of a, b, c"
@@ -57,12 +56,10 @@ def test_chunks_by_hand() -> None:
     made = batched([A, B, C], concurrency=2, prefill_chunk=2)
     assert experts(made) == [[0, 1], [2, 10], [3, 11], [12, 20, 21], [13, 22, 23], [14, 24], [25]]
     assert made.n_tokens.tolist() == [2, 2, 2, 3, 3, 2, 1]
-    assert made.phase is not None
     assert made.phase.tolist() == [1, 1, 0, 0, 0, 0, 2]
     assert made.notes[-1].endswith("; all wait at the start; at most 2 prompt tokens a step")
     whole = batched([A, B, C], concurrency=1, prefill_chunk=10**20)
     assert experts(whole) == experts(concat([A, B, C]))
-    assert whole.sequence is not None
     assert whole.sequence.tolist() == [0, 0, 1, 1, 1, 1, 2, 2]
 
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, code_of
 from flashmoe_sim.trace.cut import cut, shown_layers
 from flashmoe_sim.trace.routing import RoutingTrace
+from tests.refusals import refused
 from tests.trace.strategies import random_traces, trace_of
 
 TRACE = trace_of(
@@ -66,7 +66,6 @@ def test_all_at_once() -> None:
 
 def test_the_phases_of_the_whole_are_kept() -> None:
     part = cut(TRACE, layers=[0])
-    assert part.phase is not None
     assert part.phase.tolist() == [1, 2, 2]
 
 
@@ -99,9 +98,8 @@ def test_layers_and_steps_together_hold_every_call(trace: RoutingTrace) -> None:
     ],
 )
 def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -> None:
-    with pytest.raises(BadInput) as error:
+    with refused(found):
         cut(trace, **options)  # type: ignore[arg-type]
-    assert found in str(error.value)
 
 
 def test_layers_as_ranges() -> None:

@@ -60,6 +60,25 @@ def test_each_file_is_taken_for_what_it_is(folder: str) -> None:
         assert found == FOUND.get(path), path
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "ours"),
+    [
+        ("token-pairs", b" [ [ 1, 2]", True),
+        ("token-pairs", b'{"trace": [[1, 2]]}', False),
+        ("token-pairs", b"[1, 2]", False),
+        ("grouped-pairs", b'{"entry_bytes": 1, "trace" : [[0, 1]', True),
+        ("grouped-pairs", b'{"seq":0,"layer":0,"experts":[1]}', False),
+        ("plain-csv", b"# note\nstep,Layer,EXPERT\n", True),
+        ("plain-csv", b"step,layer\n", False),
+        ("plain-csv", b"", False),
+        ("route-csv", b"# route_trace v2\n", True),
+        ("route-csv", b"# layer,expert\n", False),
+    ],
+)
+def test_a_file_is_claimed_by_its_first_bytes(name: str, head: bytes, *, ours: bool) -> None:
+    assert FORMATS[name].claims(head) is ours
+
+
 READ = """
 import sys
 from native_bridge.cli.main import main

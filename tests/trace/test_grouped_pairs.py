@@ -7,8 +7,8 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import grouped_pairs
-from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
+from tests.refusals import refused
 
 # Two passes over layers in the order 0, 2, 1: a prompt with unions of 3 and 4, then a token with 2 experts a layer.
 # The prompt's last layer computed one token only.
@@ -75,9 +75,8 @@ def test_threes_that_differ_are_kept(path: Path) -> None:
     ],
 )
 def test_bad_documents(path: Path, changes: dict[str, Any], found: str) -> None:
-    with pytest.raises(BadInput) as error:
+    with refused(found):
         grouped_pairs.read(written(path, CALLS, repeats=3, **changes))
-    assert found in str(error.value)
 
 
 def test_a_document_cut_short(path: Path) -> None:
@@ -85,8 +84,3 @@ def test_a_document_cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(BadInput, match="not a complete JSON document"):
         grouped_pairs.read(path)
-
-
-def test_sniff() -> None:
-    assert FORMATS["grouped-pairs"].claims(b'{"entry_bytes": 1, "trace" : [[0, 1]')
-    assert not FORMATS["grouped-pairs"].claims(b'{"seq":0,"layer":0,"experts":[1]}')

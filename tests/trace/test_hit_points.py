@@ -8,6 +8,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
+from tests.refusals import refused
 
 
 def test_written_out() -> None:
@@ -61,10 +62,8 @@ def test_a_file(tmp_path: Path, text: str) -> None:
 def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
     path = tmp_path / "curve.csv"
     path.write_bytes(text.encode("latin-1" if text.isascii() or "\xff" in text else "utf-8"))
-    with pytest.raises(BadInput) as error:
+    with refused(found, begins=str(path)):
         read_hit_points(path)
-    assert str(error.value).startswith(str(path))
-    assert found in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,8 @@ def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
     ],
 )
 def test_bad_points(text: str, found: str) -> None:
-    with pytest.raises(BadInput) as error:
+    with refused(found):
         read_hit_points(text)
-    assert found in str(error.value)
 
 
 def test_points_from_python() -> None:

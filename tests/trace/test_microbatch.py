@@ -35,7 +35,6 @@ def test_a_prompt_is_cut_to_single_tokens_and_the_last_layer_keeps_the_last() ->
         *[(3, 0, [1, 1]), (3, 1, [2, 2])],
     ]
     assert single.n_tokens.tolist() == [1] * 6
-    assert single.phase is not None
     assert single.phase.tolist() == [PROMPT] * 4 + [DECODE] * 2
 
 

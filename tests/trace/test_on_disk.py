@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import mmap
 import os
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from flashmoe_sim.trace.on_disk import Growing, OnDisk, scratch_file, unpack
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
+from tests.asked import document, refusal
 from tests.trace.strategies import model_traces, random_traces, trace_of
 
 CUTS = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -201,11 +201,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["replay", "python-256", "--bank", "64", "--policy", "min", "--contract", "atomic", "--prefetch", "temporal"],
         ["replay", "python-256", "--bank", "64", "--policy", "lookahead-4", "--contract", "atomic"],
     ):
-        shown = []
-        for flags in ([], ["--in-chunks"]):
-            assert main([*words, "--json", *flags]) == 0
-            shown.append(json.loads(capsys.readouterr().out))
-        assert shown[0] == shown[1]
+        assert document(capsys, *words) == document(capsys, *words, "--in-chunks")
     for words, says in (
         (["replay", out, "--bank", "64", "--machine", "m3-max-48"], "leave out --machine"),
         (
@@ -215,5 +211,4 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["replay", out, "--bank", "64", "--policy", "hot-window", "--contract", "atomic"], "plans over all steps"),
         (["curve", out, "--sample", "0.5"], "a sample is drawn from a trace in memory"),
     ):
-        assert main([*words, "--in-chunks"]) == 2
-        assert says in capsys.readouterr().err
+        assert says in refusal(capsys, *words, "--in-chunks")

@@ -34,7 +34,6 @@ def test_two_calls_by_hand() -> None:
     assert trace.n_tokens.tolist() == [1, 2]
     assert trace.offset.tolist() == [0, 2, 6]
     assert trace.expert.tolist() == [7, 120, 5, 9, 0, 5]
-    assert trace.slot is not None
     assert trace.slot.tolist() == [0, 1, 3, 2, 1, 3]
     assert (trace.layer.dtype, trace.n_tokens.dtype, trace.offset.dtype) == (np.int16, np.int32, np.int64)
     assert (trace.expert.dtype, trace.slot.dtype) == (np.int16, np.int16)
@@ -119,10 +118,8 @@ def test_optional_columns() -> None:
         b',"phase":"decode","sequence":2147483647,"step":1,"weights":[1,2e-3,-0.5,0]}\n',
     ]
     trace = parse(LINE[:-1] + extra[0] + NEXT[:-1] + extra[1])
-    assert trace.phase is not None
     assert trace.phase.tolist() == [1, 2]
     assert trace.equals(twin(LINE[:-1] + extra[0] + NEXT[:-1] + extra[1]))
-    assert trace.weight is not None
     assert trace.weight.dtype == np.float32
 
 
@@ -139,7 +136,6 @@ def test_a_column_that_some_lines_lack_is_left_out_with_a_note() -> None:
 
 def test_a_phase_that_some_lines_lack_is_unknown_there() -> None:
     trace = parse(LINE + b"\n" + NEXT[:-1] + b',"phase":"prompt"}')
-    assert trace.phase is not None
     assert trace.phase.tolist() == [0, 1]
 
 

@@ -15,6 +15,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.speculate import STAND_INS, speculate
 from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.trace.write_jsonl import lost_in_jsonl
+from tests.refusals import refused
 from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 from tests.trace.test_merge import A, by_layer, listed, same
@@ -42,7 +43,6 @@ def test_all_accepted_by_hand() -> None:
     assert drafted.n_tokens.tolist() == [2, 3, 3, 1]
     assert drafted.text.tolist() == [2, 3, 3, 1]
     assert drafted.steps.tolist() == [0, 1, 2, 3]
-    assert drafted.phase is not None
     assert drafted.phase.tolist() == [1, 2, 2, 2]
     assert drafted.tokens == TEXT.tokens
     assert (drafted.name, drafted.notes) == ("text, drafting 2", ("7 decode steps became 3, with 2 drafted in each",))
@@ -79,7 +79,6 @@ def test_nothing_is_drafted_across_texts_prompts_and_wide_calls() -> None:
     texts = TEXT.with_(sequence=np.array([0, 0, 0, 1, 1, 1, 1, 1], np.int32))
     drafted = speculate(texts, draft=9)
     assert experts(drafted) == [[8, 9], [0, 1], [2, 3, 4, 5, 6]]
-    assert drafted.sequence is not None
     assert drafted.sequence.tolist() == [0, 0, 1]
     second = TEXT.with_(phase=np.array([1, 2, 2, 2, 1, 2, 2, 2], np.uint8))
     assert experts(speculate(second, draft=9)) == [[8, 9], [0, 1, 2], [3], [4, 5, 6]]
@@ -142,9 +141,8 @@ def test_as_many_are_accepted_as_should_be() -> None:
     ],
 )
 def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -> None:
-    with pytest.raises(BadInput) as error:
+    with refused(found):
         speculate(trace, **options)  # type: ignore[arg-type]
-    assert found in str(error.value)
 
 
 def test_what_was_accepted_is_kept(tmp_path: Path) -> None:
@@ -172,6 +170,5 @@ def test_what_is_kept() -> None:
         (1, 0, [7, 8, 1, 3], 2),
         (1, 1, [9, 0, 2, 4], 2),
     ]
-    assert drafted.weight is not None
     assert drafted.weight[6:].tolist() == [6, 7, 10, 11, 8, 9, 12, 13]
     assert drafted.slot is None

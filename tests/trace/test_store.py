@@ -16,6 +16,7 @@ from flashmoe_sim.trace import store
 from flashmoe_sim.trace._store_columns import crc32_joined
 from flashmoe_sim.trace.merge import union
 from flashmoe_sim.trace.routing import RoutingTrace
+from tests.refusals import refused
 from tests.trace.strategies import random_traces, trace_of
 
 LITTLE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -115,9 +116,8 @@ def test_foreign_newer_and_damaged_files(path: Path) -> None:
         store.read(path)
 
     path.write_bytes(b"PAR1 and then nothing of the sort PAR1")
-    with pytest.raises(BadInput, match="a damaged Parquet file") as error:
+    with refused(match="a damaged Parquet file"):
         store.read(path)
-    assert "\n" not in str(error.value)
 
 
 def test_wrong_dtypes_are_a_bug_and_say_so(path: Path) -> None:

@@ -18,6 +18,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import store
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
+from tests.refusals import refused
 from tests.trace.strategies import trace_of
 
 TRACE = trace_of(
@@ -175,11 +176,8 @@ COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
 def test_metadata_that_no_store_has(path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     about, found = METADATA[name]
     write_about(path, about)
-    with pytest.raises(BadInput) as error:
+    with refused(found, begins=f"{path}: "):
         load_trace(path)
-    assert str(error.value).startswith(f"{path}: ")
-    assert found in str(error.value)
-    assert "\n" not in str(error.value)
     for verb in (["trace", "inspect"], ["trace", "lint"], ["replay", "--bank", "4"], ["sweep", "--bank", "2,4"]):
         assert main([*verb, str(path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 4
@@ -189,11 +187,8 @@ def test_metadata_that_no_store_has(path: Path, name: str, capsys: pytest.Captur
 def test_columns_that_no_store_has(path: Path, name: str) -> None:
     of, values, found = COLUMNS[name]
     column(path, of, values())
-    with pytest.raises(BadInput) as error:
+    with refused(found, begins=f"{path}: "):
         load_trace(path)
-    assert str(error.value).startswith(f"{path}: ")
-    assert found in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_columns_of_other_names(path: Path) -> None:

@@ -20,11 +20,11 @@ from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.table import read_table
 from flashmoe_sim.trace.table_columns import Columns
+from tests.refusals import refused
 from tests.residency.builders import geometry_of
 from tests.trace.recordings import Made, calls, expected, in_file_order, made
 
 ONE = made()
-TOKENS = {"blk": "layer", "pos": "position", "stage": "phase", "ids": "expert"}
 
 
 def frame(one: Made = ONE) -> pl.DataFrame:
@@ -165,9 +165,8 @@ def test_columns_without_names_and_runs(tmp_path: Path) -> None:
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path: Path, columns: str, found: str) -> None:
-    with pytest.raises(BadInput, match=found) as error:
+    with refused(match=found):
         read(tmp_path, WRITTEN["csv"], columns)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +179,8 @@ def test_tables_that_cannot_be_used(tmp_path: Path, columns: str, found: str) ->
     ],
 )
 def test_a_column_that_is_there_twice(tmp_path: Path, text: str, found: str) -> None:
-    with pytest.raises(BadInput, match=found) as error:
+    with refused(match=found):
         read(tmp_path, text, "layer=l,expert=e,step=p")
-    assert "\n" not in str(error.value)
     assert read(tmp_path, "p,l,e,x,x\n0,0,1,2,3\n", "layer=l,expert=e,step=p").expert.tolist() == [1]
 
 
@@ -204,7 +202,6 @@ def test_rows_are_put_in_the_order_of_their_times(tmp_path: Path, order: str) ->
     rows = shuffled if order else shuffled.sort("r", "s", "blk", "pos", descending=[False, True, False, False])
     trace = read(tmp_path, parquet(rows), f"layer=blk,expert=ids,phase=stage,request=r,time=at,step=s{order}")
     assert [call[1:] for call in calls(trace)] == [call[1:] for call in expected([other, ONE])]
-    assert trace.sequence is not None
     assert trace.sequence[0] == 0
     dated = rows.with_columns(at=pl.from_epoch(pl.col("at").cast(pl.Int64) * 2 + pl.col("s")))
     assert read(tmp_path, parquet(dated), f"layer=blk,expert=ids,phase=stage,request=r,time=at{order},step=s").calls
@@ -251,7 +248,6 @@ def test_a_step_is_one_pass_over_all_of_its_tokens(tmp_path: Path, more: str) ->
     assert len(kept) == more.count("=")
     if "phase" in more:
         stages = [{stage for _, stage, _ in tokens} for tokens in passes()]
-        assert trace.phase is not None
         assert trace.phase[::2].tolist() == [
             PHASE_UNKNOWN if len(one) > 1 else PHASE_PROMPT if "prefill" in one else PHASE_DECODE for one in stages
         ]
@@ -398,9 +394,8 @@ def test_rows_under_a_key_of_a_document(tmp_path: Path) -> None:
     ],
 )
 def test_a_document_whose_rows_are_elsewhere(document: str, records: str | None, message: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as caught:
+    with refused(message):
         read(tmp_path, document, "layer=blk,expert=ids", records=records)
-    assert message in str(caught.value)
 
 
 def test_shared_experts_are_dropped_from_lists_and_from_rows(tmp_path: Path) -> None:

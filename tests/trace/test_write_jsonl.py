@@ -71,7 +71,6 @@ def test_every_line_says_what_the_call_was(tmp_path: Path, trace: RoutingTrace) 
 @given(random_traces(plain=True))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_reads_back_as_it_was(tmp_path: Path, trace: RoutingTrace) -> None:
-    pytest.importorskip("flashmoe_sim.trace.runtime_jsonl")
     write_jsonl(trace, tmp_path / "a.jsonl", force=True)
     again = load_trace(tmp_path / "a.jsonl")
     assert again.content_id == trace.content_id

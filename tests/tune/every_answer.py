@@ -29,14 +29,11 @@ TOKENS = 64  # the least of which an answer is given
 def can_be_followed(best: Compared, case: Case) -> None:
     """Its engine serves the model and fits the machine, can be had, and is started with words that are explained."""
     system, launch = best.system, best.launch
-    assert system.facts is not None
-    assert launch is not None
     assert system.why_not(case) == ""
     assert system.changes_text(case) == ""
     assert system.why_not_slots(getattr(system, "slots", 0), case) == ""
     system.check(case)
     get = system.how_to_get(case.machine)
-    assert get is not None
     assert get.commands or (system.facts.get is not None and system.facts.get.downloads)
     words = (*launch.words, *launch.first_start)
     assert {word for word in words if word.isupper() and len(word) > 3} <= placeholders(launch).keys()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.tune.next_run import Next, next_runs
+from tests.asked import document
 from tests.systems.cases import case
 
 ASKED = ["machine", "next", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed,hot-cache,cpu"]
@@ -65,10 +65,9 @@ def test_nothing_runs() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*ASKED, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert {run["setting"].partition(":")[0] for run in document["runs"]} == {"placed", "hot-cache", "cpu"}
-    assert all(0 <= run["narrows"] <= 1 for run in document["runs"])
+    runs = document(capsys, *ASKED)["runs"]
+    assert {run["setting"].partition(":")[0] for run in runs} == {"placed", "hot-cache", "cpu"}
+    assert all(0 <= run["narrows"] <= 1 for run in runs)
     assert main(ASKED) == 0
     printed = capsys.readouterr().out
     assert "narrows: how much of the width" in printed

@@ -76,8 +76,6 @@ def test_it_breaks_even_at_the_hit_rate_at_which_the_speeds_are_equal() -> None:
     of = large()
     one = pays(of, HotCache(), Placed())
     rate, tok_s = one.least_hit_rate, one.plain.tok_s
-    assert rate is not None
-    assert tok_s is not None
 
     def speed(at: float) -> float:
         return at_setting(None, of, one.cached.system, hit_rate=at, interval=False).tok_s or 0.0
@@ -88,7 +86,6 @@ def test_it_breaks_even_at_the_hit_rate_at_which_the_speeds_are_equal() -> None:
 
 def against(on: Recommendation, tok_s: float) -> CachePays:
     """The same with a setting without a cache that is as fast as this."""
-    assert on.cache_pays is not None
     plain, cached = on.cache_pays.plain, on.cache_pays.cached
     systems = [replace(one, best=replace(plain, tok_s=tok_s)) if one.best is plain else one for one in on.found.systems]
     one = cache_pays(replace(on.found, systems=tuple(systems)), on.case, named=cached.system)
@@ -102,7 +99,6 @@ def test_it_breaks_even_at_the_size_at_which_the_speeds_are_equal() -> None:
     speeds = [one.tok_s or 0.0 for one in tried]
     middle = (min(speeds) + max(speeds)) / 2
     one = against(on, middle)
-    assert one.least_bytes is not None
     assert one.least_share == one.least_bytes / on.case.model.routed_bytes
     mib = one.least_bytes / MIB
 
@@ -119,14 +115,11 @@ def test_every_size_or_none_breaks_even() -> None:
     speeds = [one.tok_s or 0.0 for one in tried]
     assert against(on, max(speeds) * 1.01).least_bytes is None
     least = against(on, min(speeds) * 0.99).least_bytes
-    assert least is not None
     assert least <= 1.01 * tried[0].system.max_mib * MIB  # type: ignore[attr-defined]
 
 
 def test_parts_of_a_token_add_up_to_the_difference() -> None:
     one = pays(large(), HotCache(), Placed())
-    assert one.cached.tok_s is not None
-    assert one.plain.tok_s is not None
     assert sum(one.more_ms.values()) == pytest.approx(1000 / one.cached.tok_s - 1000 / one.plain.tok_s, rel=1e-6)
 
 
@@ -140,7 +133,6 @@ def test_nothing_to_compare_is_no_answer() -> None:
 def test_text_and_json_say_the_same() -> None:
     on = found(large(), HotCache(), Placed())
     one = on.cache_pays
-    assert one is not None
     (section,) = [each for each in sections(on) if each.title == TITLE]
     text = " ".join(str(part) for part in section.parts)
     assert one.cached.system.spec in text

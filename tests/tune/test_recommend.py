@@ -38,13 +38,10 @@ def found(of: Case | None = None, *systems: Any, tokens: int = 128, **asked: Any
 
 def test_sizes_are_in_order_of_memory_and_each_has_an_interval() -> None:
     sizes = found().sizes
-    assert sizes is not None
     each = (sizes.smallest, sizes.knee, sizes.chosen, sizes.fastest)
     kept = [kept_bytes(one) for one in each]
     assert kept == sorted(kept)
     assert all(one.tok_s_lo and one.tok_s_hi for one in each)
-    assert sizes.knee.tok_s is not None
-    assert sizes.fastest.tok_s is not None
     assert sizes.knee.tok_s >= KNEE * sizes.fastest.tok_s
     assert sizes.smallest.system == SlotBank(
         slots=2, install=sizes.chosen.system.install, io_split=sizes.chosen.system.io_split
@@ -54,7 +51,6 @@ def test_sizes_are_in_order_of_memory_and_each_has_an_interval() -> None:
 def test_the_best_is_the_smallest_memory_of_systems_within_3_percent() -> None:
     on = found(case(), *parse_systems("all"))
     speeds = [one.best.tok_s for one in on.found.systems if one.runs]
-    assert on.best.best.tok_s is not None
     assert on.best.best.tok_s >= 0.97 * max(speed or 0.0 for speed in speeds)
     assert on.main_line is None or on.main_line.best.system.engine == "llama.cpp"
 
@@ -152,10 +148,8 @@ def test_evidence_says_what_a_prompt_is_made_of(tokens: int, words: str) -> None
 
 def test_every_size_and_neighbour_of_a_prompt_is_timed_with_it() -> None:
     on = with_a_prompt(64, goal="both")
-    assert on.sizes is not None
     for one in (on.sizes.smallest, on.sizes.knee, on.sizes.fastest, *on.fewer, *neighbours(on)):
         assert one.prompt_tok_s_lo is not None
-    assert on.enough is not None
     assert all(part.chosen is not None for part in on.enough.parts)
 
 
@@ -187,7 +181,6 @@ def test_a_size_that_leaves_no_room_for_a_desktop_is_named() -> None:
     """Of 2.8 GiB, 0.5 are for a desktop and 0.1 for the error of the plan; with 16 slots of 16 MiB 0.55 are free."""
     small = replace(case(gpu_gib=2.8, arch="gemma4"), leaves_spare=True)
     on = found(small)
-    assert on.best.best.gpu_free_bytes is not None
     assert on.best.best.gpu_free_bytes >= small.spare_bytes
     sentence = "is too large here: leaves 0.5 GiB of the GPU free; a desktop and the error of this plan need 0.6."
     assert any(sentence in one for one in cliffs(on))

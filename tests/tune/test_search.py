@@ -179,9 +179,6 @@ def test_a_prompt_is_timed_by_every_system() -> None:
     assert seconds == sorted(seconds)
     for one in found.systems:
         best = one.best
-        assert best.prompt_tok_s_lo is not None
-        assert best.prompt_tok_s_hi is not None
-        assert best.prompt_tok_s is not None
         assert best.prompt_tok_s_lo <= best.prompt_tok_s <= best.prompt_tok_s_hi
 
 

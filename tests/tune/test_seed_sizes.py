@@ -32,7 +32,6 @@ def picked(speeds: Mapping[int, float], model: ModelGeometry) -> int:
         for bank, tok_s in speeds.items()
     ]
     found = pick(tried, Objective())
-    assert found is not None
     assert isinstance(found.system, SlotBank)
     return found.system.slots
 
@@ -108,7 +107,5 @@ def test_few_slots_are_advised_for_8_gb(top_k: int) -> None:
 def test_memory_bounds_the_slots_on_8_gb() -> None:
     """64 slots, which the README advises from 32 GB on, do not fit beside weights and buffers."""
     sizes = on_a_small_mac(4).sizes
-    assert sizes is not None
-    assert sizes.refused is not None
     assert "slots=64" in sizes.refused.system.spec
     assert "of the GPU" in sizes.refused.why_not

@@ -46,11 +46,8 @@ def fitted(kind: str) -> Fitted:
 def test_held_out_run(name: str) -> None:
     """The timeline with the fitted machine; and the plain sum of layers and reads, which it comes to."""
     machine = fitted(name.partition("-")[0]).machine
-    assert machine.cpu is not None
-    assert machine.host.resume_us is not None
     run = read_run(TIMED / name)
     (measured,) = anchors_of([run], MODEL)
-    assert measured.installs is not None
     workload, setup = (
         prepare(load_trace(TIMED / name / "trace.jsonl.gz"), MODEL),
         Setup(Bank(slots=run.bank), contract="runtime"),
@@ -71,8 +68,6 @@ def test_held_out_run(name: str) -> None:
     speed_error, install_error = ERRORS[name]
     assert timed.timing.tok_s / measured.tok_s - 1 == pytest.approx(speed_error, abs=0.001)
     assert abs(speed_error) < SPEED_SD
-    assert timed.tok_s_lo is not None
-    assert timed.tok_s_hi is not None
     assert timed.tok_s_lo < measured.tok_s < timed.tok_s_hi
     assert installing_s(measured.installs) / measured.installs.read_s - 1 == pytest.approx(install_error, abs=0.001)
 
@@ -80,7 +75,6 @@ def test_held_out_run(name: str) -> None:
 def test_all_resident() -> None:
     """A run of the mode `stock` was not an anchor either; it has no slots to resolve."""
     machine = fitted("warm").machine
-    assert machine.cpu is not None
     tok_s = 1 / (12 * machine.cpu.layer_us.value * 1e-6)
     assert tok_s / read_run(TIMED / "warm-stock").log.decode_tok_s - 1 == pytest.approx(0.004, abs=0.001)
 
@@ -88,8 +82,6 @@ def test_all_resident() -> None:
 def test_one_configuration_twice() -> None:
     """Both installed every expert once and then hit; one evidently read from disk. No machine can predict both."""
     first, second = (read_run(TIMED / name).log.routed for name in ("warm-bank64", "warm-bank64-rep2"))
-    assert first is not None
-    assert second is not None
     assert (first.misses, first.reads) == (second.misses, second.reads) == (768, 9216)
     assert second.install_ms / first.install_ms == pytest.approx(3.17, abs=0.01)
 

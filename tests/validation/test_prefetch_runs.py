@@ -43,7 +43,6 @@ def test_oracle_prefetch(bank: int, repairs: int, read: int) -> None:
         workload, Setup(Bank(slots=bank), contract="runtime", prefetch=parse_prefetcher("oracle-1")), record=True
     )
     counts, stream = replayed.counts.total(), replayed.stream
-    assert stream is not None
 
     assert [str(repairs)] == found(r"oracle-prefetch repaired (\d+) replay records", log)
     assert counts["calls"] - counts["full_hit_calls"] == repairs

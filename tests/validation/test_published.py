@@ -56,8 +56,6 @@ def test_intervals_hold_what_they_are_of() -> None:
     assert len(known) == 25
     assert sum(inside) >= 15
     for row in known:
-        assert row.lo is not None
-        assert row.hi is not None
         assert row.lo < row.predicted < row.hi
 
 
@@ -86,8 +84,6 @@ def test_passes_follow_from_rounded_misses() -> None:
 
 def test_breakdown_is_what_an_install_takes() -> None:
     machine, ms = qwen_bank.machine_with_parts(), column(qwen_bank.MS, "component", "ms")
-    assert machine.memory is not None
-    assert machine.link is not None
     expert_bytes = 942_080
     source_us = expert_bytes / machine.memory.copy_gb_s.value / 1e3
     upload_us = expert_bytes / machine.link.pinned_gb_s.value / 1e3
@@ -115,8 +111,6 @@ def test_slot_remap_64_slots_is_inside_its_range_and_96_cannot_be() -> None:
     rows = {row["slots"]: row for row in table(slot_remap.TABLE)}
     found = by_name(slot_remap.group().predictions)
     inside = found["64 slots"]
-    assert inside.measured_lo is not None
-    assert inside.measured_hi is not None
     assert inside.measured_lo <= inside.predicted <= inside.measured_hi
     compute_ms = slot_remap.published_ms("compute")
     assert compute_ms == 85
@@ -133,10 +127,7 @@ def test_slot_remap_64_slots_is_inside_its_range_and_96_cannot_be() -> None:
 def test_slot_remap_on_the_preset_needs_no_fit() -> None:
     few, some, many = slot_remap.preset_group().predictions
     for row in (few, some):
-        assert row.measured_lo is not None
-        assert row.measured_hi is not None
         assert row.measured_lo <= row.predicted <= row.measured_hi
-    assert many.measured_lo is not None
     assert many.predicted < many.measured_lo
 
 

@@ -14,6 +14,7 @@ from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.flashmoe.engine import FlashMoe
 from native_bridge.engines.flashmoe.modes import MODES
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
+from tests.refusals import refused
 
 GEOMETRY = read_gguf(MODEL)
 REQUEST = RunRequest("slot-bank", 24, PROMPT)
@@ -93,9 +94,8 @@ def test_the_modes_of_the_system_are_modes_of_the_runtime() -> None:
     ],
 )
 def test_what_cannot_be_done(sidecar: Path, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message) as caught:
+    with refused(match=message):
         FlashMoe().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

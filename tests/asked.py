@@ -1,4 +1,4 @@
-"""What `sim` prints: a document, or one line on whatever it refuses."""
+"""What `sim` prints: a document, a table, or one line on whatever it refuses."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: object, code: int =
     capsys.readouterr()
     assert main([*map(str, arguments), "--json"]) == code
     return json.loads(capsys.readouterr().out)
+
+
+def printed_by(capsys: pytest.CaptureFixture[str], *arguments: object, quiet: bool = True) -> str:
+    """What a command prints on stdout. quiet: it has nothing to say on stderr."""
+    capsys.readouterr()
+    assert main([*map(str, arguments)]) == 0
+    printed = capsys.readouterr()
+    assert not (quiet and printed.err)
+    return printed.out
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 2) -> str:
