@@ -16,6 +16,7 @@ def on_use(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     hand, used = state
+    begin = hand[0]
     for _ in range(2 * len(slot_key)):
         slot = hand[0] if hand[0] < len(slot_key) else 0
         hand[0] = slot + 1
@@ -24,6 +25,7 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
         if not used[slot]:
             return np.int64(slot)  # type: ignore[return-value]
         used[slot] = False
+    hand[0] = begin
     return -1
 
 

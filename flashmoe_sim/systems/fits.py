@@ -9,6 +9,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import quantizations
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, System
 
 NAMED = 3
@@ -38,8 +39,13 @@ def any_fits(case: Case, systems: Sequence[System]) -> bool:
 
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     """The error if no system runs: why each one does not, and what the least demanding one needs."""
-    why_not = "; ".join(f"{system.spec}: {reason}" for system, reason in reasons[:NAMED])
-    more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+    groups: dict[str, list[str]] = {}
+    for system, reason in reasons:
+        groups.setdefault(reason, []).append(system.spec)
+    named = list(groups.items())[:NAMED]
+    why_not = "; ".join(f"{', '.join(specs)}: {reason}" for reason, specs in named)
+    left = len(reasons) - sum(len(specs) for _, specs in named)
+    more = f"; and {left} more" if left else ""
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
     if needs > _memory_bytes(case):
         advice = (
@@ -59,6 +65,15 @@ def another_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, 
             if not why_none_fits(replace(case, model=model), system):
                 return model, system
     return None
+
+
+def file_that_fits(model: ModelGeometry, machines: Sequence[Machine], systems: Sequence[System]) -> ModelGeometry:
+    """The model; in another quantization if none of the machines has a system that can run it, but one could then."""
+    cases = [Case(model, machine) for machine in machines]
+    if any(any_fits(case, systems) for case in cases):
+        return model
+    others = (other[0] for case in cases if (other := another_file(case, systems)))
+    return next(others, model)
 
 
 def _why_not(case: Case, system: System) -> str:

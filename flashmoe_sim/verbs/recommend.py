@@ -123,9 +123,10 @@ class Recommend(MemoryOptions):
         """
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.machines.load import load_machine
-        from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.systems.fits import file_that_fits
+        from flashmoe_sim.systems.resolve import parse_systems, resolve
         from flashmoe_sim.tune.many import over_machines, over_models
-        from flashmoe_sim.verbs.given import workload_of
+        from flashmoe_sim.verbs.given import names_no_quantization, workload_of
 
         if self.measured:
             raise BadInput("--measured: speeds are of one machine and one model; give one of each")
@@ -142,15 +143,20 @@ class Recommend(MemoryOptions):
                     systems=self.systems,
                     memory=self,
                     may_borrow=False,
+                    any_file=names_no_quantization(None, name),
                 )
-                for model in of_models
+                for name, model in zip(models, of_models, strict=True)
             ]
             return over_models([one.case for one in on], on[0].systems, progress=progress)
+        of_model = next(iter(of_models), None)
+        chosen = parse_systems(self.systems)
+        if of_model is not None and names_no_quantization(None, models[0]):
+            of_model = file_that_fits(of_model, on_machines, chosen)
         first = resolve(
             workload=workload,
-            model=next(iter(of_models), None),
+            model=of_model,
             machine=on_machines[0],
-            systems=self.systems,
+            systems=chosen,
             memory=self,
             must_fit=False,
         )

@@ -19,7 +19,7 @@ GIB = 2**30
 
 
 # Models without an entry among the named ones, and quantizations without bits or the size of a file.
-UNNAMED = ("Nemotron-3-Super", "ERNIE-4.5", "MiMo-V2.6", "DeepSeek-V4.1", "Mellum2")
+UNNAMED = ("DeepSeek-V4.1",)
 UNSIZED = ("llmfit2-12", "llmfit2-13", "oll17557-2")
 
 

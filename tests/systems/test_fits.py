@@ -13,12 +13,13 @@ from flashmoe_sim.systems import resolve as module
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.fits import check_any_fits, nothing_runs, why_none_fits
+from flashmoe_sim.systems.fits import check_any_fits, file_that_fits, nothing_runs, why_none_fits
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.verbs.compare import Compare
+from flashmoe_sim.verbs.recommend import Recommend
 from tests.systems.cases import case, workload
 
 
@@ -88,6 +89,19 @@ def test_a_model_named_alone_is_answered_for_a_file_that_some_engine_reads() -> 
         Compare(model="qwen3.8-flash-next:q4_k_m", machine="m5-pro-48").run()
 
 
+def test_several_machines_get_a_file_that_some_engine_on_one_of_them_reads() -> None:
+    asked = Recommend(model="qwen3.8-flash-next", machine="m5-pro-48")
+    macs = asked.run_each(["m5-pro-48", "m2-16"], ["qwen3.8-flash-next"]).cells
+    assert {cell.model for cell in macs} == {"qwen3.8-flash-next:mlx-4bit"}
+    assert all(cell.found.tok_s for cell in macs)
+    model, mac, card = load_model("qwen3.8-flash-next"), load_machine("m5-pro-48"), load_machine("rtx-4090")
+    systems = parse_systems("all")
+    assert file_that_fits(model, [mac, card], systems) == model
+    assert file_that_fits(load_model("kimi-k2"), [load_machine("m1-8")], systems).name == "kimi-k2:q4_k_m"
+    several = asked.run_each(["m5-pro-48"], ["qwen3.8-flash-next", "gpt-oss-20b"]).cells
+    assert [cell.model for cell in several] == ["qwen3.8-flash-next:mlx-4bit", "gpt-oss-20b:mxfp4"]
+
+
 def test_several_machines_are_not_refused_for_the_first() -> None:
     model, small = load_model("olmoe-1b-7b"), load_machine("m1-8")
     assert resolve(workload=None, model=model, machine=small, systems="placed", must_fit=False).workload is not None
@@ -95,10 +109,12 @@ def test_several_machines_are_not_refused_for_the_first() -> None:
         resolve(workload=None, model=model, machine=small, systems="placed")
 
 
-def test_three_reasons_are_named() -> None:
-    of = case("m1-8")
-    message = str(nothing_runs(of, [(system, "no") for system in parse_systems("cpu,placed,slot-bank,crow,imp")]))
-    assert message.startswith("m1-8: no system can run small there: cpu: no; placed: no; slot-bank: no; and 2 more")
+def test_three_reasons_are_named_each_with_its_systems() -> None:
+    of, systems = case("m1-8"), parse_systems("cpu,placed,slot-bank,crow,imp,nvmoe")
+    message = str(nothing_runs(of, list(zip(systems, ("no", "never", "no", "hardly", "not", "nor"), strict=True))))
+    assert message.startswith(
+        "m1-8: no system can run small there: cpu, slot-bank: no; placed: never; crow: hardly; and 2 more"
+    )
     check_any_fits(of, [Cpu()])
     with pytest.raises(BadInput, match="placed: needs a GPU with a memory of its own"):
         check_any_fits(of, [Placed()])
