@@ -15,11 +15,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequen
     return "\n".join((first, f"|{rule}|", *rest))
 
 
-def signed(value: float, digits: int = 1) -> str:
-    """A number with its sign, which is + for zero."""
-    return f"{round(value, digits) + 0.0:+.{digits}f}"
-
-
 def joined(*parts: str) -> str:
     """Parts of a page with an empty line between them; those without text are left out."""
     return "\n\n".join(part.strip() for part in parts if part)

@@ -186,7 +186,7 @@ def print_table(table: Table) -> None:
 
 
 def table_lines(table: Table, *, width: int | None = None) -> list[str]:
-    """The lines of a table as wide as the terminal, or in plain text as wide as it is told.
+    """The lines of a table as wide as the terminal; with `width`, of plain text that wide.
 
     If space is tight, the columns move together; then the dispensable columns are left out in order, and the caption
     names them; then left-aligned text is broken between words. Names are never broken: a terminal narrower than the

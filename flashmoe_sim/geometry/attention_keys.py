@@ -3,7 +3,7 @@
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
 :8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern). laguna
 as in ggml-org/llama.cpp pull request 25595, qwen4exp as in 27742. The keys of an indexer (glm-dsa) have no cache there;
-those of minimax-m3 have one, which is not counted.
+minimax-m3 keeps them, and here they are not counted.
 """
 
 from __future__ import annotations

@@ -52,6 +52,11 @@ def decimals(number: float | None, digits: int = 2) -> str:
     return UNKNOWN if number is None else f"{number:.{digits}f}"
 
 
+def signed(number: float, digits: int = 1) -> str:
+    """A number with its sign, which is + for zero."""
+    return f"{round(number, digits) + 0.0:+.{digits}f}"
+
+
 def speed(tok_s: float | None) -> str:
     """Tokens a second in three digits."""
     return UNKNOWN if tok_s is None else three(tok_s)

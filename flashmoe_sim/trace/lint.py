@@ -87,7 +87,7 @@ def _at(
 def _calls(
     trace: RoutingTrace, severity: str, code: str, calls: NDArray[np.bool_], what: str, advice: str = ""
 ) -> Iterator[Finding]:
-    """A finding at the first of the calls (bool [calls]) if there are any. what: what is said of their number."""
+    """A finding at the first of the calls (bool [calls]) if there are any. what: the words behind their number."""
     if count := int(calls.sum()):
         yield _at(trace, severity, code, calls, count, f"{_counted(count, 'call')} {what}", advice)
 

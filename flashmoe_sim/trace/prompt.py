@@ -128,7 +128,7 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
     first = run_starts(single.steps)
     prompt = (phases_of(single) == PHASE_PROMPT)[first] & (np.maximum.reduceat(single.n_tokens, first) <= 1)
     sequence = np.zeros(len(first), np.int32) if single.sequence is None else single.sequence[first]
-    begins = run_starts(prompt, sequence)  # of each prompt, and of what lies between two
+    begins = run_starts(prompt, sequence)  # of each prompt, and of each part between two
     place = np.arange(len(first)) - np.repeat(begins, np.diff(with_end(begins, len(first))))
     opens = ~prompt | (place % size == 0)
     if single is trace and opens.all():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.cells import UNKNOWN, Column, percent, speed, table
+from flashmoe_sim.io.cells import UNKNOWN, Column, percent, signed, speed, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
@@ -200,4 +200,4 @@ def ends(row: dict[str, Any], name: str, shown: Callable[[float], str]) -> str:
 
 
 def points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-0.0", "+0.0")
+    return signed(100 * share)

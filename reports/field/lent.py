@@ -17,11 +17,12 @@ import polars as pl
 
 from flashmoe_sim.api import replay
 from flashmoe_sim.geometry.named import named_model
+from flashmoe_sim.io.cells import signed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.borrow import MOST_LIKE, lenders, made_like
 from flashmoe_sim.trace.cut import cut
 from reports.field.prior import logit
-from reports.pages import joined, signed, table
+from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("lent.csv")
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "replayed_hits.csv"

@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 
 import flashmoe_sim.api as sim
+from flashmoe_sim.io.cells import signed
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from reports.pages import signed, table, wrapped
+from reports.pages import table, wrapped
 from reports.policy_study import seconds_page
 from reports.policy_study.figures import STRONGEST
 from reports.policy_study.measure import (

@@ -9,9 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from flashmoe_sim.io.cells import signed
 from flashmoe_sim.paired import BLOCKS
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from reports.pages import signed, table
+from reports.pages import table
 from reports.policy_study.seconds import AHEAD, KINDS, SHARES, SWITCHED, TURNS
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "field.csv"
