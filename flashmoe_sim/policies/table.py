@@ -29,6 +29,7 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.lru_k import LruK
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.mq import Mq
+from flashmoe_sim.policies.nth_miss import NthMiss
 from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.policies.random_ import Random
 from flashmoe_sim.policies.s3fifo import S3Fifo
@@ -68,6 +69,7 @@ POLICIES: dict[str, type[Policy]] = {
     "cacheus": Cacheus,
     "bounded-lru": BoundedLru,
     "second-miss": SecondMiss,
+    "nth-miss": NthMiss,
     "static": Static,
     "static:global": StaticGlobal,
     "placed": Placed,

@@ -18,10 +18,10 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 
 def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np.int64]]) -> Replay:
-    """The recorded replay of a workload whose bank is emptied before each part; banks are in slots, and nothing is read
-    ahead.
+    """The recorded replay of a workload whose bank is emptied before each part; nothing is read ahead.
 
-    parts: the calls of each part, ascending, i64. Calls that are in no part miss everything and install nothing.
+    parts: the calls of each part, ascending, i64. Calls that are in no part miss everything and install nothing. A part
+        of a global bank has calls of every layer.
     """
     trace = workload.trace
     table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
@@ -40,13 +40,13 @@ def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np
         table[np.searchsorted(trace.layers, part.layers)] += replayed.counts.table
         stream[calls] = np.stack([getattr(replayed.stream, name) for name in STREAM_NAMES], axis=1)
         hit[references(trace, calls)] = replayed.hit
-        contents = dict(zip(part.layers, replayed.contents, strict=True))
+        contents = dict(zip(part.layers, replayed.contents, strict=setup.scope == "layer"))
     _miss_everything(workload, apart, table, stream)
     nothing = np.zeros(0, np.int32)
     return Replay(
         setup,
         build_counts(workload, setup, capacities(workload, setup), table),
-        [contents.get(layer, nothing) for layer in trace.layers],
+        [contents.get(layer, nothing) for layer in (trace.layers if setup.scope == "layer" else trace.layers[:1])],
         hit,
         None,
         _stream(workload, stream),

@@ -31,6 +31,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "turbofieldfare": "turbo_fieldfare:TurboFieldfare",
         "strata": "strata:Strata",
         "neurall": "neurall:Neurall",
+        "moe-cache": "moe_cache:MoeCache",
         "ds4": "ds4:Ds4",
         "slotstream": "slotstream:Slotstream",
     },

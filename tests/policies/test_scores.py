@@ -17,7 +17,17 @@ from tests.residency.test_laws import fitting_banks
 from tests.residency.test_twins import random_workload
 
 MINE = (
-    *("lfu-decay", "lfu-halved", "lfru", "hyperbolic", "window", "least-stale", "bounded-lru", "second-miss"),
+    *(
+        "lfu-decay",
+        "lfu-halved",
+        "lfru",
+        "hyperbolic",
+        "window",
+        "least-stale",
+        "bounded-lru",
+        "second-miss",
+        "nth-miss",
+    ),
     "lookahead",
 )
 
@@ -173,6 +183,17 @@ def test_an_evicted_expert_has_to_miss_twice_again() -> None:
     assert outcome(one_by_one([0, 0, 1, 1, 0, 0]), 1, "second-miss:window=4") == "...... [0]"
 
 
+def test_nth_miss() -> None:
+    calls = one_by_one([0, 0, 0, 1, 2, 1, 1, 2, 2, 0, 2, 0, 0])
+    # 0 served, in on its second miss, hits; 1 and 2 served, 1 in on its second, so that the bank is full, and hits;
+    # 2 served again, then in for 0 on its third; 0 is counted anew and served, 2 hits, 0 served again, then in for 1
+    assert outcome(calls, 2, "nth-miss:full=3") == "..h...h...h.. [0, 2]"
+    result = run(prepare(trace_of(calls, 8)), 2, "nth-miss:full=3")
+    assert some(result, "misses", "bypassed", "cold", "evictions") == (10, 6, 2, 2)
+    # All of a call have missed often enough, and it installs one; the other keeps its count.
+    assert outcome(one_layer([[0, 1], [0, 1], [0, 1]]), 2, "nth-miss:cap=1") == "....h. [0, 1]"
+
+
 def test_lookahead() -> None:
     calls = one_by_one([0, 1, 2, 0, 3, 1, 0, 2, 0, 1])
     # Two steps are seen, so in step 2 the steps to 4:
@@ -213,6 +234,7 @@ def same(workload: Workload, slots: int, one: str, other: str, contract: str, sc
         ("least-stale", "lru"),
         ("window:window=1000:share=1", "lru"),
         ("bounded-lru:cap=1000", "lru"),
+        ("nth-miss:empty=1:full=1:cap=1000", "lru"),
     ],
 )
 def test_at_the_ends_of_a_parameter_it_is_another_policy(policy: str, other: str, contract: str) -> None:
@@ -250,6 +272,9 @@ def test_one_expert_a_call_is_the_same_under_every_contract(policy: str) -> None
         ("least-stale:variant=arc", "variant='arc' is not one of lru, fifo"),
         ("bounded-lru:cap=0", "cap=0 is not in 1..2147483647"),
         ("second-miss:window=0", "window=0 is not in 1..2147483647"),
+        ("nth-miss:empty=0", "empty=0 is not in 1..2147483647"),
+        ("nth-miss:empty=9", "full=8 is not in 9..2147483647"),
+        ("nth-miss:cap=0", "cap=0 is not in 1..2147483647"),
         ("lookahead:steps=-1", "steps=-1 is not in 0..2147483647"),
         ("lookahead-", "steps is '', expected int"),
         ("lookahead-many", "steps is 'many', expected int"),
@@ -261,7 +286,7 @@ def test_bad_parameters(text: str, says: str) -> None:
         parse_policy(text)
 
 
-@pytest.mark.parametrize("policy", ["bounded-lru", "second-miss"])
+@pytest.mark.parametrize("policy", ["bounded-lru", "second-miss", "nth-miss"])
 def test_what_may_refuse_a_miss_is_for_contracts_that_let_it(policy: str) -> None:
     with pytest.raises(BadInput, match="use --contract atomic or sequential"):
         run(trace_of(one_by_one([0]), 8), 2, policy, "runtime")

@@ -16,11 +16,12 @@ from tests.residency.builders import geometry_of, random_calls, some, trace_of
 COUNTED = ("calls", "refs", "requests", "hits", "misses", "cold", "evictions", "bypassed", "full_hit_calls")
 
 
+@pytest.mark.parametrize("scope", ["layer", "global"])
 @pytest.mark.parametrize("contract", ["atomic", "sequential"])
-def test_one_part_of_all_calls_is_the_replay(contract: str) -> None:
+def test_one_part_of_all_calls_is_the_replay(contract: str, scope: str) -> None:
     calls = random_calls(np.random.default_rng(3), n_experts=10, layers=3, steps=30, most_tokens=2, width=2, idle=0.2)
     workload = prepare(trace_of(calls, 10), geometry_of({0: 7, 1: 8, 2: 9}, 10))
-    setup = Setup(Bank(slots=4), Lru(), contract)
+    setup = Setup(Bank(slots=4), Lru(), contract, scope=scope)
     plain, parts = replay(workload, setup, record=True), replay_in_parts(workload, setup, [np.arange(len(calls))])
     assert parts.counts.total() == plain.counts.total()
     assert np.array_equal(parts.counts.table, plain.counts.table)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
@@ -20,6 +22,7 @@ from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.hot_window import HotWindow
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.slotstream import Slotstream, own_pool_bytes
 from flashmoe_sim.systems.static_profile import StaticProfile
@@ -38,7 +41,8 @@ def _case(machine: str = "rtx-3090", model: ModelGeometry = MODEL) -> Case:
 
 
 def _workload(calls: list[Call], model: ModelGeometry = MODEL) -> Workload:
-    return prepare(trace_of(calls, EXPERTS).with_(phase=np.full(len(calls), 2, np.uint8)), model)
+    trace = trace_of(calls, model.layers[0].n_experts)
+    return prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), model)
 
 
 def _replayed(system: System, calls: list[Call], case: Case | None = None) -> Replay:
@@ -202,6 +206,55 @@ def test_slotstream_sizes_its_pool_as_it_printed(ram_gb: float, metal_gb: float,
     assert own_pool_bytes(ram_bytes=ram_gb * 1e9, metal_bytes=metal_gb * 1e9) / 1e9 / record_gb == pytest.approx(
         experts, abs=3
     )
+
+
+def test_moe_cache_waits_for_repeated_misses_and_longer_when_it_is_full() -> None:
+    case = _case("rtx-3090", model_of(2 * 64 * 100 * MIB, layers=2, n_experts=64, arch="qwen3moe"))
+    half = MoeCache(cache_mib=64 * 100)
+    filling = [(0, [2 * pair, 2 * pair + 1], 1) for pair in range(32) for _ in range(2)]
+    # Each pair is in with its second miss. Then the cache is full, and 5 of layer 1 needs eight misses to take the
+    # place of 0 of layer 0. Nine tokens bypass the cache, eight do not.
+    calls = [*filling, (0, [0], 1), (0, [2], 1), (0, [1, 3], 8), *[(1, [5], 1)] * 9, (0, [4], 1), (0, [5] * 9, 9)]
+    assert _misses(_replayed(half, calls, case)) == [2] * 64 + [0, 0, 0] + [1] * 8 + [0, 1, 1]
+    assert _misses(_replayed(MoeCache(cache_mib=2 * 64 * 100), [(0, [1, 2], 1), (0, [1, 2], 1)], case)) == [2, 0]
+
+
+def test_moe_cache_uploads_behind_the_calls() -> None:
+    case = _case("rtx-3090", model_of(64 * 100 * MIB, layers=1, n_experts=64, arch="qwen3moe"))
+    whole = [(0, [0, 1], 1), (0, [2, 3], 1)]
+    parts = _timed(MoeCache(cache_mib=64 * 100), whole, case).timing.part_ms_per_token
+    assert parts["upload"] == 0
+    assert parts["cold_lane"] > 0
+
+
+def test_moe_cache_has_room_for_64_matrices_of_each_kind_or_none() -> None:
+    """Gate and up share a pool; in bytes, the one of down is 64 for each 64 experts, and theirs twice as many."""
+    kinds = {"gate": MIB, "up": MIB, "down": 2 * MIB}
+    model = replace(model_of(GIB, layers=1, arch="qwen3moe"), layers={0: LayerGeometry(128, kinds)})
+    with pytest.raises(BadInput, match="255 MiB; its cache begins with 256"):
+        MoeCache(cache_mib=255).check(_case("rtx-3090", model))
+    MoeCache(cache_mib=256).check(_case("rtx-3090", model))
+    alike = replace(model, layers={0: LayerGeometry(128, dict.fromkeys(kinds, MIB // 2))})
+    MoeCache(cache_mib=32).check(_case("rtx-3090", alike))
+    variable = "GGML_CUDA_MOE_CACHE_MIN_EXPERT_KB=512 "
+    assert MoeCache(cache_mib=32).launch(_case("rtx-3090", alike)).line.startswith(variable)
+    assert not MoeCache(cache_mib=256).launch(_case("rtx-3090", model)).environment
+    with pytest.raises(BadInput, match="its cache takes no BF16"):
+        MoeCache(cache_mib=256).check(_case("rtx-3090", replace(model, quant="BF16+Q8_0")))
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_moe_cache_leaves_its_reserve_of_every_gpu(gpus: int) -> None:
+    case = _case(
+        f"{gpus}x rtx-3090 + 256GiB" if gpus > 1 else "rtx-3090",
+        model_of(90 * GIB, layers=30, n_experts=64, arch="qwen3moe"),
+    )
+    sized = MoeCache().sized(case)
+    sized.check(case)
+    held = {share.what: share.size_bytes for share in sized.memory(case) if share.where == "gpu"}
+    assert held["cached experts"] == gpus * sized.cache_mib * MIB
+    assert 0 <= case.gpu_bytes - sum(held.values()) - gpus * 3072 * MIB < gpus * MIB
+    assert sized.launch(case).line.endswith(f" --fit off --moe-cache {sized.cache_mib}")
 
 
 @pytest.mark.parametrize(("tier_gib", "from_storage"), [(0, 8), (1, 8), (2, 0)])

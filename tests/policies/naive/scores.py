@@ -205,6 +205,35 @@ class SecondMiss(Lru):
         return again
 
 
+class NthMiss(Lru):
+    """LRU that admits on the n-th miss since the last install, with another n while nothing need leave."""
+
+    def __init__(self, capacity: int, *, empty: int = 2, full: int = 8, cap: int = 8) -> None:
+        super().__init__(capacity)
+        self.empty, self.full, self.cap = empty, full, cap
+        self.there: set[int] = set()
+        self.misses: Counter[Expert] = Counter()
+
+    def call(self, step: int) -> None:
+        self.admitted = 0
+
+    def admits(self, expert: Expert, now: int) -> bool:
+        self.misses[expert] += 1
+        enough = self.misses[expert] >= (self.full if len(self.there) >= self.capacity else self.empty)
+        if not enough or self.admitted == self.cap:
+            return False
+        self.admitted += 1
+        return True
+
+    def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        super().installed(slot, expert, now, coming)
+        self.there.add(slot)
+        del self.misses[expert]
+
+    def evicted(self, slot: int, expert: Expert) -> None:
+        self.there.remove(slot)
+
+
 class Lookahead(Twin):
     """Evict an expert not used within `steps` steps, oldest last use first, else the one used last in them."""
 

@@ -29,6 +29,8 @@ EVICTING: dict[str, Callable[[int], Twin]] = {
     "bounded-lru:cap=1": partial(scores.BoundedLru, cap=1),
     "second-miss": scores.SecondMiss,
     "second-miss:window=2": partial(scores.SecondMiss, window=2),
+    "nth-miss": scores.NthMiss,
+    "nth-miss:empty=1:full=2:cap=1": partial(scores.NthMiss, empty=1, full=2, cap=1),
     "random": basic.Random,
     "random:seed=4294967295": partial(basic.Random, seed=4294967295),
     "clock": queues.Clock,

@@ -1,0 +1,145 @@
+"""leloch's llama.cpp: a cache of experts on the GPUs that fills by demand, beside the CPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.nth_miss import NthMiss
+from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    System,
+    gpu_weights,
+    llama_words,
+    no_room,
+)
+from flashmoe_sim.systems.execution import FilledBehind
+from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.split import besides, rooms
+
+RESERVE_BYTES = 3072 * MIB  # of each GPU
+MOST_TOKENS = 8  # of a call that uses the cache
+LEAST_ENTRIES = 64  # matrices of one size and type that the cache holds, or it has none of them
+LEAST_MATRIX_BYTES = MIB  # smaller ones are cached only if a variable says so
+NOT_CACHED = {"F16", "BF16", "F32"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoeCache(System):
+    """The experts used last of all layers are also on the GPUs, and experts that are missed repeatedly come in behind
+    the calls; the CPU computes misses in parallel.
+
+    The program keeps each matrix of an expert on its own, in pools of matrices of one size, and each layer on one GPU;
+    here an expert is there as a whole, in one pool. It is there for the layer's next call, without the queue of uploads
+    and their share of the bandwidth of RAM. Calls of more than 8 tokens bypass the cache. For long prompts the program
+    copies experts to the GPU, which is not timed.
+
+    cache_mib: on each GPU; 0: the program's automatic rule, all that is free but 3072 MiB.
+    """
+
+    name: ClassVar[str] = "moe-cache"
+    title: ClassVar[str] = "leloch's llama.cpp, a cache filled by demand"
+    engine: ClassVar[str] = "llama.cpp, leloch's fork"
+    program: ClassVar[str] = "moe-cache"
+    source: ClassVar[str] = (
+        "leloch/llama.cpp e3096b046: docs/backend/CUDA-MOE-CACHE.md, ggml/src/ggml-cuda/moe-cache.cu"
+    )
+    keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
+    misses: ClassVar[str] = "computed on the CPU, beside the GPU; repeated ones are uploaded behind the calls"
+    size: ClassVar[str] = "cache_mib"
+    own_gpu: ClassVar[bool | None] = True
+    several_gpus: ClassVar[bool] = True
+    times_prompts: ClassVar[bool] = False
+    costs: ClassVar[tuple[Cost, ...]] = (
+        PAGE_FAULTS,
+        Cost(
+            "gpu.layer_us",
+            130,
+            250,
+            400,
+            "EXPERT_CACHE_V3.md@0e8efaab6: 63 us to plan, send and collect a matrix's rows, two or three times in a "
+            "layer, beside the layer's own",
+            scales=False,
+        ),
+    )
+
+    cache_mib: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cache_mib < 0:
+            raise BadInput(f"system moe-cache: cache_mib {self.cache_mib}; expected 0 or more")
+
+    def why_not(self, case: Case) -> str:
+        if kept_out := NOT_CACHED & {*case.model.quant.upper().split("+")}:
+            return f"its cache takes no {', '.join(sorted(kept_out))}"
+        if 0 < self.cache_mib * MIB < (least := _least_bytes(case)):
+            return f"{self.cache_mib} MiB; its cache begins with {-(-least // MIB)}"
+        return super().why_not(case)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        most, least = self._most(case), _least_bytes(case)
+        return sorted({size for size in (most // 8, most // 4, most // 2, most) if size * MIB >= least})
+
+    def sized(self, case: Case) -> Self:
+        if self.cache_mib:
+            return self
+        if (most := self._most(case)) * MIB < (least := _least_bytes(case)):
+            raise no_room(f"a cache that begins with {-(-least // MIB):,} MiB", most * MIB)
+        return replace(self, cache_mib=most)
+
+    def _most(self, case: Case) -> int:
+        gpus = case.machine.gpus
+        weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // gpus
+        kept = weights + besides(case) + max(RESERVE_BYTES, case.spare_bytes // gpus)
+        fits = min(max(min(rooms(case)) - kept, 0), case.model.routed_bytes // gpus + MIB)
+        return fits // MIB
+
+    def _cache_bytes(self, case: Case) -> int:
+        return min(case.machine.gpus * self.cache_mib * MIB, case.model.routed_bytes)
+
+    def plan(self, case: Case) -> Plan:
+        whole = self._cache_bytes(case) == case.model.routed_bytes
+        policy = NthMiss(empty=1) if whole else NthMiss()
+        setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic", scope="global")
+        return Plan(setup, FilledBehind(), self.adapted(case.machine))
+
+    def replay(self, workload: Workload, setup: Setup) -> Replay:
+        return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= MOST_TOKENS)])
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        others = (case.machine.gpus - 1) * besides(case)
+        return (
+            Share("cached experts", "gpu", self._cache_bytes(case)),
+            *gpu_weights(case),
+            *((Share("compute buffers of the other GPUs", "gpu", others),) if others else ()),
+            Share("experts", "mapped", case.model.routed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        words = ("-ngl", "99", "--cpu-moe", *self.serving_words(case), "--fit", "off")
+        smallest = min(min(layer.family_bytes.values()) for layer in case.model.layers.values())
+        small = {"GGML_CUDA_MOE_CACHE_MIN_EXPERT_KB": str(smallest // 1024)} if smallest < LEAST_MATRIX_BYTES else {}
+        return Launch(llama_words(case, *words, "--moe-cache", str(self.cache_mib)), small)
+
+
+def _least_bytes(case: Case) -> int:
+    """The smallest cache: every pool, which has its share of the bytes, must hold 64 matrices."""
+    layers = case.model.layers.values()
+    return max(
+        LEAST_ENTRIES * layer.expert_bytes // min(Counter(layer.family_bytes.values()).values()) for layer in layers
+    )
