@@ -18,6 +18,7 @@ FILE = HERE.parent / "flashmoe_sim" / "tune" / "checked.toml"
 ROWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "all-gpu": (("llama.cpp",), ("all_gpu",)),
     "placed": (("llama.cpp",), ("n_cpu_moe", "ot_regex")),
+    "cached": (("llama.cpp",), ("vram_lru",)),
     "placed-ik": (("ik_llama.cpp",), ("n_cpu_moe", "ot_regex")),
     "hot-cache": (("adrianhoehne/llama.cpp hot-cache",), ()),
     "ktransformers": (("ktransformers", "ktransformers kt-kernel + SGLang"), ()),
@@ -31,6 +32,7 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "static-profile": (("thecodacus/llama.cpp moe-cache",), ()),
     "big-moe-on-edge": (("BigMoeOnEdge",), ()),
     "strata": (("Strata",), ("vram_lru",)),
+    "moe-cache": (("leloch moe-cache",), ()),
     "cpu": (("llama.cpp",), ("cpu_only", "page_cache_mmap")),
 }
 FITTED = {"slot-bank": "runtime"}  # groups of the fidelity report

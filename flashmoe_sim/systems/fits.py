@@ -37,6 +37,19 @@ def any_fits(case: Case, systems: Sequence[System]) -> bool:
     return any(not why_none_fits(case, system) for system in systems)
 
 
+def any_holds(case: Case, systems: Sequence[System]) -> bool:
+    """Whether a system can run that keeps a cache, or whose experts RAM can hold: others page them in from storage."""
+    return any(
+        not why_none_fits(case, system) and (system.caches or _mapped_bytes(case, system) <= case.ram_bytes)
+        for system in systems
+    )
+
+
+def _mapped_bytes(case: Case, system: System) -> int:
+    shares = system.sized(case).memory(case)
+    return sum(share.size_bytes for share in shares if share.where in ("ram", "mapped"))
+
+
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     """The error if no system runs: why each one does not, and what the least demanding one needs."""
     groups: dict[str, list[str]] = {}
@@ -58,21 +71,31 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
 
 
-def another_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:
-    """The largest other quantization that one of the systems can run, and the first system that can."""
+def another_file(case: Case, systems: Sequence[System], *, cached: bool = False) -> tuple[ModelGeometry, System] | None:
+    """The largest other quantization that one of the systems can run, and the first system that can.
+
+    cached: whether only systems with a cache count.
+    """
     for model in quantizations(case.model):
         for system in systems:
-            if not why_none_fits(replace(case, model=model), system):
+            if (system.caches or not cached) and not why_none_fits(replace(case, model=model), system):
                 return model, system
     return None
 
 
+def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:
+    """Another quantization, and the system for it, if none can run this one, or none but from storage page by page."""
+    if any_holds(case, systems):
+        return None
+    return another_file(case, systems, cached=any_fits(case, systems))
+
+
 def file_that_fits(model: ModelGeometry, machines: Sequence[Machine], systems: Sequence[System]) -> ModelGeometry:
-    """The model; in another quantization if none of the machines has a system that can run it, but one could then."""
+    """The model; in another quantization if each of the machines lacks a system for it, and one has a `better_file`."""
     cases = [Case(model, machine) for machine in machines]
-    if any(any_fits(case, systems) for case in cases):
+    if any(any_holds(case, systems) for case in cases):
         return model
-    others = (other[0] for case in cases if (other := another_file(case, systems)))
+    others = (other[0] for case in cases if (other := better_file(case, systems)))
     return next(others, model)
 
 

@@ -70,8 +70,8 @@ class MoeCache(System):
         Cost(
             "gpu.layer_us",
             130,
-            250,
-            400,
+            200,
+            320,
             "EXPERT_CACHE_V3.md@0e8efaab6: 63 us to plan, send and collect a matrix's rows, two or three times in a "
             "layer, beside the layer's own",
             scales=False,

@@ -15,6 +15,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "all-gpu": "all_gpu:AllGpu",
         "cpu": "cpu:Cpu",
         "placed": "placed:Placed",
+        "cached": "cached:Cached",
         "placed-ik": "placed_ik:PlacedIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",

@@ -23,6 +23,7 @@ from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of
+from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ds4 import Ds4
@@ -30,6 +31,7 @@ from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.neurall import Neurall
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
@@ -47,10 +49,11 @@ from reports.field.settings import Settings, settings_of
 from reports.field.tune import engine_of
 
 _DRAFTS = re.compile(r"drafts\b|MTP on")
-_MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache )(\d+)")
+_MIB = re.compile(r"(?:NVMOE_CACHE_MB=|--moe-hot-cache-max-mib |cache |--moe-cache-mib )(\d+)")
 _SPEC = re.compile(r"--spec (\d+)")  # tokens of a window, of which all but one are drafted
 STRATA_ACCEPT = 0.77  # 2.8 tokens of text a window of four: its documentation has 2.4 to 3.2
 _PCIE_SHARE = re.compile(r"--pcie-frac (\d[\d.]*)")
+_RESERVED = re.compile(r"RESERVE_MB|ADMIT_AFTER")
 _NO_SETTING = re.compile(r"policy: (?:S?LRU|aging)|router|learned(?! state)")  # rules and predictors of neurall
 
 
@@ -223,6 +226,18 @@ def _neurall(row: FieldRow, settings: Settings) -> System:
     return replace(asked, swaps=8, lead=4) if "DETERMINISTIC" in flags else asked
 
 
+def _moe_cache(row: FieldRow, settings: Settings) -> System:
+    if "drafter" in row.flags or _RESERVED.search(row.flags):
+        raise BadInput(f"{row.where}: a drafter, or a reserve or admission of its own, is no setting of moe-cache")
+    match = _MIB.search(row.flags)
+    return MoeCache(cache_mib=int(match[1])) if match else MoeCache()
+
+
+def _cached(row: FieldRow, settings: Settings) -> System:
+    match = _MIB.search(row.flags)
+    return Cached(cache_mib=int(match[1])) if match else Cached()
+
+
 CPU = ("cpu_only", "page_cache_mmap")
 SYSTEMS = (
     ("llama.cpp", ("all_gpu",), _all_gpu),
@@ -242,6 +257,8 @@ SYSTEMS = (
     ("thecodacus/llama.cpp moe-cache", ("vram_static_profile",), _slots(StaticProfile)),
     ("Strata", ("vram_lru",), _strata),
     ("neurall llama.cpp", ("vram_lru",), _neurall),
+    ("leloch moe-cache", ("vram_lru",), _moe_cache),
+    ("llama.cpp", ("vram_lru",), _cached),
     ("BigMoeOnEdge", ("ssd_stream",), _mib(BigMoeOnEdge)),
     ("flash-moe", ("page_cache_mmap", "ssd_stream"), lambda row, settings: FlashMoe()),
 )

@@ -16,6 +16,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
+from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ds4 import Ds4
 from flashmoe_sim.systems.hot_cache import HotCache
@@ -206,6 +207,28 @@ def test_slotstream_sizes_its_pool_as_it_printed(ram_gb: float, metal_gb: float,
     assert own_pool_bytes(ram_bytes=ram_gb * 1e9, metal_bytes=metal_gb * 1e9) / 1e9 / record_gb == pytest.approx(
         experts, abs=3
     )
+
+
+def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
+    case = _case("rtx-3090", TWO_LAYERS)
+    calls = [(0, [0, 1], 1), (1, [0], 1), (0, [0], 1), (1, [1], 1), (0, [1], 1), (0, [5] * 33, 33), (0, [0, 1], 1)]
+    # 1 of layer 1 takes the place of 1 of layer 0, which takes that of 0 of layer 1. A prompt of 33 tokens takes none.
+    assert _misses(_replayed(Cached(cache_mib=300), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
+    parts = _timed(Cached(cache_mib=300), calls, case).timing.part_ms_per_token
+    assert parts["upload"] > parts["cold_lane"] == 0
+    with pytest.raises(BadInput, match="199 MiB; the experts of a token in one layer take 200"):
+        Cached(cache_mib=199).check(case)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_cached_takes_what_is_left_of_all_gpus(gpus: int) -> None:
+    case = _case(f"{gpus}x rtx-3090 + 256GiB" if gpus > 1 else "rtx-3090", model_of(90 * GIB, arch="qwen3moe"))
+    sized = Cached().sized(case)
+    sized.check(case)
+    held = {share.what: share.size_bytes for share in sized.memory(case) if share.where == "gpu"}
+    assert 0 <= case.gpu_bytes - sum(held.values()) < gpus * MIB
+    loads = "" if gpus == 1 else " --load-mode none"  # 64 GiB of RAM map the file, 256 hold it
+    assert sized.launch(case).line.endswith(f" -np 1{loads} --moe-cache-mib {sized.cache_mib}")
 
 
 def test_moe_cache_waits_for_repeated_misses_and_longer_when_it_is_full() -> None:
