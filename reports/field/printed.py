@@ -22,8 +22,8 @@ from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
-from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.cached import Cached
+from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ds4 import Ds4
