@@ -41,6 +41,7 @@ from flashmoe_sim.machines.written import (
     UnknownPart,
     any_of,
     chips_as_sold,
+    is_part,
     nearest,
     parse_parts,
     plain,
@@ -113,6 +114,7 @@ def machines_in(text: str) -> list[str]:
 
     If not every name is a machine, and they are parts of one, as people write them (`RTX 3060, Ryzen 5 5600, 64 GB`),
     that one.
+    Raises BadInput, naming the unknown part, if another one is no machine by itself, such as RAM.
     """
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1 or "+" in text or all(map(_is_machine, names)):
@@ -121,7 +123,10 @@ def machines_in(text: str) -> list[str]:
     try:
         return names if parts_in(one) is None else [one]
     except BadInput:
-        return names
+        known = list(filter(is_part, names))
+        if len(known) == len(names) or all(map(_is_machine, known)):
+            return names
+        raise
 
 
 def _is_machine(name: str) -> bool:

@@ -119,6 +119,17 @@ def test_a_preset_may_have_a_system() -> None:
         ("RTX 4070 Ti Super", "rtx-4070-ti-super: no size of RAM for bank and page cache; add it, such as 64GiB"),
         ("2x RTX 3090", "2x rtx-3090: no size of RAM for bank and page cache; add it, such as 64GiB"),
         ("rtx-3060 + nvme 512GB + 64GB", "'nvme 512GB': give nvme-gen3 without a size"),
+        ("rtx-3060 + SSD + 64GB", "'SSD': of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5"),
+        ("RTX 4060 Laptop, 16GB RAM, 512GB SSD", "'SSD': of which kind? Write sata-ssd, nvme-gen3,"),
+        ("RTX 4090, 7950X, 64GB DDR5-6000, Win 7", "unknown part 'Win 7'"),
+        ("RTX 4070 12GB VRAM, 32GB", "unknown part 'RTX 4070   VRAM'; did you mean "),
+        ("RTX 3060 + 64GB 3600MHz", "'64GB 3600MHz': write the RAM's kind with its speed, such as DDR4-3600"),
+        ("rtx4060ti 16gb, 5700x, 64gb 3600mhz", "'64gb 3600mhz': write the RAM's kind with its speed"),
+        (
+            "EPYC 7763, 1TB DDR4, no GPU",
+            "'1TB DDR4': write a drive by its kind, without its size, such as nvme-gen4; RAM",
+        ),
+        ("i7-12700, RTX 3060 Tie, 64GB", "unknown part 'RTX 3060 Tie'; did you mean 'rtx-3060-ti'"),
         (
             "rtx-3060 + 990 Pro 2TB + 64GB",
             "'990 Pro 2TB': write a drive by its kind, without its size, such as",
