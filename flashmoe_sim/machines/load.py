@@ -56,6 +56,7 @@ CARDS_GIB = 0.01  # how far the sum of the cards' memory may be from the GPU's
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
+_RATE = re.compile(r"(?<=\d) ?mt/s\b", re.IGNORECASE)  # of RAM
 _COMPUTE = re.compile(r"\d{1,2}\.\d")
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
@@ -483,4 +484,4 @@ def _text(where: str, table: Mapping[str, Any], key: str) -> str:
 
 
 def _looks_like_a_path(text: str) -> bool:
-    return any(sign in text for sign in "/\\") or text.endswith(".toml")
+    return any(sign in _RATE.sub("", text) for sign in "/\\") or text.endswith(".toml")
