@@ -196,7 +196,8 @@ def named_model(spec: str) -> ModelGeometry:
     found = _known(name)
     if not found:
         begun = [one for one in models if name and one.startswith(name)]
-        near = f"did you mean {begun[0]!r}? " if begun else did_you_mean(name, models)
+        likely = meant(spec.replace(":", "-")) or (begun[0] if begun else "")  # Ollama's gpt-oss:20b is gpt-oss-20b
+        near = f"did you mean {likely!r}? " if likely else did_you_mean(name, models)
         listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
         raise BadInput(f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file")
     name, model = found, models[found]

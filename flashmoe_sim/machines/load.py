@@ -41,6 +41,7 @@ from flashmoe_sim.machines.written import (
     UnknownPart,
     any_of,
     chips_as_sold,
+    is_part,
     nearest,
     parse_parts,
     plain,
@@ -55,6 +56,7 @@ CARDS_GIB = 0.01  # how far the sum of the cards' memory may be from the GPU's
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
+_RATE = re.compile(r"(?<=\d) ?mt/s\b", re.IGNORECASE)  # of RAM
 _COMPUTE = re.compile(r"\d{1,2}\.\d")
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
@@ -113,6 +115,7 @@ def machines_in(text: str) -> list[str]:
 
     If not every name is a machine, and they are parts of one, as people write them (`RTX 3060, Ryzen 5 5600, 64 GB`),
     that one.
+    Raises BadInput, naming the unknown part, if another one is no machine by itself, such as RAM.
     """
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1 or "+" in text or all(map(_is_machine, names)):
@@ -121,7 +124,10 @@ def machines_in(text: str) -> list[str]:
     try:
         return names if parts_in(one) is None else [one]
     except BadInput:
-        return names
+        known = list(filter(is_part, names))
+        if len(known) == len(names) or all(map(_is_machine, known)):
+            return names
+        raise
 
 
 def _is_machine(name: str) -> bool:
@@ -478,4 +484,4 @@ def _text(where: str, table: Mapping[str, Any], key: str) -> str:
 
 
 def _looks_like_a_path(text: str) -> bool:
-    return any(sign in text for sign in "/\\") or text.endswith(".toml")
+    return any(sign in _RATE.sub("", text) for sign in "/\\") or text.endswith(".toml")

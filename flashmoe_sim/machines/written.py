@@ -22,6 +22,7 @@ SYSTEMS = {  # operating systems, in the normal form
     "macos": ("macos", "osx"),
 }
 GENERATIONS = ("ddr3", "ddr4", "ddr5")
+ANY_SSD = ("ssd", "m2ssd")  # in the normal form: their reads differ by a factor of 25
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
 _PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not the plus in "Max+ 395"
 _SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
@@ -32,6 +33,7 @@ _LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
 _COMPUTER = re.compile(r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?")
 _NOISE = re.compile(r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor")
 _ABOUT_RAM = re.compile(r"\b(?:ram|memory|unified)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE)
+_SPEED = re.compile(r"\d ?(?:mhz|mt/s)\b", re.IGNORECASE)
 _REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
     r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b|-?\bsxm\d?\b"
     r"|-?\b\d+ ?gb\b|\bhbm\d?e?\b|\b(?:workstation|server) edition\b",
@@ -64,6 +66,15 @@ def words(text: str) -> list[str]:
 def system_in(word: str) -> str:
     """The operating system that a word names, one of machine.SYSTEMS, or nothing."""
     return _SYSTEMS.get(plain(word), "")
+
+
+def is_part(word: str) -> bool:
+    """Whether a word names a part, RAM, a kind of memory or an operating system."""
+    try:
+        _read(word)
+    except BadInput:
+        return False
+    return True
 
 
 def parse_parts(text: str) -> Parts:
@@ -154,6 +165,8 @@ def _read(word: str) -> _Read:
         return _Read(part)
     if (key := plain(word)) in GENERATIONS:
         return _Read(generation=key)
+    if _SPEED.search(word) and not key.startswith("lpddr") and not any(kind in key for kind in GENERATIONS):
+        raise BadInput(f"{shown(word)}: write the RAM's kind with its speed, such as DDR4-3600")  # not a Ryzen 3600
     if terabytes := _TERABYTES.search(word):
         ram = f"{1024 * float(terabytes[1]):g}GiB"
         raise BadInput(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
@@ -263,6 +276,8 @@ def find_part(word: str) -> Part:
         return part
     if word.isdecimal():
         raise BadInput(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
+    if plain(word) in ANY_SSD:
+        raise BadInput(f"{shown(word)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
     raise UnknownPart(f"unknown part {shown(word)}; {any_of(nearest(word))}`sim machine parts` lists all")
 
 
@@ -334,7 +349,7 @@ def _names() -> dict[str, str]:
             ways.append((f"{part.name}p", part.name))  # the same processor for one socket
     names: dict[str, str] = {}
     for way, name in ways:
-        if key := plain(way):
+        if (key := plain(way)) and key not in ANY_SSD:  # what is left of `SATA SSD` without its first word
             names.setdefault(key, name)
     return names
 

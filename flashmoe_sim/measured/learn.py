@@ -114,14 +114,16 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
     one = with_layers(one, max(geometry.layers) + 1)
     system = parse_system(_system(one, machine))
     tokens = (one.tokens or PROMPT_TOKENS) if one.prompt else 0
+    known = geometry.attention is not None
+    depth = one.depth if known or one.depth > PROMPT_TOKENS else 0  # so few tokens take little time in any model
     on = resolve(
         workload=workload if model is not None and geometry is model else None,
         model=geometry,
         machine=machine,
         systems=system,
         memory=MemoryOptions(
-            context=max(one.depth + (one.tokens or 0), PROMPT_TOKENS),
-            depth=one.depth,
+            context=max(depth + (one.tokens or 0), PROMPT_TOKENS) if known else None,
+            depth=depth,
             kv_type=one.settings.get("type_k"),
         ),
         must_fit=False,

@@ -60,6 +60,16 @@ def memory(one: Compared) -> str:
     return " and ".join(parts) or "no memory of its own"
 
 
+def _slower_s(found: Recommendation) -> float:
+    """How much longer a token of the answer takes than one at `depth`, since the prompt and half of the answer are in
+    the context: in proportion to what a full one takes."""
+    best, full, goal = found.best.best, found.filled, found.objective
+    if full is None or not full.tok_s or not best.tok_s:
+        return 0.0
+    share = (goal.prompt_tokens + goal.answer_tokens / 2) / (found.case.context - found.case.depth)
+    return share * (1 / full.tok_s - 1 / best.tok_s)
+
+
 def _run(found: Recommendation) -> Section:
     best = found.best.best
     assert best.launch is not None
@@ -68,6 +78,8 @@ def _run(found: Recommendation) -> Section:
     if goal.prompt_tokens:
         seconds = goal.seconds(best)
         assert seconds is not None
+        if goal.goal == "both":
+            seconds += goal.answer_tokens * _slower_s(found)
         take = "takes" if goal.goal == "prompt" else f"and an answer of {goal.answer_tokens:,} take"
         first += (
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "

@@ -2,7 +2,7 @@
 
 If there is a column of times, the rows are sorted by it first. With a column for the token's position, rows in any
 order are assembled into requests; without one, rows must be in the order in which they happened, as in a plain CSV. A
-column of lists has all experts of a token.
+column of lists has all experts of a token, or a list for each token of a call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.csv_rows import Rows
-from flashmoe_sim.trace.lines import trace_name
+from flashmoe_sim.trace.lines import Skipped, trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
 from flashmoe_sim.trace.request_calls import check_ids, check_layers, trace_of_requests
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions, without_shared
@@ -39,11 +39,14 @@ def read_table(
     `trace_of_requests` and plain CSV refuse.
     """
     hints = options.hints
-    parts, left_out = [], list[str]()
+    parts, left_out, torn = [], list[str](), list[str]()
     for path in paths:
-        frame = read_frame(path, columns, options.progress)
+        skipped = Skipped(path, lenient=options.lenient)
+        frame = read_frame(path, columns, options.progress, skipped=skipped)
         parts.append(values_of(path, frame, columns))
         left_out = left_out or columns.left_out(frame.columns)
+        torn += skipped.notes()
+    left_out += torn
     if len({part["expert"].shape[1] for part in parts}) > 1:
         raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.csv_rows import LARGEST_REAL
+from flashmoe_sim.trace.lines import BOM, Skipped, json_lines
 from flashmoe_sim.trace.plain_csv import PHASES
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from flashmoe_sim.trace.source import open_bytes
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 FIELDS = ("layer", "expert", "step", "call", "rank", "weight", "phase", "request", "n_tokens", "position", "time")
 LISTS = ("expert", "weight")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 WORDS = {**PHASES, "generation": PHASE_DECODE, "extend": PHASE_PROMPT, "1": PHASE_PROMPT, "2": PHASE_DECODE, "0": 0}
 CALL_BY = ("step,layer", "run")
 
@@ -79,26 +82,29 @@ class Columns:
         ]
 
 
-def read_frame(path: Path, columns: Columns, progress: Callable[[int], None] | None) -> pl.DataFrame:
-    """The requested columns of the requested rows."""
+def read_frame(
+    path: Path, columns: Columns, progress: Callable[[int], None] | None, *, skipped: Skipped
+) -> pl.DataFrame:
+    """The requested columns of the requested rows. skipped: counts or refuses malformed lines of JSON."""
     import polars as pl
 
     with open_bytes(path) as stream:
         content = stream.read()
     if progress:
         progress(len(content))
+    if content.startswith(UTF_16):
+        raise BadInput(f"{path}: is UTF-16, as PowerShell writes it; write it again as UTF-8")
+    content = content.removeprefix(BOM)
     try:
         if columns.records is not None:
             frame = _records(path, content, columns.records)
         elif content.startswith(b"PAR1"):
             frame = _parquet(path, content)
         elif content.lstrip().startswith(b"{"):
-            frame = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
-            for number, line in enumerate(io.BytesIO(content), 1):
-                _refuse_twice(f"{path}: line {number}", line)
+            frame = pl.read_ndjson(io.BytesIO(_whole_lines(path, content, skipped)), infer_schema_length=None)
         elif content.lstrip().startswith(b"["):
             frame = pl.read_json(io.BytesIO(content), infer_schema_length=None)
-            _refuse_twice(str(path), content)
+            _refuse_twice(path, content)
         else:
             first = next((line for line in io.BytesIO(content) if not line.startswith(b"#")), b"")
             separator = max((b",", b";", b"\t"), key=first.count).decode()
@@ -144,13 +150,44 @@ def _records(path: Path, content: bytes, key: str) -> pl.DataFrame:
     return pl.DataFrame(found, infer_schema_length=None)
 
 
-def _refuse_twice(where: str, text: bytes) -> None:
+def _whole_lines(path: Path, content: bytes, skipped: Skipped) -> bytes:
+    """JSON lines without a torn last one, and without malformed ones if these are skipped.
+
+    Raises BadInput for one document over several lines.
+    """
+    try:
+        return b"".join(line for _, line in json_lines(io.BytesIO(content), _strict_line, skipped=skipped))
+    except BadInput:
+        if not _is_json(content):
+            raise
+    raise BadInput(f"{path}: is one JSON document; name the key under which its rows are: --records KEY")
+
+
+def _strict_line(line: bytes) -> bytes:
+    """The line itself. Raises ValueError if it is not JSON, or an object in it has a key twice."""
+    try:
+        strict_json.loads(line)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{error}; expected each key once") from None
+    return line
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        strict_json.loads(content)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse_twice(path: Path, text: bytes) -> None:
     """Raise BadInput if an object of a JSON text has a key twice."""
     try:
-        if text.strip():
-            strict_json.loads(text)
+        strict_json.loads(text)
     except ValueError as error:
-        raise BadInput(f"{where}: {error}; expected each key once") from None
+        raise BadInput(f"{path}: {error}; expected each key once") from None
 
 
 def _parquet(path: Path, content: bytes) -> pl.DataFrame:
@@ -181,6 +218,7 @@ def _column(path: Path, frame: pl.DataFrame, name: str) -> pl.Series:
 def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, NDArray[Any]]:
     """Each field as an array: i64 [rows]; experts [rows, width], weights likewise in f32, times f64 [rows]."""
     value: dict[str, NDArray[Any]] = {}
+    frame = _by_token(path, frame, columns)
     for field, name in columns.columns.items():
         if field in LISTS:
             value[field] = _lists(path, frame, field, name, columns.first_id)
@@ -203,6 +241,29 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
     if "weight" in value and value["weight"].shape != value["expert"].shape:
         raise BadInput(f"{path}: weights and experts are not lists of one length; leave weight= out")
     return value
+
+
+def _by_token(path: Path, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    """A row for each token, of a table whose rows have a list of tokens with a list of experts for each."""
+    import polars as pl
+
+    lists = pl.List, pl.Array
+    named = [columns.columns[field] for field in LISTS if columns.columns.get(field) in frame.columns]
+    of_tokens = [
+        name for name in named if isinstance(kind := frame[name].dtype, lists) and isinstance(kind.inner, lists)
+    ]
+    if not of_tokens:
+        return frame
+    if "position" in columns.columns:
+        raise BadInput(
+            f"{path}: column {of_tokens[0]!r} has the experts of several tokens in a row, which has one position; "
+            "give step= instead of position="
+        )
+    frame = frame.with_columns(frame[name].cast(pl.List(frame[name].dtype.inner)) for name in of_tokens)  # type: ignore[attr-defined]
+    try:
+        return frame.filter(pl.col(of_tokens[0]).list.len() != 0).explode(of_tokens)
+    except pl.exceptions.PolarsError:
+        raise BadInput(f"{path}: columns {' and '.join(of_tokens)} differ in their number of tokens") from None
 
 
 def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int) -> NDArray[Any]:

@@ -177,13 +177,14 @@ class Recommend(MemoryOptions):
         )
 
     def _context(self, goal: Objective, model: ModelGeometry | None) -> int | None:
-        """The context: as given, or else what prompt and answer need if that is more than the default."""
+        """The context: as given, or else what depth, prompt and answer need if that is more than the default."""
         from flashmoe_sim.systems.resolve import DEFAULT_CONTEXT
 
-        if self.context and self.context < goal.tokens:
-            raise BadInput(
-                f"--context {self.context}: prompt and answer have {goal.tokens:,} tokens; give at least as many"
-            )
+        before = (self.depth or 0) if goal.tokens else 0
+        needed = before + goal.tokens
+        if self.context and self.context < needed:
+            what = "depth, prompt and answer" if before else "prompt and answer"
+            raise BadInput(f"--context {self.context}: {what} have {needed:,} tokens; give at least as many")
         if self.context is not None or self.kv is not None or model is None or model.attention is None:
             return self.context
-        return goal.tokens if goal.tokens > DEFAULT_CONTEXT else None
+        return needed if needed > DEFAULT_CONTEXT else None

@@ -94,6 +94,18 @@ def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str
     assert "The prompt consists of 1,024 decoded tokens, repeated up to 4,000 tokens." in output
     assert "prompt and answer have 4,500 tokens; give at least as many" in refusal(capsys, *asked, "--context", "4096")
     assert "are assumed to be as fast" not in output
+    after = 4000 / best["prompt_tok_s"] + 500 / best["filled_tok_s"]  # -c 4500 is full at the end of the answer
+    took = re.search(r"an answer of 500 take ([0-9.]+) s", output)
+    assert took is not None
+    assert goal_s(best, 4000, 500) < float(took[1]) < after * 1.005
+    deep = refusal(capsys, *asked, "--depth", "4000", "--context", "8000")
+    assert "--context 8000: depth, prompt and answer have 8,500 tokens; give at least as many" in deep
+    assert "-c 8500" in document(capsys, *asked, "--depth", "4000")["best"]["command"]
+
+
+def goal_s(best: dict[str, float], prompt: int, answer: int) -> float:
+    """Seconds of a prompt and an answer at an empty context."""
+    return prompt / best["prompt_tok_s"] + answer / best["tok_s"]
 
 
 def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:

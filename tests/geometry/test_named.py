@@ -334,6 +334,8 @@ def test_unknown_names() -> None:
         BadInput, match=r"unknown model 'qwen3-30b-a3'; did you mean 'qwen3-30b-a3b'\? `sim model list` lists all"
     ):
         named_model("qwen3-30b-a3")
+    with pytest.raises(BadInput, match=r"unknown model 'gpt-oss'; did you mean 'gpt-oss-20b'\? "):
+        named_model("gpt-oss:20b")  # as Ollama writes it
     with pytest.raises(BadInput, match=r"unknown model 'olmoe'; did you mean 'olmoe-1b-7b'\? "):
         named_model("olmoe")
     with pytest.raises(BadInput, match=r"unknown model 'zzz'; known: .*kimi-k2\.5.*manifest or a GGUF file"):

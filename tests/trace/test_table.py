@@ -192,6 +192,53 @@ def test_lists_of_unequal_lengths(tmp_path: Path) -> None:
         read(tmp_path, parquet(table)[:-5], "layer=l,expert=e")
 
 
+def test_a_row_with_a_list_of_experts_for_each_token(tmp_path: Path) -> None:
+    """As a hook prints what a pass routes: the same trace as with a row for each token; a call of no token is none."""
+    columns = "layer=l,expert=e,step=s,weight=w"
+    rows = [
+        {"s": 0, "l": 1, "e": [[1, 2], [0, 3]], "w": [[0.75, 0.25], [0.5, 0.5]]},
+        {"s": 0, "l": 2, "e": [[4, 5], [6, 7]], "w": [[0.875, 0.125], [1.0, 0.0]]},
+        {"s": 1, "l": 1, "e": [], "w": []},
+        {"s": 1, "l": 1, "e": [[2, 3]], "w": [[0.5, 0.5]]},
+        {"s": 1, "l": 2, "e": [[0, 5]], "w": [[0.25, 0.75]]},
+    ]
+    one_by_one = [row | {"e": e, "w": w} for row in rows for e, w in zip(row["e"], row["w"], strict=True)]  # type: ignore[call-overload]
+    alone = read(tmp_path, "\n".join(map(json.dumps, one_by_one)), columns)
+    for content in ("\n".join(map(json.dumps, rows)), json.dumps(rows), parquet(pl.DataFrame(rows))):
+        trace = read(tmp_path, content, columns)
+        assert calls(trace) == calls(alone)
+        assert trace.n_tokens.tolist() == alone.n_tokens.tolist() == [2, 2, 1, 1]
+        assert np.array_equal(trace.weight, alone.weight)  # type: ignore[arg-type]
+    with refused(match="has the experts of several tokens in a row, which has one position; give step="):
+        read(tmp_path, json.dumps(rows), "layer=l,expert=e,position=s")
+    rows[0]["w"] = [[0.75, 0.25]]
+    with refused(match="columns e and w differ in their number of tokens"):
+        read(tmp_path, json.dumps(rows), columns)
+
+
+def test_json_lines_that_are_cut_off_or_malformed(tmp_path: Path) -> None:
+    """As other readers take them: a torn last line is dropped with a note, others are refused or skipped."""
+    lines = [json.dumps({"s": step, "l": 1, "e": [step, step + 1]}) + "\n" for step in range(4)]
+    columns = "layer=l,expert=e,step=s"
+    cut = read(tmp_path, "".join(lines)[:-6], columns)
+    assert (cut.calls, list(cut.notes)) == (3, ["the last line (4) is torn and was dropped"])
+    assert read(tmp_path, "\ufeff" + "".join(lines), columns).calls == 4
+    malformed = "".join([*lines[:2], '{"s":\n', *lines[2:]])
+    with refused(match=r"table: line 3: not JSON .*; repair the line, or skip such lines with --lenient"):
+        read(tmp_path, malformed, columns)
+    path, named = tmp_path / "table", Columns(columns={"layer": "l", "expert": "e", "step": "s"})
+    kept = read_table([path], named, ReadOptions(lenient=True))
+    assert kept.calls == 4
+    assert [note[:25] for note in kept.notes] == ["skipped 1 malformed line;"]
+
+
+def test_tables_in_other_clothes(tmp_path: Path) -> None:
+    with refused(match="is UTF-16, as PowerShell writes it; write it again as UTF-8"):
+        read(tmp_path, "l,e\n0,1\n".encode("utf-16"), "layer=l,expert=e")
+    with refused(match="is one JSON document; name the key under which its rows are: --records KEY"):
+        read(tmp_path, json.dumps({"data": [{"l": 1, "e": 2}]}, indent=1), "layer=l,expert=e")
+
+
 @pytest.mark.parametrize("order", ["", ",position=pos"])
 def test_rows_are_put_in_the_order_of_their_times(tmp_path: Path, order: str) -> None:
     """Requests stand in the order they began; rows of one time stay as they are."""
