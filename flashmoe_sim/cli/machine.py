@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.commands import command_of
 from flashmoe_sim.cli.common import force_option, json_option, print_json, print_table, say
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sections import Table
-from flashmoe_sim.verbs.next_run import NextRun
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
 @click.group()
 def command() -> None:
     """List, measure, fit and build machines."""
-
-
-command.add_command(command_of("next", NextRun, short_help="The run that would narrow the answer most.", reads=False))
 
 
 @command.command(name="list", short_help="All presets in a table.")

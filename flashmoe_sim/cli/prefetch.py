@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import click
 
-from flashmoe_sim.cli.commands import command_of
 from flashmoe_sim.cli.common import json_option, print_json, print_table, say
 from flashmoe_sim.cli.policy import print_rule
 from flashmoe_sim.io.sections import Table
-from flashmoe_sim.verbs.judge import Judge
 
 
 @click.group(name="prefetch")
 def command() -> None:
     """List and explain the predictors, and judge them by what they save."""
-
-
-command.add_command(command_of("judge", Judge, short_help="What each predictor costs and saves in a bank."))
 
 
 @command.command(name="list", short_help="All predictors in a table.")

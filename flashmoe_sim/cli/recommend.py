@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import (
     force_option,
     json_option,
@@ -19,8 +20,7 @@ from flashmoe_sim.cli.common import (
     print_table,
     say,
 )
-from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_workload
+from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_trace
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.verbs.recommend import Recommend
 
@@ -85,7 +85,7 @@ def command(
     if len(machines) > 1 or len(models) > 1:
         if asked.also or asked.buy or save is not None or verified is not None or asked.objective != "decode":
             raise BadInput("several machines or models make one table; give one of each for the full advice")
-        asked = with_workload(asked, lenient=lenient)
+        asked = with_trace(asked, lenient=lenient)
         with working("replaying") as progress:
             cells = asked.run_each(machines, models, progress)
         if as_json:
@@ -94,7 +94,7 @@ def command(
             _print_cells(cells, of_machines=len(machines) > 1)
         return
     others = [load_workload(str(other), model, lenient=lenient) for other in asked.also]
-    asked = with_workload(replace(asked, also=others), lenient=lenient)
+    asked = with_trace(replace(asked, also=others), lenient=lenient)
     with working("replaying") as progress:
         found = asked.run(progress)
     if save is not None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.options import option_field

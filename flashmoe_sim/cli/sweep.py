@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import (
     Interrupted,
     echo,
@@ -21,7 +22,6 @@ from flashmoe_sim.cli.common import (
     say,
     stoppable,
 )
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Table

@@ -7,11 +7,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import print_table
-from flashmoe_sim.cli.workload import slots_hint
 from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.question import bank_meaning
+from flashmoe_sim.question import bank_meaning, slots_hint
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy

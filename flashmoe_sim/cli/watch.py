@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import (
     Interrupted,
     Terminated,
@@ -26,7 +27,6 @@ from flashmoe_sim.cli.common import (
     print_json,
     table_lines,
 )
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.io.cells import Column, count, decimals, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.printable import printable

@@ -10,6 +10,7 @@ from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import CONTRACT, SCOPE, SIZES
+from flashmoe_sim.verbs.base import Verb
 from flashmoe_sim.verbs.judge_policies import ends, points
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class PolicyFitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitPolicy:
+class FitPolicy(Verb[PolicyFitted]):
     """Fit parameters of a policy on some text and judge them on other text.
 
     >>> table = fit_policy("python-256", bank=32, policy="lfu-decay", values=["half_life=4,64"], contract="atomic")
@@ -57,6 +58,8 @@ class FitPolicy:
     Raises BadInput for unknown words and parameters, and for a bank that fits no trace.
     """
 
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
     help: ClassVar[str] = """Fit parameters of a policy on some text, and judge them on other text.
 
     TRACE is a file, or a name from `sim trace catalog`. Of several traces, each is judged with the parameters that hit

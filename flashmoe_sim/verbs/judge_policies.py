@@ -11,6 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
+from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
     import polars
@@ -48,7 +49,7 @@ class PoliciesJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgePolicies(SeveralOptions, ConditionOptions):
+class JudgePolicies(SeveralOptions, ConditionOptions, Verb[PoliciesJudged]):
     """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
 
     >>> table = judge_policies(["python-256", "prose-256"], bank=32, policy="lfu-decay,fifo", contract="atomic")
@@ -62,6 +63,8 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
     Raises BadInput for unknown words, for a bank that fits no trace, and if all steps of a trace are skipped.
     """
 
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
     help: ClassVar[
         str
     ] = """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.

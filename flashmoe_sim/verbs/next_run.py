@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
@@ -20,7 +21,7 @@ MOST = 3  # runs whose command line is printed
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextRun(MemoryOptions):
+class NextRun(MemoryOptions, Verb["Next"]):
     """Say which run would narrow the answer of `sim recommend` most, like `sim machine next`.
 
     Raises BadInput for unknown words, and if nothing can run.

@@ -12,6 +12,7 @@ from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SeveralOptions
+from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
     import polars
@@ -39,7 +40,7 @@ class VictimsFound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Victims(SeveralOptions):
+class Victims(SeveralOptions, Verb[VictimsFound]):
     """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
 
     >>> table = victims("python-256", bank=32, policy="lru,min:forced", contract="atomic")
@@ -52,6 +53,7 @@ class Victims(SeveralOptions):
     from `all`.
     """
 
+    reads: ClassVar[bool] = True
     help: ClassVar[str] = """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
 
     TRACE is a file, or a name from `sim trace catalog`. Policies that choose no victims, such as static, have none.
