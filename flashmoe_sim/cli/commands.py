@@ -23,10 +23,11 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.workload import load_workload, with_trace
 from flashmoe_sim.question import in_order
-from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
     import polars
+
+    from flashmoe_sim.verbs.base import Verb
 
 Asked = TypeVar("Asked")
 MANY = "..."  # ends the metavar of an argument that can be repeated
@@ -45,8 +46,6 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     def command(
         asked: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
     ) -> None:
-        from flashmoe_sim.cli.progress import working
-
         if out is not None:
             _refuse_table(out, force=force)
         asked.check()
@@ -54,14 +53,16 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             asked = with_trace(asked, lenient=lenient)
         given = {"read": partial(load_workload, lenient=lenient)} if "read" in takes else {}
         if "progress" in takes:
+            from flashmoe_sim.cli.progress import working
+
             with working("replaying") as progress:
                 found = interruptible(partial(asked.run, **given), progress)
         else:
             found = asked.run()
         if out is not None:
             _write_table(found.table(), out, force=force)
-        for remark in asked.remarks(found):
-            message(remark)
+        for line in asked.finish(found):
+            message(line)
         if as_json:
             print_json(asked.document(found))
         else:

@@ -21,7 +21,7 @@ from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
 if TYPE_CHECKING:
-    from flashmoe_sim.io.sections import Section, Table
+    from flashmoe_sim.io.sections import Part, Section, Table
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -156,6 +156,16 @@ def print_sections(sections: Sequence[Section]) -> None:
             else:
                 say(part.text if isinstance(part, Verdict) else str(part))
         after_table = isinstance(section.parts[-1], Table)
+
+
+def print_result(document: dict[str, Any], *parts: Part, as_json: bool) -> None:
+    """A result as JSON, or else its parts."""
+    from flashmoe_sim.io.sections import Section
+
+    if as_json:
+        print_json(document)
+    else:
+        print_sections([Section("", parts)])
 
 
 def _to_paste(command: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, say
+from flashmoe_sim.cli.common import json_option, print_json, print_result
 from flashmoe_sim.cli.policy import print_rule
 from flashmoe_sim.io.sections import Table
 
@@ -22,16 +22,14 @@ def list_(as_json: bool) -> None:
     from flashmoe_sim.reference import describe
 
     described = [describe(predictor) for predictor in PREFETCHERS.values()]
-    if as_json:
-        print_json({"predictors": described})
-        return
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
-    print_table(Table(columns, rows, caption="*: knows the future"))
-    say(
+    hint = (
         "`sim prefetch show NAME` gives parameters and source. A predictor of your own is `mine:Guess`: the "
         "class Guess in mine.py, in the current folder or on Python's path."
     )
+    listed = Table(columns, rows, caption="*: knows the future")
+    print_result({"predictors": described}, listed, hint, as_json=as_json)
 
 
 @command.command(short_help="One predictor: rule, lead, parameters, source.")

@@ -16,9 +16,8 @@ from flashmoe_sim.cli.common import (
     lenient_option,
     message,
     print_json,
+    print_result,
     print_sections,
-    print_table,
-    say,
 )
 from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_trace
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
@@ -27,6 +26,7 @@ from flashmoe_sim.verbs.recommend import Recommend
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flashmoe_sim.io.sections import Part
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.recommend import Recommendation
@@ -88,10 +88,8 @@ def command(
         asked = with_trace(asked, lenient=lenient)
         with working("replaying") as progress:
             cells = asked.run_each(machines, models, progress)
-        if as_json:
-            print_json({"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations})
-        else:
-            _print_cells(cells, of_machines=len(machines) > 1)
+        rows = {"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations}
+        print_result(rows, *_fastest(cells, of_machines=len(machines) > 1), as_json=as_json)
         return
     others = [load_workload(str(other), model, lenient=lenient) for other in asked.also]
     asked = with_trace(replace(asked, also=others), lenient=lenient)
@@ -126,7 +124,7 @@ def _checked(option: str, text: str, names: list[str]) -> list[str]:
     return names
 
 
-def _print_cells(cells: Cells, *, of_machines: bool) -> None:
+def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
     """The fastest system for each machine or model, and its command line."""
     name = attrgetter("machine" if of_machines else "model")
     columns: list[Column] = [
@@ -138,9 +136,8 @@ def _print_cells(cells: Cells, *, of_machines: bool) -> None:
     ran = [cell for cell in cells.fastest if cell.found.tok_s is not None]
     cannot = [name(cell) for cell in cells.fastest if cell.found.tok_s is None]
     title = cells.cells[0].model if of_machines else cells.cells[0].machine
-    print_table(table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed"))
-    if cannot:
-        say(f"nothing runs: {', '.join(cannot)}")
+    made = table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed")
+    return [made, *([f"nothing runs: {', '.join(cannot)}"] if cannot else [])]
 
 
 def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:

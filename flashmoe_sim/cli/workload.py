@@ -1,4 +1,4 @@
-"""The options for trace, model and setup, shared by the verbs that replay."""
+"""Reading the traces and models that a command line names, with progress and notes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from flashmoe_sim.cli.common import message
 
 if TYPE_CHECKING:
@@ -16,14 +14,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
-
-trace_argument = click.argument("trace", metavar="TRACE")
-
-in_chunks_option = click.option(
-    "--in-chunks",
-    is_flag=True,
-    help="For traces larger than memory: unpack TRACE into temporary files.",
-)
 
 
 def read_trace(
@@ -102,9 +92,8 @@ def with_trace(asked: Any, *, lenient: bool) -> Any:
 
     if issubclass(type(asked), MemoryOptions):
         trace, model = trace_and_model(asked.trace, asked.model)
-        if trace is None:
-            return replace(asked, trace=None, model=model)
-        return replace(asked, trace=load_workload(trace, model, lenient=lenient), model=None)
+        workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+        return replace(asked, trace=workload, model=model if trace is None else None)
     if isinstance(asked, BankOptions):
         plan(asked)
     machine = getattr(asked, "machine", None)

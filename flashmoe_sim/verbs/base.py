@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.errors import SimError
     from flashmoe_sim.io.sections import Section
 
 Found = TypeVar("Found")
+Progress: TypeAlias = Callable[[int, int], None]  # takes how much is done, and all of it
 
 
 class Verb(ABC, Generic[Found]):
@@ -40,8 +41,8 @@ class Verb(ABC, Generic[Found]):
         """Raise BadInput for what can be refused before anything is read."""
         return
 
-    def remarks(self, found: Found) -> Sequence[str]:
-        """Lines on stderr, with `--json` too."""
+    def finish(self, found: Found) -> Iterable[str]:
+        """Write a file, if one is asked for; the lines on stderr before the result, with `--json` too."""
         return ()
 
     def notes(self, found: Found) -> Sequence[str]:

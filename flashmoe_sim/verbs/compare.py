@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,8 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Table
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
-from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.question import MACHINE
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     import polars
@@ -92,9 +93,7 @@ class Compare(MemoryOptions, Verb[Comparison]):
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     model: Model | None = field(default=None, metadata=MODEL)
-    machine: OneMachine = field(
-        metadata=option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
-    )
+    machine: OneMachine = field(metadata=MACHINE)
     systems: OneSystem | Iterable[OneSystem] = option_field(
         "all", "S,S", "Systems, with settings: slot-bank:slots=64; or engines, such as llama.cpp.", flag="--system"
     )
@@ -107,7 +106,7 @@ class Compare(MemoryOptions, Verb[Comparison]):
         False, "", "Also show where to get each engine, and on how many speeds it rests.", on_command_line=True
     )
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Comparison:
+    def run(self, progress: Progress | None = None) -> Comparison:
         """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
         from flashmoe_sim.io.errors import BadInput
         from flashmoe_sim.machines.guessed import ask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +11,7 @@ from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import IN_CHUNKS, IO_SPLIT
-from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     import polars
@@ -107,7 +106,7 @@ class Curve(Verb["ExactCurve | SampledCurve"]):
         if self.in_chunks and self.sample is not None:
             raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> ExactCurve | SampledCurve:
+    def run(self, progress: Progress | None = None) -> ExactCurve | SampledCurve:
         """Count every size, or estimate them from a sample."""
         from flashmoe_sim.residency.curve import hit_curve
         from flashmoe_sim.residency.sample import sampled_curve

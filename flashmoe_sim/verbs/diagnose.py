@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +10,7 @@ from flashmoe_sim.io.sections import Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SCOPE, BankOptions, bank_text
-from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis
@@ -49,7 +48,7 @@ class Diagnose(BankOptions, Verb["Diagnosis"]):
     model: Model | None = field(default=None, metadata=MODEL)
     seed: int = option_field(1, "N", "Of the random traces with which this one is compared.")
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Diagnosis:
+    def run(self, progress: Progress | None = None) -> Diagnosis:
         """Diagnose the trace's misses."""
         from flashmoe_sim.ceilings.diagnose import diagnose
         from flashmoe_sim.verbs.given import task_of

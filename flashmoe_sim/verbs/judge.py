@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions, bank_text
-from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
@@ -58,7 +58,7 @@ class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Judgement:
+    def run(self, progress: Progress | None = None) -> Judgement:
         """Replay the trace with every predictor, and with synthetic ones of every accuracy."""
         from flashmoe_sim.ceilings.ahead_value import ahead_values, break_even
         from flashmoe_sim.prefetchers.none import NoPrefetch

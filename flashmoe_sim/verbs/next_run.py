@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
-from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
@@ -44,7 +44,7 @@ class NextRun(MemoryOptions, Verb["Next"]):
     )
     measured: Several = field(default=(), metadata=MEASURED)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Next:
+    def run(self, progress: Progress | None = None) -> Next:
         """Search each system's best setting, and say what measuring it would tell."""
         from flashmoe_sim.systems.fits import nothing_runs
         from flashmoe_sim.systems.resolve import resolve

@@ -139,7 +139,7 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
         timed_as = {"execution": found.conditions.execution.name}
         return {**where, **timed_as, "rows": rows, "notes": list(found.machine.notes)}
 
-    def remarks(self, found: RatePredictions) -> list[str]:
+    def finish(self, found: RatePredictions) -> list[str]:
         """What is odd about the table."""
         return [f"{self.table}: {note}" for note in found.notes]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import IN_CHUNKS, MACHINE, ConditionOptions, SetupOptions, bank_text, slots_hint
-from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     import polars
@@ -153,20 +153,12 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
         if self.timeline is not None:
             refuse_existing(self.timeline, force=self.force)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Counted:
+    def run(self, progress: Progress | None = None) -> Counted:
         """Replay the trace, and time it if there is a machine; rows of layers, steps and requests have no seconds."""
         counted = self._count(progress)
-        if self.by != "trace":
-            return counted
-        found = counted.time(record=self.timeline is not None)
-        if self.timeline is not None and found.timed is not None:
-            from flashmoe_sim.timeline.perfetto import write_perfetto
+        return counted.time(record=self.timeline is not None) if self.by == "trace" else counted
 
-            of_layers = found.task.workload.trace.layers
-            write_perfetto(found.timed.timeline, found.timed.work, self.timeline, layers=of_layers, force=self.force)
-        return found
-
-    def _count(self, progress: Callable[[int, int], None] | None = None) -> Counted:
+    def _count(self, progress: Progress | None = None) -> Counted:
         """Replay the trace, without seconds."""
         from flashmoe_sim.residency.many import count
         from flashmoe_sim.residency.replay import replay
@@ -185,18 +177,21 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
             timing = found.timed.as_json() | found.seconds | {"notes": list(task.machine.notes)}
         return {"identity": task.identity(), "counts": counts.total(), "layers": counts.by_layer(), "timing": timing}
 
-    def remarks(self, found: Counted) -> list[str]:
-        """Whether experts of one call shared a slot, and what was written."""
+    def finish(self, found: Counted) -> Iterator[str]:
+        """Write the timeline, and say whether experts of one call shared a slot."""
         total = found.counts.total()
-        remarks = [f"wrote {self.timeline}; open it in ui.perfetto.dev"] if self.timeline is not None else []
-        if not (aliased := total["aliased_refs"]):
-            return remarks
-        share = f"{aliased:,} of {total['requests']:,} requests ({aliased / total['requests']:.1%})"
-        return [
-            f"slot aliasing: {share} lost their slot to another expert of the same call, and the runtime computes them "
-            "with that expert's weights; --contract protected avoids it",
-            *remarks,
-        ]
+        if aliased := total["aliased_refs"]:
+            yield (
+                f"slot aliasing: {aliased:,} of {total['requests']:,} requests ({aliased / total['requests']:.1%}) "
+                "lost their slot to another expert of the same call, and the runtime computes them with that expert's "
+                "weights; --contract protected avoids it"
+            )
+        if self.timeline is not None and found.timed is not None:
+            from flashmoe_sim.timeline.perfetto import write_perfetto
+
+            of_layers = found.task.workload.trace.layers
+            write_perfetto(found.timed.timeline, found.timed.work, self.timeline, layers=of_layers, force=self.force)
+            yield f"wrote {self.timeline}; open it in ui.perfetto.dev"
 
     def sections(self, found: Counted) -> list[Section]:
         """The counts, the seconds on a machine, and the layers."""
