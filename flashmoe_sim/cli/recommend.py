@@ -21,6 +21,7 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_trace
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.verbs.recommend import Recommend
 
 if TYPE_CHECKING:
@@ -67,19 +68,25 @@ def command(
                sim recommend gpt-oss-120b --machine all
     """
     from flashmoe_sim.cli.progress import working
-    from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.machines.load import machines_in
+    from flashmoe_sim.machines.table import PRESETS
     from flashmoe_sim.report.advice import sections
     from flashmoe_sim.report.advice_json import document
     from flashmoe_sim.systems.files import possible_files
 
     trace, model = trace_and_model(asked.trace, asked.model)
     if save is not None:
-        _check_suffix(save)
+        if save.suffix not in SUFFIXES:
+            raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
         earlier = any(save.with_suffix(suffix).exists() for suffix in SUFFIXES)  # whose files may well be the same
         for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
             refuse_existing(path, force=force)
-    machines, models = _several(str(asked.machine)), [] if model is None else _names("--model", str(model))
+    machines = list(PRESETS) if asked.machine == "all" else machines_in(str(asked.machine))
+    models = [] if model is None else [name.strip() for name in str(model).split(",")]
+    for flag, text, names in (("--machine", asked.machine, machines), ("--model", model, models)):
+        if "" in names:
+            raise BadInput(f"{flag} {text!r}: an empty name; give names with commas between them")
     if trace is not None and len(models) > 1:
         raise BadInput("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
@@ -102,26 +109,6 @@ def command(
     more = {} if verified is None else {"verified": verified(_claims(found))}
     if as_json:
         print_json(document(found) | more)
-
-
-def _several(machine: str) -> list[str]:
-    """The named machines; all: every preset."""
-    from flashmoe_sim.machines.load import machines_in
-    from flashmoe_sim.machines.table import PRESETS
-
-    return list(PRESETS) if machine == "all" else _checked("--machine", machine, machines_in(machine))
-
-
-def _names(option: str, text: str) -> list[str]:
-    return _checked(option, text, [name.strip() for name in text.split(",")])
-
-
-def _checked(option: str, text: str, names: list[str]) -> list[str]:
-    from flashmoe_sim.io.errors import BadInput
-
-    if "" in names:
-        raise BadInput(f"{option} {text!r}: an empty name; give names with commas between them")
-    return names
 
 
 def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
@@ -149,13 +136,6 @@ def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:
         for one in neighbours(found)
         if one.tok_s is not None and one.tok_s_lo is not None and one.tok_s_hi is not None
     ]
-
-
-def _check_suffix(save: Path) -> None:
-    from flashmoe_sim.io.errors import BadInput
-
-    if save.suffix not in SUFFIXES:
-        raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
 def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:

@@ -178,8 +178,6 @@ def _exact(found: ExactCurve) -> Table:
     caption = f"{len(shown)} of {len(totals)} sizes; --json gives all"
     if shown[0] > max(trace.top_k, 1):
         caption += f"; {policy.name} begins at the {shown[0]} experts of the largest call; --policy min has all sizes"
-    title, dispensable = (
-        f"{trace.name}: {policy.spec}, contract {found.contract}",
-        ("evicted", "hits", "full-hit calls %"),
-    )
+    title = f"{trace.name}: {policy.spec}, contract {found.contract}"
+    dispensable = ("evicted", "hits", "full-hit calls %")
     return table(columns, shown, title=title, caption=caption, dispensable=dispensable)
