@@ -35,7 +35,7 @@ from flashmoe_sim.prefetchers.base import OnePredictor
 from flashmoe_sim.question import in_order
 from flashmoe_sim.report import figures
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.schema import COMPARED, PREDICTED, SAMPLED, frame
+from flashmoe_sim.schema import PREDICTED, SAMPLED, frame
 from flashmoe_sim.sweep.left_out import reasons
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.sweep.workloads import by_hindsight
@@ -45,6 +45,7 @@ from flashmoe_sim.trace.statistics import TraceStatistics
 from flashmoe_sim.trace.statistics import inspect as run_inspect
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.recommend import Recommendation
+from flashmoe_sim.verbs.base import Verb
 from flashmoe_sim.verbs.ceilings import Ceilings
 from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.curve import Curve, ExactCurve
@@ -136,7 +137,7 @@ def _of_verb(verb: Callable[P, R], result: Callable[[R], T]) -> Callable[P, T]:
     def function(*given: P.args, **keywords: P.kwargs) -> T:
         return result(verb(*given, **keywords))
 
-    options = in_order(verb)  # type: ignore[arg-type]
+    options = [one for one in in_order(verb) if not one.metadata["on_command_line"]]  # type: ignore[arg-type]
     kinds = get_type_hints(verb, localns=NAMED)
     function.__name__ = function.__qualname__ = verb.__name__.lower()
     helps = [f"{one.name}: {one.metadata['help']}" for one in options if one.metadata["help"]]
@@ -178,18 +179,12 @@ def _swept(asked: Sweep) -> polars.DataFrame:
     return frame(rows if asked.rank is None else ranked(rows, asked.rank))
 
 
-def _judged(asked: JudgePolicies | FitPolicy) -> polars.DataFrame:
+def _tabled(asked: Verb[Any]) -> polars.DataFrame:
     found = asked.run()
-    for note in (*reasons(found.left_out), *found.warnings):
+    for note in asked.notes(found):
         warnings.warn(note, stacklevel=4)
-    return found.table()
-
-
-def _victims(asked: Victims) -> polars.DataFrame:
-    found = asked.run()
-    for note in reasons(found.left_out):
-        warnings.warn(note, stacklevel=4)
-    return found.table()
+    table: polars.DataFrame = found.table()
+    return table
 
 
 def _curve(asked: Curve) -> polars.DataFrame:
@@ -212,7 +207,7 @@ def _compared(asked: Compare) -> polars.DataFrame:
     found = asked.run()
     if found.borrowed:
         warnings.warn(found.borrowed, stacklevel=4)
-    return frame([row.as_row() for row in found.rows], COMPARED)
+    return found.table()
 
 
 load_model = _checked(read_model)
@@ -253,9 +248,9 @@ diagnose = _of_verb(Diagnose, Diagnose.run)
 
 ceilings = _of_verb(Ceilings, Ceilings.run)
 sweep = _of_verb(Sweep, _swept)
-judge_policies = _of_verb(JudgePolicies, _judged)
-fit_policy = _of_verb(FitPolicy, _judged)
-victims = _of_verb(Victims, _victims)
+judge_policies = _of_verb(JudgePolicies, _tabled)
+fit_policy = _of_verb(FitPolicy, _tabled)
+victims = _of_verb(Victims, _tabled)
 curve = _of_verb(Curve, _curve)
 recommend = _of_verb(Recommend, _recommended)
 next_run = _of_verb(NextRun, NextRun.run)

@@ -15,7 +15,8 @@ class Details(TypedDict, total=False):
 
     flag: on the command line, if it differs from the field's name. parse: from the text of the command line to the
     field's value. choices: the only values. least, most: the smallest and the largest number. above: a number that is
-    too small. positional: without a flag. in_python: only there, not on the command line.
+    too small. positional: without a flag. in_python: only there, not on the command line. on_command_line: only there,
+    after the other options.
     """
 
     flag: str
@@ -26,6 +27,7 @@ class Details(TypedDict, total=False):
     above: float
     positional: bool
     in_python: bool
+    on_command_line: bool
 
 
 NONE_OF_THEM = dict.fromkeys(Details.__annotations__)

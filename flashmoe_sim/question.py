@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.policies.base import OnePolicy
     from flashmoe_sim.prefetchers.base import OnePredictor
     from flashmoe_sim.residency.setup import Setup
+    from flashmoe_sim.trace.routing import RoutingTrace
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
 SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split", "warm")
@@ -41,6 +42,8 @@ WARM = option(
     "Start with the experts used most in a profile: first-100 (the first steps), another trace, or trace (hindsight).",
 )
 MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
+
+IN_CHUNKS = option("", "For traces larger than memory: unpack TRACE into temporary files.", on_command_line=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,15 @@ LAST = (*CONDITIONS, "reserve", "buffers")  # of a verb's options
 def in_order(verb: type) -> list[Field[Any]]:
     """A verb's options as its help shows them: its own first, then what is shared with other verbs."""
     last = LAST if issubclass(verb, ContextOptions) else ()
-    return sorted(fields(verb), key=lambda one: (one.kw_only, last.index(one.name) + 1 if one.name in last else 0))
+
+    def place(one: Field[Any]) -> tuple[bool, bool, int]:
+        return (
+            bool(one.kw_only),
+            bool(one.metadata["on_command_line"]),
+            last.index(one.name) + 1 if one.name in last else 0,
+        )
+
+    return sorted(fields(verb), key=place)
 
 
 def bank_meaning(setup: Setup) -> str:
@@ -121,3 +132,10 @@ def bank_meaning(setup: Setup) -> str:
 def bank_text(setup: Setup) -> str:
     """The bank, short enough for a heading, and the meaning of its number."""
     return f"bank {setup.bank} ({bank_meaning(setup)})"
+
+
+def slots_hint(trace: RoutingTrace, contract: str) -> str:
+    """The caption's addition for a trace with recorded slots, unless the table reproduces the recording engine."""
+    if trace.slot is None or contract == "runtime":
+        return ""
+    return "slots are recorded: --contract runtime reproduces the counts of their engine"

@@ -22,7 +22,7 @@ from mypy import api as mypy_api
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import main as commands
-from flashmoe_sim.cli.trace_what_if import synth as synth_command
+from flashmoe_sim.cli.trace import synth as synth_command
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
@@ -51,7 +51,7 @@ ONLY_IN_A_TERMINAL = {
     "force",
     "lenient",
     "as_json",
-    "timeline_file",
+    "timeline",
     "all_layers",
     "dry_run",
 }
@@ -104,9 +104,13 @@ def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, function: An
     command = commands.sim.get_command(click.Context(commands.sim), verb.__name__.lower()) or synth_command
     parameters = signatures.signature(function).parameters
     options = {one.name: one for one in command.params}
-    assert set(parameters) == {item.name for item in fields(verb)}
-    assert set(options) - set(parameters) <= ONLY_IN_A_TERMINAL
+    in_a_terminal = {item.name for item in fields(verb) if item.metadata["on_command_line"]}
+    assert set(parameters) == {item.name for item in fields(verb)} - in_a_terminal
+    assert in_a_terminal <= set(options) - set(parameters) <= ONLY_IN_A_TERMINAL
     for item in fields(verb):
+        if item.name in in_a_terminal:
+            assert options[item.name].help == item.metadata["help"]
+            continue
         default = Parameter.empty if item.default is MISSING else item.default
         assert parameters[item.name].default == default
         if item.metadata["in_python"]:
@@ -143,9 +147,10 @@ def test_a_purchase_needs_parts_to_exchange() -> None:
 
 def test_the_fields_of_a_verb_are_in_signature_and_docstring() -> None:
     parameters = signatures.signature(sim.replay, eval_str=True).parameters
-    assert list(parameters) == [item.name for item in in_order(Replay)]
+    shared = [item for item in in_order(Replay) if not item.metadata["on_command_line"]]
+    assert list(parameters) == [item.name for item in shared]
     assert list(parameters)[:3] == ["trace", "bank", "policy"]
-    for item in fields(Replay):
+    for item in shared:
         default = Parameter.empty if item.default is MISSING else item.default
         kind = Parameter.KEYWORD_ONLY if item.kw_only else Parameter.POSITIONAL_OR_KEYWORD
         assert (parameters[item.name].kind, parameters[item.name].default) == (kind, default)

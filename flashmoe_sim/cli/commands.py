@@ -1,15 +1,18 @@
-"""Commands of verbs that say themselves what to print."""
+"""Commands and options, made from the classes and fields that declare them."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from dataclasses import MISSING, Field
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from flashmoe_sim.cli.common import (
+    FiniteRange,
     force_option,
     interruptible,
     json_option,
@@ -17,47 +20,140 @@ from flashmoe_sim.cli.common import (
     message,
     print_json,
     print_sections,
-    refuse_table,
-    rows_option,
-    write_table,
 )
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload, with_trace
+from flashmoe_sim.question import in_order
+
+if TYPE_CHECKING:
+    import polars
+
+    from flashmoe_sim.verbs.base import Verb
+
+Asked = TypeVar("Asked")
+MANY = "..."  # ends the metavar of an argument that can be repeated
+PATHS = ("FILE", "DIR")  # metavars of what a shell completes
+
+rows_option = click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
+)
 
 
-def command_of(
-    name: str, verb: Any, *, short_help: str | None = None, reads: bool = True, writes: bool = False
-) -> click.Command:
-    """The command of a class with `help`, and the methods `run`, `document` and `sections`.
-
-    What its method `notes` gives, if it has one, follows the sections on stderr. reads: whether TRACE is read with
-    notes, before `run` or by its argument `read`. writes: whether the `table` of a result can go to a file.
-    """
-    options = [of_verb(verb), *(rows_option, force_option) * writes, *(lenient_option,) * reads, json_option]
-    reads_several = "read" in signature(verb.run).parameters
+def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = None) -> click.Command:
+    """The command of a verb."""
+    takes = signature(verb.run).parameters
+    options = [of_verb(verb), *(rows_option, force_option) * verb.writes, *(lenient_option,) * verb.reads, json_option]
 
     def command(
         asked: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
     ) -> None:
-        from flashmoe_sim.cli.progress import working
-
         if out is not None:
-            refuse_table(out, force=force)
-        if reads and not reads_several:
+            _refuse_table(out, force=force)
+        asked.check()
+        if verb.reads and "read" not in takes:
             asked = with_trace(asked, lenient=lenient)
-        given = {"read": partial(load_workload, lenient=lenient)} if reads_several else {}
-        with working("replaying") as progress:
-            found = interruptible(partial(asked.run, **given), progress)
+        given = {"read": partial(load_workload, lenient=lenient)} if "read" in takes else {}
+        if "progress" in takes:
+            from flashmoe_sim.cli.progress import working
+
+            with working("replaying") as progress:
+                found = interruptible(partial(asked.run, **given), progress)
+        else:
+            found = asked.run()
         if out is not None:
-            write_table(found.table(), out, force=force)
+            _write_table(found.table(), out, force=force)
+        for line in asked.finish(found):
+            message(line)
         if as_json:
             print_json(asked.document(found))
-            return
-        print_sections(asked.sections(found))
-        for note in asked.notes(found) if hasattr(asked, "notes") else ():
-            message(note)
+        else:
+            print_sections(asked.sections(found))
+            for note in asked.notes(found):
+                message(note)
+        first, *others = asked.failures(found) or (None,)
+        for failure in others:
+            message(str(failure))
+        if first is not None:
+            raise first
 
     made: Any = command
     for add in reversed(options):
         made = add(made)
     return click.command(name=name, help=verb.help, short_help=short_help)(made)
+
+
+def _refuse_table(out: Path, *, force: bool) -> None:
+    """Raise BadInput if a table cannot be written to `out`: its name says no format, or it exists."""
+    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.whole import refuse_existing
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
+    refuse_existing(out, force=force)
+
+
+def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
+    """Write a table as the format that the name says."""
+    from flashmoe_sim.io.whole import atomic_writer
+
+    with atomic_writer(out, force=force) as file:
+        table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
+
+
+def of_verb(verb: Callable[..., Asked], name: str = "asked") -> Callable[[Any], Any]:
+    """Options for every field of a class, such as a verb's; the function gets an instance by this name."""
+
+    def decorated(function: Callable[..., None]) -> Any:
+        options = [item for item in in_order(verb) if not item.metadata["in_python"]]  # type: ignore[arg-type]
+
+        @wraps(function)
+        def with_verb(**given: Any) -> None:
+            asked = {item.name: given.pop(item.name) for item in options}
+            for item in options:
+                parse = item.metadata["parse"]
+                if parse is not None and asked[item.name] is not None:
+                    asked[item.name] = parse(asked[item.name])
+            function(**{name: verb(**asked)}, **given)
+
+        command: Any = with_verb
+        for item in reversed(options):
+            command = _option(item)(command)
+        return command
+
+    return decorated
+
+
+def _option(item: Field[Any]) -> Callable[[Any], Any]:
+    metadata, required = item.metadata, item.default is MISSING
+    metavar = metadata["metavar"]
+    if metadata["positional"]:
+        kind = click.Path(path_type=Path) if item.type in ("Path", "tuple[Path, ...]") else None
+        nargs = -1 if metavar.endswith(MANY) else 1
+        return click.argument(item.name, required=required, metavar=metavar, nargs=nargs, type=kind)
+    settings: dict[str, Any] = {"help": metadata["help"], "required": required}
+    if item.default is False:
+        settings |= {"is_flag": True}
+    elif "/" in (metadata["flag"] or ""):  # a flag, and its opposite
+        settings |= {"is_flag": True, "default": item.default}
+    elif metadata["choices"]:
+        settings |= {"type": click.Choice(metadata["choices"])}
+    else:
+        settings |= {"metavar": metavar, "type": _type(item)}
+    if item.default == ():
+        settings |= {"multiple": True}
+    elif not required and item.default is not None and item.default is not False:
+        settings |= {"default": item.default, "show_default": True}
+    return click.option(metadata["flag"] or f"--{item.name.replace('_', '-')}", item.name, **settings)
+
+
+def _type(item: Field[Any]) -> Any:
+    metadata, kind = item.metadata, str(item.type).removesuffix(" | None")
+    if metadata["metavar"] in PATHS:
+        return click.Path(path_type=Path)
+    least, most, above = metadata["least"], metadata["most"], metadata["above"]
+    if kind == "int":
+        return int if least is None else click.IntRange(least, most)
+    if kind == "float" and metadata["parse"] is None:
+        if above is not None:
+            return FiniteRange(above, most, min_open=True)
+        return float if least is None else FiniteRange(least, most)
+    return str

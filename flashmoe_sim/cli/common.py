@@ -13,7 +13,6 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -22,9 +21,7 @@ from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
 
 if TYPE_CHECKING:
-    import polars
-
-    from flashmoe_sim.io.sections import Section, Table
+    from flashmoe_sim.io.sections import Part, Section, Table
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,9 +34,6 @@ KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not brea
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
-rows_option = click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
-)
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
 )
@@ -144,7 +138,7 @@ def print_described(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> 
 
 def print_sections(sections: Sequence[Section]) -> None:
     """Titles, sentences, tables and commands, with an empty line before each section."""
-    from flashmoe_sim.io.sections import Command, Table, Verdict
+    from flashmoe_sim.io.sections import Command, Item, Table, Verdict
 
     after_table = True  # which ends in an empty line
     for section in sections:
@@ -157,9 +151,21 @@ def print_sections(sections: Sequence[Section]) -> None:
                 echo("\n".join(f"    {line}" for whole in part.line.splitlines() for line in _to_paste(whole)))
             elif isinstance(part, Table):
                 print_table(part)
+            elif isinstance(part, Item):
+                say(part.text, indent=part.indent)
             else:
                 say(part.text if isinstance(part, Verdict) else str(part))
         after_table = isinstance(section.parts[-1], Table)
+
+
+def print_result(document: dict[str, Any], *parts: Part, as_json: bool) -> None:
+    """A result as JSON, or else its parts."""
+    from flashmoe_sim.io.sections import Section
+
+    if as_json:
+        print_json(document)
+    else:
+        print_sections([Section("", parts)])
 
 
 def _to_paste(command: str) -> Iterator[str]:
@@ -252,24 +258,6 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
         if caption:
             console.print(Text(printable(caption), "dim"))
     return [line.rstrip() for line in captured.get().splitlines()]
-
-
-def refuse_table(out: Path, *, force: bool) -> None:
-    """Raise BadInput if a table cannot be written to `out`: its name says no format, or it exists."""
-    from flashmoe_sim.io.errors import BadInput
-    from flashmoe_sim.io.whole import refuse_existing
-
-    if out.suffix not in (".csv", ".parquet"):
-        raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
-    refuse_existing(out, force=force)
-
-
-def write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
-    """Write a table as the format that the name says."""
-    from flashmoe_sim.io.whole import atomic_writer
-
-    with atomic_writer(out, force=force) as file:
-        table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.commands import command_of
-from flashmoe_sim.cli.common import force_option, json_option, print_json, print_table, say
+from flashmoe_sim.cli.common import force_option, json_option, print_json, print_result, say
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.numbers import plain
-from flashmoe_sim.io.sections import Table
-from flashmoe_sim.verbs.next_run import NextRun
+from flashmoe_sim.io.sections import Item, Table
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine, Quantity
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
 @click.group()
 def command() -> None:
     """List, measure, fit and build machines."""
-
-
-command.add_command(command_of("next", NextRun, short_help="The run that would narrow the answer most.", reads=False))
 
 
 @command.command(name="list", short_help="All presets in a table.")
@@ -38,9 +33,6 @@ def list_(as_json: bool) -> None:
     from flashmoe_sim.machines import PRESETS, load_machine
 
     machines = [load_machine(name) for name in PRESETS]
-    if as_json:
-        print_json({"machines": [asdict(machine) for machine in machines]})
-        return
     columns: list[Column] = [
         ("machine", "left", lambda one: one.name),
         ("what", "left", lambda one: one.title),
@@ -49,11 +41,12 @@ def list_(as_json: bool) -> None:
         ("link", "right", lambda one: _short(one.link.pinned_gb_s if one.link else None)),
         ("weights", "right", lambda one: _short(_decoding(one))),
     ]
-    print_table(table(columns, machines))
-    say(
+    hint = (
         "RAM in GiB; GB/s of storage, of the link into the GPU's own memory, and of weights while decoding; "
         "~ estimated. The source of each number: sim machine show NAME"
     )
+    documents = [asdict(machine) for machine in machines]
+    print_result({"machines": documents}, table(columns, machines), hint, as_json=as_json)
 
 
 @command.command(short_help="One machine: every number, its interval and its source.")
@@ -166,9 +159,6 @@ def parts(word: str | None, as_json: bool) -> None:
     from flashmoe_sim.machines.written import matching
 
     found = matching(word) if word else list(catalogue().values())
-    if as_json:
-        print_json({"parts": [_document(part) for part in found]})
-        return
     columns: list[Column] = [
         ("part", "left", lambda part: part.name),
         ("kind", "left", lambda part: part.kind),
@@ -176,11 +166,12 @@ def parts(word: str | None, as_json: bool) -> None:
         ("GiB", "right", lambda part: _number(part, "memory_gib")),
         ("GB/s", "right", _rate),
     ]
-    print_table(table(columns, found))
-    say(
+    hint = (
         "GiB of a GPU's own memory; nominal GB/s of memory, a link or storage, and of the fastest memory that a "
         "CPU takes; ~ estimated. Put together: sim machine show 'rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4'"
     )
+    documents = [_document(part) for part in found]
+    print_result({"parts": documents}, table(columns, found), hint, as_json=as_json)
 
 
 @command.command(short_help="A machine's file, from parts.")
@@ -208,20 +199,13 @@ def build(text: str, out: Path, force: bool, as_json: bool) -> None:
 
     machine = compose(text)
     write_machine(machine, out, force=force)
-    if as_json:
-        print_json({"out": str(out), "machine": asdict(machine), "notes": list(machine.notes)})
-        return
-    say(f"{out}: {machine.title}")
-    _print_estimates(machine)
-    for note in machine.notes:
-        say(f"note: {note}", indent=2)
-
-
-def _print_estimates(machine: Machine) -> None:
     rows = [
         (path, _about(quantity), _interval(quantity)) for path, quantity in machine.quantities() if quantity.estimated
     ]
-    print_table(Table([("estimated", "left"), ("", "right"), ("90%", "right")], rows))
+    estimates = Table([("estimated", "left"), ("", "right"), ("90%", "right")], rows)
+    document = {"out": str(out), "machine": asdict(machine), "notes": list(machine.notes)}
+    notes = [Item(f"note: {note}", 2) for note in machine.notes]
+    print_result(document, f"{out}: {machine.title}", estimates, *notes, as_json=as_json)
 
 
 def _interval(quantity: Quantity) -> str:

@@ -27,13 +27,13 @@ class Verb(NamedTuple):
 HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
 VERBS: dict[str, Verb] = {
     "sweep": Verb(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
-    "replay": Verb(f"{HERE}.replay", "count hits and bytes of one setup, layer by layer"),
-    "curve": Verb(f"{HERE}.curve", "count the hits at every bank size in one pass"),
+    "replay": Verb(f"{CLASSES}.replay:Replay", "count hits and bytes of one setup, layer by layer"),
+    "curve": Verb(f"{CLASSES}.curve:Curve", "count the hits at every bank size in one pass"),
     "diagnose": Verb(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
     "ceilings": Verb(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
     "watch": Verb(f"{HERE}.watch", "follow a growing trace: hits, misses and bytes of every bank"),
-    "predict": Verb(f"{HERE}.predict", "predict the speed from a hit rate alone"),
-    "compare": Verb(f"{HERE}.compare", "compare engines and their settings on one machine"),
+    "predict": Verb(f"{CLASSES}.predict:Predict", "predict the speed from a hit rate alone"),
+    "compare": Verb(f"{CLASSES}.compare:Compare", "compare engines and their settings on one machine"),
     "recommend": Verb(f"{HERE}.recommend", "choose the engine and its flags for a machine"),
     "report": Verb(f"{HERE}.report", "write one web page: the answer, its figures, its sources"),
     "trace": Verb(f"{HERE}.trace", "record, import, inspect, check, cut, merge and make traces"),
@@ -45,6 +45,31 @@ VERBS: dict[str, Verb] = {
     "notebook": Verb(f"{HERE}.notebook", "copy notebooks that start a study, and open them"),
     "completion": Verb(f"{HERE}.completion", "print a script that completes words in bash, zsh or fish"),
 }
+
+
+BELOW: dict[str, dict[str, Verb]] = {  # by group: verbs beside its own commands
+    "machine": {"next": Verb(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
+    "policy": {
+        "judge": Verb(f"{CLASSES}.judge_policies:JudgePolicies", "Policies against another one, with intervals."),
+        "fit": Verb(
+            f"{CLASSES}.fit_policy:FitPolicy", "Parameters of a policy, fitted on some text and judged on other."
+        ),
+        "victims": Verb(f"{CLASSES}.victims:Victims", "How often policies evict what is used latest."),
+    },
+    "prefetch": {"judge": Verb(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank.")},
+}
+
+
+def _made(name: str, verb: Verb) -> click.Command:
+    """The command of a verb, or its group."""
+    module, _, class_name = verb.module.partition(":")
+    loaded = importlib.import_module(module)
+    if not class_name:
+        command: click.Command = loaded.command
+        return command
+    from flashmoe_sim.cli.commands import command_of
+
+    return command_of(name, getattr(loaded, class_name), short_help=verb.does)
 
 
 START = """\
@@ -66,6 +91,7 @@ class Verbs(click.Group):
     """Loads a verb's module only when the verb is used, so that `sim --help` stays quick."""
 
     verbs: Mapping[str, Verb] = VERBS
+    below: Mapping[str, Mapping[str, Verb]] = BELOW
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.verbs)
@@ -81,15 +107,12 @@ class Verbs(click.Group):
         return command
 
     def load(self, name: str) -> click.Command:
-        """The verb's command."""
-        module, _, class_name = self.verbs[name].module.partition(":")
-        loaded = importlib.import_module(module)
-        if not class_name:
-            command: click.Command = loaded.command
+        """The verb's command, with the verbs below it."""
+        command = _made(name, self.verbs[name])
+        if not isinstance(command, click.Group):
             return command
-        from flashmoe_sim.cli.commands import command_of
-
-        return command_of(name, getattr(loaded, class_name))
+        below = {one: _made(one, verb) for one, verb in self.below.get(name, {}).items()}
+        return click.Group(name, {**command.commands, **below}, help=command.help)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The verbs, without importing any, and the options."""

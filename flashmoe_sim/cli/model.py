@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_json, print_table, say
+from flashmoe_sim.cli.common import json_option, print_result
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
@@ -16,7 +16,7 @@ from flashmoe_sim.geometry.model import MAX_IO_SPLIT
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.io.sections import Table
+from flashmoe_sim.io.sections import Item, Table
 from flashmoe_sim.io.sizes import GIB, MIB, size
 
 SMALLEST_BANK = 16
@@ -51,14 +51,9 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
              sim model show kimi-k2.5:q4_k_m --json
     """
     model = load_model(spec)
-    if as_json:
-        print_json(_document(model, io_split))
-        return
-    _print_summary(model, io_split)
-    _print_layers(model, io_split)
-    _print_banks(model)
-    for line in (f"source: {model.source}", *(f"note: {note}" for note in model.notes)):
-        say(line, indent=2)
+    tables = (_summary(model, io_split), _layers(model, io_split), _bank_sizes(model))
+    remarks = [Item(line, 2) for line in (f"source: {model.source}", *(f"note: {note}" for note in model.notes))]
+    print_result(_document(model, io_split), *tables, *remarks, as_json=as_json)
 
 
 @command.command("list", short_help="The models known by name.")
@@ -66,24 +61,21 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
 def list_models(as_json: bool) -> None:
     """List the models known by name, each in its default quantization."""
     rows = [(name, entry, named_model(name)) for name, entry in named_models().items()]
-    if as_json:
-        listed = [
-            {
-                "name": name,
-                "default_quant": entry.default,
-                "quants": sorted(entry.quants),
-                "moe_layers": len(model.layers),
-                "n_experts": entry.experts,
-                "top_k": model.top_k,
-                "routed_bytes": model.routed_bytes,
-                "estimated": _is_estimated(model),
-                "source": model.source,
-                "notes": model.notes,
-            }
-            for name, entry, model in rows
-        ]
-        print_json({"models": listed})
-        return
+    listed = [
+        {
+            "name": name,
+            "default_quant": entry.default,
+            "quants": sorted(entry.quants),
+            "moe_layers": len(model.layers),
+            "n_experts": entry.experts,
+            "top_k": model.top_k,
+            "routed_bytes": model.routed_bytes,
+            "estimated": _is_estimated(model),
+            "source": model.source,
+            "notes": model.notes,
+        }
+        for name, entry, model in rows
+    ]
     columns: list[Column] = [
         ("model", "left", lambda row: row[0]),
         ("default", "left", lambda row: row[1].default),
@@ -92,7 +84,8 @@ def list_models(as_json: bool) -> None:
         ("routed GiB", "right", lambda row: f"{'~' * _is_estimated(row[2])}{row[2].routed_bytes / GIB:,.1f}"),
     ]
     caption = "~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization."
-    print_table(table(columns, rows, caption=caption, dispensable=("top-k",)))
+    made = table(columns, rows, caption=caption, dispensable=("top-k",))
+    print_result({"models": listed}, made, as_json=as_json)
 
 
 def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
@@ -127,7 +120,7 @@ def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
     }
 
 
-def _print_summary(model: ModelGeometry, io_split: int) -> None:
+def _summary(model: ModelGeometry, io_split: int) -> Table:
     experts = _spread([layer.n_experts for layer in model.layers.values()])
     sizes = _spread([layer.expert_bytes for layer in model.layers.values()])
     reads = _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()])
@@ -153,7 +146,7 @@ def _print_summary(model: ModelGeometry, io_split: int) -> None:
         ("token cycle", cycle),
         (f"reads an install (split {io_split})", _min_max(reads)),
     ]
-    print_table(Table([("model", "left"), (model.name, "right")], rows))
+    return Table([("model", "left"), (model.name, "right")], rows)
 
 
 def _graph_rows(graph: Graph) -> list[tuple[str, str]]:
@@ -186,7 +179,7 @@ def _context(attention: Attention) -> dict[str, Any]:
     return {"token_bytes": attention.token_bytes(), "context_bytes": contexts}
 
 
-def _print_layers(model: ModelGeometry, io_split: int) -> None:
+def _layers(model: ModelGeometry, io_split: int) -> Table:
     """One row for all equal layers."""
     equal: dict[Any, list[int]] = {}
     for number, layer in model.layers.items():
@@ -198,16 +191,16 @@ def _print_layers(model: ModelGeometry, io_split: int) -> None:
         ("bytes an expert", "right", lambda numbers: count(model.layers[numbers[0]].expert_bytes)),
         ("reads", "right", lambda numbers: str(model.layers[numbers[0]].read_ops(io_split=io_split))),
     ]
-    print_table(table(columns, equal.values()))
+    return table(columns, equal.values())
 
 
-def _print_banks(model: ModelGeometry) -> None:
+def _bank_sizes(model: ModelGeometry) -> Table:
     columns: list[Column] = [
         ("slots a layer", "right", str),
         ("bank GiB", "right", lambda slots: f"{model.bank_bytes(slots) / GIB:,.2f}"),
         ("of the routed experts", "right", lambda slots: f"{model.bank_bytes(slots) / model.routed_bytes:.1%}"),
     ]
-    print_table(table(columns, _banks(model)))
+    return table(columns, _banks(model))
 
 
 def _banks(model: ModelGeometry) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from flashmoe_sim.cli.common import echo, force_option, json_option, message, print_json, print_table
+from flashmoe_sim.cli.common import echo, force_option, json_option, message, print_json, print_result
 from flashmoe_sim.io.sections import Table
 
 
@@ -50,12 +50,9 @@ def command(name: str | None, folder: Path, *, listed: bool, no_open: bool, forc
     shipped = bundled_folder() / "notebooks"
     known = notebooks(shipped)
     if listed:
-        if as_json:
-            print_json({"notebooks": [asdict(one) for one in known]})
-        else:
-            print_table(
-                Table([("notebook", "left"), ("what it asks", "left")], [(one.name, one.question) for one in known])
-            )
+        rows = [(one.name, one.question) for one in known]
+        made = Table([("notebook", "left"), ("what it asks", "left")], rows)
+        print_result({"notebooks": [asdict(one) for one in known]}, made, as_json=as_json)
         return
     chosen = known if name is None else [_find(name, known)]
     copied: list[Path] = []

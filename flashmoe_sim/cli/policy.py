@@ -6,28 +6,13 @@ from typing import Any
 
 import click
 
-from flashmoe_sim.cli.commands import command_of
-from flashmoe_sim.cli.common import json_option, print_described, print_json, print_table, say
+from flashmoe_sim.cli.common import json_option, print_described, print_json, print_result
 from flashmoe_sim.io.sections import Table
-from flashmoe_sim.verbs.fit_policy import FitPolicy
-from flashmoe_sim.verbs.judge_policies import JudgePolicies
-from flashmoe_sim.verbs.victims import Victims
 
 
 @click.group(name="policy")
 def command() -> None:
     """List, explain, judge and fit the eviction policies."""
-
-
-command.add_command(
-    command_of("judge", JudgePolicies, short_help="Policies against another one, with intervals.", writes=True)
-)
-command.add_command(
-    command_of(
-        "fit", FitPolicy, short_help="Parameters of a policy, fitted on some text and judged on other.", writes=True
-    )
-)
-command.add_command(command_of("victims", Victims, short_help="How often policies evict what is used latest."))
 
 
 @command.command(name="list", short_help="All policies in a table.")
@@ -38,15 +23,13 @@ def list_(as_json: bool) -> None:
     from flashmoe_sim.reference import describe, shown_contracts
 
     described = [describe(policy) for policy in POLICIES.values()]
-    if as_json:
-        print_json({"policies": described})
-        return
     rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in described]
-    print_table(Table([("policy", "left"), ("contracts", "left"), ("what it does", "left")], rows))
-    say(
+    listed = Table([("policy", "left"), ("contracts", "left"), ("what it does", "left")], rows)
+    hint = (
         "`sim policy show NAME` gives parameters, ties and source. A policy of your own is `mine:Gap`: the "
         "class Gap in mine.py, in the current folder or on Python's path."
     )
+    print_result({"policies": described}, listed, hint, as_json=as_json)
 
 
 @command.command(short_help="One policy: rule, parameters, ties, source.")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import click
 
-from flashmoe_sim.cli.commands import command_of
-from flashmoe_sim.cli.common import json_option, print_json, print_table, say
+from flashmoe_sim.cli.common import json_option, print_json, print_result
 from flashmoe_sim.cli.policy import print_rule
 from flashmoe_sim.io.sections import Table
-from flashmoe_sim.verbs.judge import Judge
 
 
 @click.group(name="prefetch")
 def command() -> None:
     """List and explain the predictors, and judge them by what they save."""
-
-
-command.add_command(command_of("judge", Judge, short_help="What each predictor costs and saves in a bank."))
 
 
 @command.command(name="list", short_help="All predictors in a table.")
@@ -27,16 +22,14 @@ def list_(as_json: bool) -> None:
     from flashmoe_sim.reference import describe
 
     described = [describe(predictor) for predictor in PREFETCHERS.values()]
-    if as_json:
-        print_json({"predictors": described})
-        return
     rows = [(one["name"] + "*" * one["hindsight"], one["lead"] or "-", one["summary"]) for one in described]
     columns = (("predictor", "left"), ("lead", "left"), ("what it does", "left"))
-    print_table(Table(columns, rows, caption="*: knows the future"))
-    say(
+    hint = (
         "`sim prefetch show NAME` gives parameters and source. A predictor of your own is `mine:Guess`: the "
         "class Guess in mine.py, in the current folder or on Python's path."
     )
+    listed = Table(columns, rows, caption="*: knows the future")
+    print_result({"predictors": described}, listed, hint, as_json=as_json)
 
 
 @command.command(short_help="One predictor: rule, lead, parameters, source.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock, Timer
@@ -18,14 +18,10 @@ SHOWN_AFTER_S = 2.0
 BAR_WIDTH = 18  # so that the longest line fits 80 columns
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[Callable[[int], None]]:
+def reading(path: Path) -> AbstractContextManager[Callable[[int], None]]:
     """Progress over the bytes of a file; a pipe is read until its writer ends, so its line says what it is."""
-    with over_bytes(
-        f"reading {'the pipe ' if path.is_fifo() else ''}{path.name}",
-        os.path.getsize(path) if os.path.isfile(path) else 0,
-    ) as advance:
-        yield advance
+    what = f"reading {'the pipe ' if path.is_fifo() else ''}{path.name}"
+    return over_bytes(what, os.path.getsize(path) if os.path.isfile(path) else 0)
 
 
 @contextmanager

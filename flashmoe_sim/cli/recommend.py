@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import (
     force_option,
     json_option,
     lenient_option,
     message,
     print_json,
+    print_result,
     print_sections,
-    print_table,
-    say,
 )
-from flashmoe_sim.cli.options import of_verb
-from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_workload
+from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_trace
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.verbs.recommend import Recommend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flashmoe_sim.io.sections import Part
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.recommend import Recommendation
@@ -67,34 +68,38 @@ def command(
                sim recommend gpt-oss-120b --machine all
     """
     from flashmoe_sim.cli.progress import working
-    from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
+    from flashmoe_sim.machines.load import machines_in
+    from flashmoe_sim.machines.table import PRESETS
     from flashmoe_sim.report.advice import sections
     from flashmoe_sim.report.advice_json import document
     from flashmoe_sim.systems.files import possible_files
 
     trace, model = trace_and_model(asked.trace, asked.model)
     if save is not None:
-        _check_suffix(save)
+        if save.suffix not in SUFFIXES:
+            raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
         earlier = any(save.with_suffix(suffix).exists() for suffix in SUFFIXES)  # whose files may well be the same
         for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
             refuse_existing(path, force=force)
-    machines, models = _several(str(asked.machine)), [] if model is None else _names("--model", str(model))
+    machines = list(PRESETS) if asked.machine == "all" else machines_in(str(asked.machine))
+    models = [] if model is None else [name.strip() for name in str(model).split(",")]
+    for flag, text, names in (("--machine", asked.machine, machines), ("--model", model, models)):
+        if "" in names:
+            raise BadInput(f"{flag} {text!r}: an empty name; give names with commas between them")
     if trace is not None and len(models) > 1:
         raise BadInput("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
         if asked.also or asked.buy or save is not None or verified is not None or asked.objective != "decode":
             raise BadInput("several machines or models make one table; give one of each for the full advice")
-        asked = with_workload(asked, lenient=lenient)
+        asked = with_trace(asked, lenient=lenient)
         with working("replaying") as progress:
             cells = asked.run_each(machines, models, progress)
-        if as_json:
-            print_json({"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations})
-        else:
-            _print_cells(cells, of_machines=len(machines) > 1)
+        rows = {"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations}
+        print_result(rows, *_fastest(cells, of_machines=len(machines) > 1), as_json=as_json)
         return
     others = [load_workload(str(other), model, lenient=lenient) for other in asked.also]
-    asked = with_workload(replace(asked, also=others), lenient=lenient)
+    asked = with_trace(replace(asked, also=others), lenient=lenient)
     with working("replaying") as progress:
         found = asked.run(progress)
     if save is not None:
@@ -106,27 +111,7 @@ def command(
         print_json(document(found) | more)
 
 
-def _several(machine: str) -> list[str]:
-    """The named machines; all: every preset."""
-    from flashmoe_sim.machines.load import machines_in
-    from flashmoe_sim.machines.table import PRESETS
-
-    return list(PRESETS) if machine == "all" else _checked("--machine", machine, machines_in(machine))
-
-
-def _names(option: str, text: str) -> list[str]:
-    return _checked(option, text, [name.strip() for name in text.split(",")])
-
-
-def _checked(option: str, text: str, names: list[str]) -> list[str]:
-    from flashmoe_sim.io.errors import BadInput
-
-    if "" in names:
-        raise BadInput(f"{option} {text!r}: an empty name; give names with commas between them")
-    return names
-
-
-def _print_cells(cells: Cells, *, of_machines: bool) -> None:
+def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
     """The fastest system for each machine or model, and its command line."""
     name = attrgetter("machine" if of_machines else "model")
     columns: list[Column] = [
@@ -138,9 +123,8 @@ def _print_cells(cells: Cells, *, of_machines: bool) -> None:
     ran = [cell for cell in cells.fastest if cell.found.tok_s is not None]
     cannot = [name(cell) for cell in cells.fastest if cell.found.tok_s is None]
     title = cells.cells[0].model if of_machines else cells.cells[0].machine
-    print_table(table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed"))
-    if cannot:
-        say(f"nothing runs: {', '.join(cannot)}")
+    made = table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed")
+    return [made, *([f"nothing runs: {', '.join(cannot)}"] if cannot else [])]
 
 
 def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:
@@ -152,13 +136,6 @@ def _claims(found: Recommendation) -> list[tuple[System, float, float, float]]:
         for one in neighbours(found)
         if one.tok_s is not None and one.tok_s_lo is not None and one.tok_s_hi is not None
     ]
-
-
-def _check_suffix(save: Path) -> None:
-    from flashmoe_sim.io.errors import BadInput
-
-    if save.suffix not in SUFFIXES:
-        raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
 def _saved(found: Recommendation, save: Path, *, force: bool) -> Recommendation:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.options import option_field
@@ -213,6 +213,7 @@ def command(
 def _read(sources: tuple[str, ...], model: Any, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
     """The rows of the folders of results, and the traces that are given or in the catalogue."""
     from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, read_results
+    from flashmoe_sim.sweep.workloads import plan_workloads
 
     folders = [Path(source) for source in sources if is_results(Path(source))]
     if len(folders) > 1:
@@ -220,7 +221,7 @@ def _read(sources: tuple[str, ...], model: Any, *, lenient: bool) -> tuple[list[
     traces = [source for source in sources if Path(source) not in folders]
     workloads = [load_workload(trace, model, lenient=lenient) for trace in traces]
     if not folders:
-        return [], _apart(workloads, traces)
+        return [], plan_workloads(workloads, traces)
     given = [name for name in ("bank", "policy", "contract") if _is_given(name)]
     if given:
         raise BadInput(f"--{given[0]} with the folder of results {folders[0]}: the page shows its rows; leave it out")
@@ -229,12 +230,6 @@ def _read(sources: tuple[str, ...], model: Any, *, lenient: bool) -> tuple[list[
         message(note)
     check_swept(rows, workloads)
     return rows, workloads or bundled_traces(rows, model)
-
-
-def _apart(workloads: list[Workload], traces: list[str]) -> list[Workload]:
-    from flashmoe_sim.sweep.workloads import plan_workloads
-
-    return plan_workloads(workloads, traces)
 
 
 def _is_given(name: str) -> bool:

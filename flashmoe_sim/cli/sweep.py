@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import (
     Interrupted,
-    echo,
     json_option,
     lenient_option,
     message,
     print_json,
-    print_table,
-    say,
+    print_result,
+    print_sections,
     stoppable,
 )
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import load_workload
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.sections import Table
+from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.sweep import Sweep
 
@@ -171,28 +170,25 @@ def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: lis
 
 
 def _print(rows: list[dict[str, Any]], asked: Sweep, opened: OpenSweep) -> None:
-    from flashmoe_sim.cli.sweep_tables import print_rows, print_summary
+    from flashmoe_sim.cli.sweep_tables import of_several, of_trace
     from flashmoe_sim.sweep.plan import names_all
     from flashmoe_sim.sweep.summary import over_traces, ranked
 
     by = asked.rank
     if by is None and names_all(asked.policy):
         by = "tok/s" if opened.machines else "hits"
-    headed: dict[str, Any] = {
-        "setups": opened.setups,
-        "contract": asked.contract,
-        "left_out": opened.left_out,
-    }
+    tables: list[Table] = []
     traces = list(dict.fromkeys(row["trace"] for row in rows))
     if len(traces) == 1 or len(rows) <= MOST_ROWS:
         for workload in opened.workloads:
             if own := [row for row in rows if row["trace"] == workload.trace.name]:
-                print_rows(workload, ranked(own, by) if by else own, **headed)
+                tables += of_trace(workload, ranked(own, by) if by else own, opened, asked.contract)
     if len(traces) > 1:
         summary = over_traces(rows)
-        print_summary(ranked(summary, by) if by else summary, traces, **headed)
-        if len(rows) > MOST_ROWS:
-            message(f"{len(rows)} rows: too many to print; --out DIR or --json has them")
+        tables.append(of_several(ranked(summary, by) if by else summary, traces, opened, asked.contract))
+    print_sections([Section("", tuple(tables))])
+    if len(traces) > 1 and len(rows) > MOST_ROWS:
+        message(f"{len(rows)} rows: too many to print; --out DIR or --json has them")
 
 
 def _listed(setups: list[Setup]) -> str:
@@ -226,31 +222,24 @@ def print_plan(opened: OpenSweep, *, as_json: bool) -> None:
     plan, left_out = opened.plan(), opened.left_out
     kinds = Counter(one.work.kind if isinstance(one.work, CountPass) else "timed" for one in plan.passes)
     about = estimate(plan.passes, opened.workloads, threads=opened.cores)
-    if as_json:
-        document: dict[str, Any] = {
-            "tasks": len(plan.tasks),
-            "in_ledger": len(plan.known),
-            "to_compute": len(plan.missing),
-            "passes": dict(kinds),
-            "estimate": {
-                "seconds": about.seconds,
-                "threads": about.threads,
-                "memory_bytes": about.memory_bytes,
-            },
-            "left_out": [one._asdict() for one in left_out],
-        }
-        print_json(document)
-        return
-    echo(f"{len(plan.tasks):,} tasks: {len(plan.known):,} in the ledger, {len(plan.missing):,} to compute")
-    if kinds:
-        rows = [[kind, f"{number:,}", DOES[kind]] for kind, number in kinds.items()]
-        print_table(Table([("pass", "left"), ("number", "right"), ("what it does", "left")], rows))
+    document = {
+        "tasks": len(plan.tasks),
+        "in_ledger": len(plan.known),
+        "to_compute": len(plan.missing),
+        "passes": dict(kinds),
+        "estimate": {"seconds": about.seconds, "threads": about.threads, "memory_bytes": about.memory_bytes},
+        "left_out": [one._asdict() for one in left_out],
+    }
+    tasks = f"{len(plan.tasks):,} tasks: {len(plan.known):,} in the ledger, {len(plan.missing):,} to compute"
+    cells = [[kind, f"{number:,}", DOES[kind]] for kind, number in kinds.items()]
+    passes = [Table([("pass", "left"), ("number", "right"), ("what it does", "left")], cells)] if kinds else []
     on = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
-    say(
+    rough = (
         f"Rough estimate for an idle machine, within a factor of about 3: {_duration(about.seconds)} on {on}, "
         f"up to {size(about.memory_bytes)} of memory. Start (seconds) and compiling (up to minutes, once) come on "
         "top; a busy machine takes several times as long."
     )
+    print_result(document, tasks, *passes, rough, as_json=as_json)
 
 
 def _duration(seconds: float) -> str:

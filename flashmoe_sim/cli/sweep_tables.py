@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.common import print_table
-from flashmoe_sim.cli.workload import slots_hint
 from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.question import bank_meaning
+from flashmoe_sim.question import bank_meaning, slots_hint
 
 if TYPE_CHECKING:
     from flashmoe_sim.policies.base import Policy
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.left_out import LeftOut
+    from flashmoe_sim.verbs.sweep import OpenSweep
 
 Row = dict[str, Any]
 
@@ -26,15 +25,11 @@ NAMED_TRACES = 8
 DISPENSABLE = ("memory", "evicted", "misses", "hits", "read/tok", "range", "ahead/tok", "best %")
 
 
-def print_rows(
-    workload: Workload,
-    rows: Sequence[Row],
-    *,
-    setups: Sequence[Setup],
-    contract: str,
-    left_out: Sequence[LeftOut],
-) -> None:
-    """Print the rows of one trace; a column with equal values moves to the heading or the caption."""
+def of_trace(workload: Workload, rows: Sequence[Row], opened: OpenSweep, contract: str) -> list[Table]:
+    """The rows of one trace, and the gap between LRU and the optimum.
+
+    A column with equal values moves to the heading or the caption.
+    """
     trace, timed = workload.trace, rows[0]["machine"] is not None
     columns = _who(rows, contract)
     if not timed:
@@ -51,30 +46,22 @@ def print_rows(
         columns += [("tok/s", "right", lambda row: speed(row["tok_s"])), ("90% interval", "right", _interval)]
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {rows[0]['tokens']:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
-    caption = _caption(rows, setups, contract)
-    policies = {setup.policy.spec: setup.policy for setup in setups}
+    caption = _caption(rows, opened.setups, contract)
+    policies = {setup.policy.spec: setup.policy for setup in opened.setups}
     if any(policies[row["policy"]].preloaded or policies[row["policy"]].reads_profile is not None for row in rows):
         caption += "; static and warm banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok excludes prefetches and installs between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can exceed the best"
-    caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
+    caption += _left_out([one for one in opened.left_out if one.trace in (None, trace.name)], rows)
     caption = "\n".join(filter(None, (caption, slots_hint(trace, contract))))
-    _print(columns, rows, title=title, caption=caption)
-    if not timed and not _varies(rows, "prefetch"):
-        _print_gap(rows, policies, contract)
+    made = table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE)
+    return [made, *([] if timed or _varies(rows, "prefetch") else _gap(rows, policies, contract))]
 
 
-def print_summary(
-    rows: Sequence[Row],
-    traces: Sequence[str],
-    *,
-    setups: Sequence[Setup],
-    contract: str,
-    left_out: Sequence[LeftOut],
-) -> None:
-    """Print one table for all traces; rows: schema.OF_SEVERAL_TRACES."""
+def of_several(rows: Sequence[Row], traces: Sequence[str], opened: OpenSweep, contract: str) -> Table:
+    """One table for all traces; rows: schema.OF_SEVERAL_TRACES."""
     timed = rows[0]["machine"] is not None
     columns = _who(rows, contract)
     if len({row["traces"] for row in rows}) > 1:
@@ -89,7 +76,7 @@ def print_summary(
     else:
         columns.append(("range", "right", lambda row: _range(row["hit_rate_min"], row["hit_rate_max"], percent)))
     what = "speed" if timed else "hit rate"
-    caption = _caption(rows, setups, contract) + f"; means over the traces; range: the lowest and highest {what}"
+    caption = _caption(rows, opened.setups, contract) + f"; means over the traces; range: the lowest and highest {what}"
     if len({(row["bank"], row["machine"]) for row in rows}) < len(rows):
         columns.append(("wins", "right", lambda row: count(row["wins"])))
         caption += (
@@ -97,9 +84,10 @@ def print_summary(
         )
         if any(row["wins"] is None for row in rows):
             caption += " (-: knows the future)"
-    caption += _left_out(left_out, rows)
+    caption += _left_out(opened.left_out, rows)
     names = "; ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
-    _print(columns, rows, title=f"{len(traces)} traces: {names}{_machine(rows)}", caption=caption)
+    title = f"{len(traces)} traces: {names}{_machine(rows)}"
+    return table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE)
 
 
 def _who(rows: Sequence[Row], contract: str) -> list[Column]:
@@ -171,19 +159,15 @@ def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
     return f"; left out: {'; '.join(named)}" if named else ""
 
 
-def _print(columns: Sequence[Column], rows: Sequence[Row], *, title: str, caption: str) -> None:
-    print_table(table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE))
-
-
-def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) -> None:
-    """Print the gap between LRU and the optimum in each bank, if the rows have it: by victims, and by admission."""
+def _gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) -> list[Table]:
+    """The gap between LRU and the optimum in each bank, if the rows have it: by victims, and by admission."""
     from flashmoe_sim.policies.base import EvictingPolicy
 
     cells = []
     for bank in dict.fromkeys(row["bank"] for row in rows):
         of_bank = {row["policy"]: row for row in rows if row["bank"] == bank}
         if not {"lru", "min", "min:forced"} <= of_bank.keys():
-            return
+            return []
         lru, forced, best = (of_bank[name]["misses"] for name in ("lru", "min:forced", "min"))
         online = [
             row
@@ -202,4 +186,4 @@ def _print_gap(rows: Sequence[Row], policies: dict[str, Policy], contract: str) 
         "to min: the gap to the optimum in points of hit rate, divided into better victims (min:forced) and selective "
         f"admission (min, under {optimum}); the rest under {contract}"
     )
-    print_table(Table(columns, cells, title="From lru to the optimum", caption=caption))
+    return [Table(columns, cells, title="From lru to the optimum", caption=caption)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flashmoe_sim.cli.common import json_option, print_described, print_json, print_table, say
+from flashmoe_sim.cli.common import json_option, print_described, print_json, print_result
 from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
@@ -26,12 +26,10 @@ def list_(as_json: bool) -> None:
     from flashmoe_sim.systems.table import SYSTEMS
 
     described = [describe_system(kind) for kind in SYSTEMS.values()]
-    if as_json:
-        print_json({"systems": described})
-        return
     rows = [(one["name"], one["keeps"], one["misses"]) for one in described]
-    print_table(Table([("system", "left"), ("keeps", "left"), ("misses", "left")], rows))
-    say("`sim system show NAME` gives settings, needs and source; `sim compare` runs them.")
+    listed = Table([("system", "left"), ("keeps", "left"), ("misses", "left")], rows)
+    hint = "`sim system show NAME` gives settings, needs and source; `sim compare` runs them."
+    print_result({"systems": described}, listed, hint, as_json=as_json)
 
 
 def _facts(facts: Engine) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,23 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, print_json, print_table
-from flashmoe_sim.cli.options import of_verb
+from flashmoe_sim.cli.commands import of_verb
+from flashmoe_sim.cli.common import echo, force_option, json_option, lenient_option, message, print_json, print_result
 from flashmoe_sim.cli.trace_import import import_
-from flashmoe_sim.cli.trace_out import (
-    TraceWriter,
-    out_argument,
-    report_written,
-    write_long,
-    writes_trace,
-)
-from flashmoe_sim.cli.trace_what_if import merge, speculate, synth
-from flashmoe_sim.cli.workload import in_chunks_option, read_long, read_trace, trace_argument
+from flashmoe_sim.cli.trace_out import SecondTraceFile, TraceFile, report_written
+from flashmoe_sim.cli.workload import read_long, read_trace
 from flashmoe_sim.io.cells import Column, count, rate, table
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.numbers import parse_numbers
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.verbs.cut import Cut
+from flashmoe_sim.verbs.merge import Merge
+from flashmoe_sim.verbs.speculate import Speculate
+from flashmoe_sim.verbs.synth import Synth
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.lint import Finding
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.statistics import LayerStatistics, TraceStatistics
 
 LAYER_ROWS = 12
+trace_argument = click.argument("trace", metavar="TRACE")
 
 
 @click.group(name="trace")
@@ -52,16 +50,15 @@ def catalog(as_json: bool) -> None:
     """List the bundled traces with their size; every TRACE argument takes their names."""
     from flashmoe_sim.trace.bundled import catalog as bundled
 
-    if as_json:
-        print_json({"traces": [{**asdict(entry), "path": str(entry.path)} for entry in bundled().values()]})
-        return
+    documents = [{**asdict(entry), "path": str(entry.path)} for entry in bundled().values()]
     rows = [
         (one.name, f"{one.tokens:,}", str(one.layers), str(one.experts), str(one.top_k), one.what)
         for one in bundled().values()
     ]
     sizes = [(heading, "right") for heading in ("tokens", "layers", "experts", "top-k")]
     columns = [("name", "left"), *sizes, ("what it is", "left")]
-    print_table(Table(columns, rows, caption="--json adds licences and sources", dispensable=("top-k", "layers")))
+    made = Table(columns, rows, caption="--json adds licences and sources", dispensable=("top-k", "layers"))
+    print_result({"traces": documents}, made, as_json=as_json)
 
 
 _list = copy(catalog)  # every other table of names is called so
@@ -73,7 +70,7 @@ command.add_command(_list, "list")
 @trace_argument
 @click.option("--bank", "banks", default="", metavar="N,N", help="Compare unions with these bank sizes, in slots.")
 @click.option("--all-layers", is_flag=True, help="A row for every layer, instead of ranges of layers.")
-@in_chunks_option
+@click.option("--in-chunks", is_flag=True, help="For traces larger than memory: unpack TRACE into temporary files.")
 @lenient_option
 @json_option
 def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: bool, as_json: bool) -> None:
@@ -85,13 +82,9 @@ def inspect(trace: str, banks: str, all_layers: bool, in_chunks: bool, lenient: 
     loaded = read_trace(trace, lenient=lenient, in_chunks=in_chunks)
     with working("counting") as progress:
         statistics = describe(loaded, banks=sizes, progress=progress)
-    if as_json:
-        print_json({**_identity(loaded), "notes": loaded.notes, **asdict(statistics)})
-        return
-    print_summary(loaded, statistics)
-    if statistics.banks:
-        print_banks(statistics)
-    print_layers(statistics, all_layers=all_layers)
+    compared = [_banks(statistics)] if statistics.banks else []
+    tables = (_summary(loaded, statistics), *compared, _layers(statistics, all_layers=all_layers))
+    print_result({**_identity(loaded), "notes": loaded.notes, **asdict(statistics)}, *tables, as_json=as_json)
 
 
 @command.command(short_help="Errors and oddities of a trace; exit 1 on an error.")
@@ -114,37 +107,35 @@ def lint(trace: str, model: str | None, lenient: bool, as_json: bool) -> None:
     loaded = read_trace(trace, lenient=lenient, notes=False)
     with working("checking") as progress:
         findings = check(loaded, n_experts=n_experts, progress=progress)
-    if as_json:
-        print_json({**_identity(loaded), "findings": [asdict(finding) for finding in findings]})
-    else:
-        print_findings(loaded, findings)
+    document = {**_identity(loaded), "findings": [asdict(finding) for finding in findings]}
+    print_result(document, _found(loaded, findings), as_json=as_json)
     if errors := sum(finding.severity == "error" for finding in findings):
         raise SimError(f"{trace}: {errors} error{'' if errors == 1 else 's'} found")
 
 
 @command.command(short_help="Write a trace as Parquet or in the runtime's layout.")
 @trace_argument
-@writes_trace(out_argument)
+@of_verb(SecondTraceFile, "writer")
 @lenient_option
 @json_option
-def convert(trace: str, *, writer: TraceWriter, lenient: bool, as_json: bool) -> None:
+def convert(trace: str, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
     """Write a trace as Parquet (keeps everything) or in the runtime's JSONL layout.
 
     From the runtime's JSONL or Parquet to Parquet, memory use does not grow with the length of the trace.
     """
     if writer.format == "parquet":
         with read_long(trace, lenient=lenient) as long:
-            report_written(write_long(long, writer.out, force=writer.force), as_json=as_json)
+            report_written(writer.write_long(long), as_json=as_json)
         return
     report_written(writer.write(read_trace(trace, lenient=lenient)), as_json=as_json)
 
 
 @command.command(short_help="A part of a trace: fewer ranks, layers or steps.")
 @of_verb(Cut)
-@writes_trace(out_argument)
+@of_verb(SecondTraceFile, "writer")
 @lenient_option
 @json_option
-def cut(asked: Cut, *, writer: TraceWriter, lenient: bool, as_json: bool) -> None:
+def cut(asked: Cut, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
     """Write a part of a trace: fewer ranks, layers or steps."""
     loaded = read_trace(str(asked.trace), lenient=lenient)
     report_written(writer.write(replace(asked, trace=loaded).run()), as_json=as_json)
@@ -152,7 +143,7 @@ def cut(asked: Cut, *, writer: TraceWriter, lenient: bool, as_json: bool) -> Non
 
 @command.command(short_help="Write the uses of each expert, for a hot cache.")
 @trace_argument
-@out_argument
+@click.argument("out", type=click.Path(path_type=Path))
 @force_option
 @lenient_option
 @json_option
@@ -176,17 +167,113 @@ def profile(trace: str, out: Path, force: bool, lenient: bool, as_json: bool) ->
     echo(f"{out}: {len(loaded.layers)} layers, {loaded.refs:,} references, {out.stat().st_size:,} bytes")
 
 
+@command.command(short_help="Several traces as one: batched, together, in a row, in turns.")
+@of_verb(Merge)
+@of_verb(TraceFile, "writer")
+@lenient_option
+@json_option
+def merge(asked: Merge, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+    """Write several traces of one model as one workload.
+
+    --concurrency is a server under load. Its requests are the sequences of the traces, in order; each step decodes the
+    next token of all running requests, in one call per layer, which requests the union of their experts.
+
+    --how union decodes the traces together from the first step to the last. TRACE may be given more than once;
+    --stagger then keeps the copies from requesting the same experts. A trace drops out at its end: to avoid that,
+    concat it with itself first, or cut the others.
+
+    \b
+    Examples:  sim trace merge python-256 prose-256 cpp-256 --concurrency 2 \\
+               --out served.parquet
+               sim trace merge python-256 prose-256 --how union --out two.parquet
+    """
+    from flashmoe_sim.cli.progress import working
+    from flashmoe_sim.trace.merge import notes_of
+
+    read = {name: read_trace(name, lenient=lenient) for name in dict.fromkeys(asked.traces)}
+    if len({trace.name for trace in read.values()}) < len(read):
+        read = {name: trace.with_(name=name) for name, trace in read.items()}
+    parts = [read[name] for name in asked.traces]
+    with working("merging") as progress:
+        merged = asked.run(parts, progress)
+    report_written(writer.write(merged), as_json=as_json)
+    known = notes_of(parts)
+    writer.say(note for note in merged.notes if note not in known)
+
+
+@command.command(short_help="Speculative decoding: several tokens verified in one step.")
+@of_verb(Speculate)
+@of_verb(TraceFile, "writer")
+@lenient_option
+@json_option
+def speculate(asked: Speculate, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+    """Write a trace as speculative decoding would route it.
+
+    A decode step and the K drafted tokens after it become one step, whose calls request the union of their experts.
+    With --accept the next step begins at the first token that was not accepted. The result's tokens are those computed,
+    rejected ones included: compare total misses, which are for the same text, not misses per token.
+
+    \b
+    Example:  sim trace speculate python-256 --draft 3 --out drafted.parquet
+    """
+    from flashmoe_sim.cli.progress import working
+
+    loaded = read_trace(str(asked.trace), lenient=lenient)
+    with working("speculating"):
+        made = replace(asked, trace=loaded).run()
+    report_written(writer.write(made), as_json=as_json)
+    writer.say(note for note in made.notes if note not in loaded.notes)
+
+
+@command.command(short_help="A trace from a hit curve, a profile, or chance.")
+@of_verb(Synth)
+@of_verb(TraceFile, "writer")
+@lenient_option
+@json_option
+def synth(asked: Synth, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+    """Make a trace from what is known about a workload.
+
+    With --curve, LRU hits as often as the points say, within half a percentage point (contract atomic, a bank for each
+    layer). A curve that stops rising below 100% belongs to a short run: its largest banks miss only first uses, whose
+    number is limited. --tokens and --prompt, or else --curve-tokens, must then match that run. For other policies the
+    trace says little: no expert stays popular in it.
+
+    With --like, experts are as popular, and recur in the next token as often, as in TRACE, for any number of tokens;
+    with --model, in that model's layers. With --null they are drawn by chance: only where real routing differs from it
+    can a policy gain.
+
+    \b
+    Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\
+              --model qwen3.5-35b-a3b:ud-iq2_m --topk 4 --out made.parquet
+    """
+    from flashmoe_sim.cli.progress import working
+    from flashmoe_sim.trace.hit_points import read_hit_points
+
+    if asked.curve is not None and not isinstance(asked.curve, Mapping):
+        points = read_hit_points(asked.curve)
+        if 0 < (most := max(points.values())) <= 0.01:
+            message(
+                f"{asked.curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is 0 to 1"
+            )
+        asked = replace(asked, curve=points)
+    if asked.like is not None:
+        asked = replace(asked, like=read_trace(str(asked.like), lenient=lenient))
+    with working("making a trace") as progress:
+        found = asked.run(progress)
+    made = found.workload.trace
+    fit = {} if found.fit is None else {"fit": asdict(found.fit)}
+    report_written({**writer.write(made), "notes": list(made.notes), **fit}, as_json=as_json)
+    writer.say(made.notes)
+
+
 command.add_command(import_)
-command.add_command(merge)
-command.add_command(speculate)
-command.add_command(synth)
 
 
 def _identity(trace: RoutingTrace) -> dict[str, Any]:
     return {"trace": trace.name, "format": trace.format, "content_id": trace.content_id}
 
 
-def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
+def _summary(trace: RoutingTrace, statistics: TraceStatistics) -> Table:
     """A summary of a whole trace."""
     from flashmoe_sim.trace.seen import SEEN
 
@@ -216,10 +303,10 @@ def print_summary(trace: RoutingTrace, statistics: TraceStatistics) -> None:
     rows.append(("policies see", "", ", ".join(statistics.seen) + (f"; not {absent}" if absent else "")))
     if statistics.aliased_refs is not None:
         rows.append(("aliased", f"{statistics.aliased_refs:,}", "references computed in another expert's slot"))
-    print_table(Table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows))
+    return Table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows)
 
 
-def print_banks(statistics: TraceStatistics) -> None:
+def _banks(statistics: TraceStatistics) -> Table:
     """The unions compared with the given bank sizes."""
     columns: list[Column] = [
         ("bank", "right", lambda bank: count(bank.slots)),
@@ -228,10 +315,10 @@ def print_banks(statistics: TraceStatistics) -> None:
         ("most", "right", lambda bank: f"{bank.union_over_slots_max:.2f}"),
         ("calls over", "right", lambda bank: count(bank.calls_over)),
     ]
-    print_table(table(columns, statistics.banks))
+    return table(columns, statistics.banks)
 
 
-def print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
+def _layers(statistics: TraceStatistics, *, all_layers: bool) -> Table:
     """A row for each range of layers, or for each layer."""
     layers = statistics.layers
     size = 1 if all_layers else -(-len(layers) // LAYER_ROWS)
@@ -239,7 +326,7 @@ def print_layers(statistics: TraceStatistics, *, all_layers: bool) -> None:
     headings = ("calls", "used", "union", "most", "top 10%", "entropy", "reuse 50/90", "overlap")
     caption = "Rows are means over the layers of a range; --all-layers shows each." if size > 1 else ""
     columns = [("layer", "right"), *((heading, "right") for heading in headings)]
-    print_table(Table(columns, rows, caption=caption, dispensable=("calls", "entropy", "most")))
+    return Table(columns, rows, caption=caption, dispensable=("calls", "entropy", "most"))
 
 
 def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
@@ -265,7 +352,7 @@ def _layers_row(layers: tuple[LayerStatistics, ...]) -> tuple[str, ...]:
     )
 
 
-def print_findings(trace: RoutingTrace, findings: tuple[Finding, ...]) -> None:
+def _found(trace: RoutingTrace, findings: tuple[Finding, ...]) -> Table:
     """The findings of `sim trace lint`."""
     rows = []
     for finding in findings:
@@ -275,4 +362,4 @@ def print_findings(trace: RoutingTrace, findings: tuple[Finding, ...]) -> None:
         if finding.advice:
             sentences.append(finding.advice)
         rows.append((finding.severity, finding.code, " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)))
-    print_table(Table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows))
+    return Table([("", "left"), ("", "left"), (f"{trace.name} ({trace.format})", "left")], rows)

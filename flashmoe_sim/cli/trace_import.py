@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import json_option, lenient_option
-from flashmoe_sim.cli.trace_out import TraceWriter, report_written, writes_trace
+from flashmoe_sim.cli.trace_out import TraceFile, report_written
 from flashmoe_sim.cli.workload import read_trace
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.numbers import parse_numbers
@@ -18,7 +19,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id", 
 
 @click.command("import", short_help="Convert recordings of engines and tools, and state what was assumed.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@writes_trace()
+@of_verb(TraceFile, "writer")
 @click.option("--prefill-chunk", type=click.IntRange(1), metavar="N", help="Prompt tokens that one pass reads.")
 @click.option("--prompt-tokens", type=click.IntRange(0), metavar="P", help="Tokens of the prompt, only for arrays.")
 @click.option("--phase", type=click.Choice(["prompt", "decode"]), help="All tokens are prompt, or all decoded.")
@@ -45,7 +46,7 @@ ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id", 
 @click.option("--records", metavar="KEY", help="The key of a JSON document under which a table's rows are.")
 @lenient_option
 @json_option
-def import_(files: tuple[str, ...], *, writer: TraceWriter, lenient: bool, as_json: bool, **given: Any) -> None:
+def import_(files: tuple[str, ...], *, writer: TraceFile, lenient: bool, as_json: bool, **given: Any) -> None:
     """Write a recording of an engine as a trace, and say what was assumed.
 
     Most files need none of these options, and every command reads them directly. Arrays need --prompt-tokens or

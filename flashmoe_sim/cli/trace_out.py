@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from flashmoe_sim.cli.common import echo, force_option, message, print_json
+from flashmoe_sim.cli.common import echo, message, print_json
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.options import option, option_field
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import LongTrace
@@ -18,29 +17,26 @@ if TYPE_CHECKING:
 
 NAMES = {".parquet": "parquet", ".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl"}
 
-out_option = click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file to write."
-)
-out_argument = click.argument("out", type=click.Path(path_type=Path))
-to_option = click.option("--to", type=click.Choice(["parquet", "jsonl"]), help="Format; default: from OUT's name.")
 
+@dataclass(frozen=True, kw_only=True)
+class TraceFile:
+    """The file to write; an existing one is refused before anything is read."""
 
-def format_of(out: Path, to: str | None) -> str:
-    """The format to write: the given one, else from OUT's name."""
-    chosen = to or next((name for suffix, name in NAMES.items() if out.name.endswith(suffix)), None)
-    if chosen is None:
-        raise BadInput(f"{out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")
-    return chosen
+    out: Path = field(metadata=option("FILE", "The file to write."))
+    to: str | None = option_field(None, "", "Format; default: from OUT's name.", choices=("parquet", "jsonl"))
+    force: bool = option_field(False, "", "Overwrite existing files.")
 
-
-class TraceWriter:
-    """Writes a trace to `out`; refuses an existing file before anything is read."""
-
-    def __init__(self, out: Path, to: str | None, *, force: bool) -> None:
+    def __post_init__(self) -> None:
         from flashmoe_sim.io.whole import refuse_existing
 
-        self.out, self.format, self.force = out, format_of(out, to), force
-        refuse_existing(out, force=force)
+        if not self.format:
+            raise BadInput(f"{self.out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")
+        refuse_existing(self.out, force=self.force)
+
+    @property
+    def format(self) -> str:
+        """The given format, else the one of the file's name; empty if the name gives none."""
+        return self.to or next((name for suffix, name in NAMES.items() if self.out.name.endswith(suffix)), "")
 
     @property
     def name(self) -> str:
@@ -61,34 +57,24 @@ class TraceWriter:
         sizes = {"calls": trace.calls, "refs": trace.refs, "tokens": trace.tokens, "bytes": out.stat().st_size}
         return {"out": str(out), "format": self.format, **sizes, "not_kept": list(lost)}
 
+    def write_long(self, trace: LongTrace) -> dict[str, Any]:
+        """Write a store while the trace is read, and say what was written."""
+        from flashmoe_sim.trace.store import write_chunks
+
+        written = write_chunks(trace, self.out, force=self.force)._asdict()
+        return {"out": str(self.out), "format": "parquet", **written, "bytes": self.out.stat().st_size, "not_kept": []}
+
     def say(self, notes: Iterable[str]) -> None:
         """Print notes on the new trace."""
         for note in notes:
             message(f"{self.out}: {note}")
 
 
-def writes_trace(out: Callable[[Any], Any] = out_option) -> Callable[[Any], Any]:
-    """OUT with its options; the function gets `writer`."""
+@dataclass(frozen=True, kw_only=True)
+class SecondTraceFile(TraceFile):
+    """The file to write, named after the one that is read."""
 
-    def decorated(function: Callable[..., None]) -> Any:
-        @wraps(function)
-        def with_writer(*, out: Path, to: str | None, force: bool, **given: Any) -> None:
-            function(writer=TraceWriter(out, to, force=force), **given)
-
-        command: Any = with_writer
-        for add in (force_option, to_option, out):
-            command = add(command)
-        return command
-
-    return decorated
-
-
-def write_long(trace: LongTrace, out: Path, *, force: bool) -> dict[str, Any]:
-    """Write a store while the trace is read, and report it."""
-    from flashmoe_sim.trace.store import write_chunks
-
-    written = write_chunks(trace, out, force=force)
-    return {"out": str(out), "format": "parquet", **written._asdict(), "bytes": out.stat().st_size, "not_kept": []}
+    out: Path = field(metadata=option("OUT", "", positional=True))
 
 
 def report_written(written: dict[str, Any], *, as_json: bool) -> None:

@@ -9,13 +9,15 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import (
     Interrupted,
     Terminated,
@@ -26,7 +28,6 @@ from flashmoe_sim.cli.common import (
     print_json,
     table_lines,
 )
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.io.cells import Column, count, decimals, percent, table
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.printable import printable
@@ -68,12 +69,11 @@ def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
         seen = watch.look(time.monotonic())
         if not seen.there:
             raise BadInput(f"{trace}: no such file; give the path of a trace, or wait for it without --once")
-        with (_json if as_json else _table)(trace) as show:
-            show(seen)
+        (_json if as_json else _table)(trace, seen)
         return
-    shown = _json(trace) if as_json else _screen(trace) if sys.stdout.isatty() else _plain(trace)
+    on_screen = not as_json and sys.stdout.isatty()
     pause_s, first = asked.every_s, True
-    with shown as show:
+    with _screen(trace) if on_screen else nullcontext(partial(_json if as_json else _plain, trace)) as show:
         while True:
             began_s = time.process_time()
             seen = watch.look(time.monotonic())
@@ -87,8 +87,7 @@ def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
                 break
     last = watch.look(time.monotonic())
     if not as_json or last.read_bytes != seen.read_bytes or last.event:
-        with (_json if as_json else _table)(trace) as show:
-            show(last)
+        (_json if as_json else _table)(trace, last)
     if isinstance(stop.came, Terminated):
         raise Interrupted("stopped; the table is of the last look", stop.came)
 
@@ -133,29 +132,20 @@ class _Stop:
         return self.came is not None
 
 
-@contextmanager
-def _json(trace: Path) -> Iterator[Callable[[Seen], None]]:
-    def show(seen: Seen) -> None:
-        print_json(as_document(trace, seen), on_one_line=True)
-        sys.stdout.flush()
-
-    yield show
+def _json(trace: Path, seen: Seen) -> None:
+    print_json(as_document(trace, seen), on_one_line=True)
+    sys.stdout.flush()
 
 
-@contextmanager
-def _table(trace: Path) -> Iterator[Callable[[Seen], None]]:
-    yield lambda seen: print("\n".join(as_lines(trace, seen, width=shutil.get_terminal_size().columns)))
+def _table(trace: Path, seen: Seen) -> None:
+    print("\n".join(as_lines(trace, seen, width=shutil.get_terminal_size().columns)))
 
 
-@contextmanager
-def _plain(trace: Path) -> Iterator[Callable[[Seen], None]]:
-    def show(seen: Seen) -> None:
-        if seen.event:
-            message(f"{trace}: {seen.event}")
-        echo(f"{datetime.now():%H:%M:%S} {as_line(trace, seen)}")
-        sys.stdout.flush()
-
-    yield show
+def _plain(trace: Path, seen: Seen) -> None:
+    if seen.event:
+        message(f"{trace}: {seen.event}")
+    echo(f"{datetime.now():%H:%M:%S} {as_line(trace, seen)}")
+    sys.stdout.flush()
 
 
 @contextmanager

@@ -1,13 +1,11 @@
-"""The options for trace, model and setup, shared by the verbs that replay."""
+"""Reading the traces and models that a command line names, with progress and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import message
 
@@ -16,29 +14,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.chunk import Chunk, LongTrace
     from flashmoe_sim.trace.requests import Hints
     from flashmoe_sim.trace.routing import RoutingTrace
-    from flashmoe_sim.verbs.ceilings import Ceilings
-    from flashmoe_sim.verbs.compare import Compare
-    from flashmoe_sim.verbs.diagnose import Diagnose
-    from flashmoe_sim.verbs.judge import Judge
-    from flashmoe_sim.verbs.recommend import Recommend
-    from flashmoe_sim.verbs.replay import Replay
-
-trace_argument = click.argument("trace", metavar="TRACE")
-AskedVerb = TypeVar("AskedVerb", "Compare", "Recommend")
-OfTrace = TypeVar("OfTrace", "Ceilings", "Diagnose", "Judge", "Replay")
-
-in_chunks_option = click.option(
-    "--in-chunks",
-    is_flag=True,
-    help="For traces larger than memory: unpack TRACE into temporary files.",
-)
-
-
-def slots_hint(trace: RoutingTrace, contract: str) -> str:
-    """The caption's addition for a trace with recorded slots, unless the table reproduces the recording engine."""
-    if trace.slot is None or contract == "runtime":
-        return ""
-    return "slots are recorded: --contract runtime reproduces the counts of their engine"
 
 
 def read_trace(
@@ -104,27 +79,27 @@ def trace_and_model(trace: Any, model: Any) -> tuple[Any, Any]:
     return (None, trace) if model is None and names_model(trace) else (trace, model)
 
 
-def with_workload(asked: AskedVerb, *, lenient: bool) -> AskedVerb:
-    """The verb with its trace read, with progress and notes, if it has one."""
-    trace, model = trace_and_model(asked.trace, asked.model)
-    if trace is None:
-        return replace(asked, trace=None, model=model)
-    return replace(asked, trace=load_workload(trace, model, lenient=lenient), model=None)
+def with_trace(asked: Any, *, lenient: bool) -> Any:
+    """The verb with its trace read, with progress and notes; refuses impossible words before it reads.
 
-
-def with_trace(asked: OfTrace, *, lenient: bool, in_chunks: bool = False) -> OfTrace:
-    """The verb with its trace read, with progress and notes; refuses impossible words before it reads."""
+    A verb of real systems may have a model alone.
+    """
+    from flashmoe_sim.options import MemoryOptions
     from flashmoe_sim.question import BankOptions
     from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.trace.bundled import catalog
     from flashmoe_sim.verbs.given import machine_of
 
+    if issubclass(type(asked), MemoryOptions):
+        trace, model = trace_and_model(asked.trace, asked.model)
+        workload = None if trace is None else load_workload(trace, model, lenient=lenient)
+        return replace(asked, trace=workload, model=model if trace is None else None)
     if isinstance(asked, BankOptions):
         plan(asked)
     machine = getattr(asked, "machine", None)
     known: dict[str, Any] = {} if machine is None else {"machine": machine_of(machine)}
     named = asked.trace or next(iter(catalog()))
-    workload = load_workload(named, asked.model, lenient=lenient, in_chunks=in_chunks)
+    workload = load_workload(named, asked.model, lenient=lenient, in_chunks=getattr(asked, "in_chunks", False))
     return replace(asked, trace=workload, model=None, **known)
 
 

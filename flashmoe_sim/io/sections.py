@@ -33,6 +33,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Item:
+    """One of several sentences below each other; indent: of its further lines on a terminal."""
+
+    text: str
+    indent: int
+
+
+@dataclass(frozen=True)
 class Table:
     """columns: (heading, `left` or `right`); all headings empty for none.
 
@@ -59,7 +67,7 @@ class Figure:
     table: Table | None = None
 
 
-Part: TypeAlias = str | Verdict | Table | Command | Figure
+Part: TypeAlias = str | Item | Verdict | Table | Command | Figure
 
 
 @dataclass(frozen=True)
@@ -115,8 +123,8 @@ def _in_latex(text: str) -> str:
 
 
 def _lines(part: Part) -> Iterable[str]:
-    if isinstance(part, str):
-        return [_escaped(part)]
+    if isinstance(part, str | Item):
+        return [_escaped(part if isinstance(part, str) else part.text)]
     if isinstance(part, Verdict):
         return [f"**{_escaped(part.text)}**"]
     if isinstance(part, Figure):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +10,7 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MEASURED, MODEL, Several, option, option_field
 from flashmoe_sim.question import ConditionOptions, SetupOptions, bank_text
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.speed import SpeedCeilings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ceilings(SetupOptions, ConditionOptions):
+class Ceilings(SetupOptions, ConditionOptions, Verb["SpeedCeilings"]):
     """Say how fast a run could be on a machine, like `sim ceilings`; docs/background/ceilings.md explains.
 
     >>> found = ceilings("python-256", machine="vm-2core", bank=64, dense="2GiB")
@@ -31,6 +31,7 @@ class Ceilings(SetupOptions, ConditionOptions):
     Raises BadInput for an impossible combination, and for a bank that does not fit the trace or the machine.
     """
 
+    reads: ClassVar[bool] = True
     help: ClassVar[str] = """Show how fast TRACE could decode at best on a machine, and what limits it.
 
     TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/background/ceilings.md explains each ceiling.
@@ -45,7 +46,7 @@ class Ceilings(SetupOptions, ConditionOptions):
     measured: Several = field(default=(), metadata=MEASURED)
     lookahead: int = option_field(16, "W", "Steps that the row lookahead-W looks ahead.", least=0, most=2**31 - 1)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> SpeedCeilings:
+    def run(self, progress: Progress | None = None) -> SpeedCeilings:
         """Compute every ceiling, and what limits the run."""
         from flashmoe_sim.ceilings.speed import ceilings
         from flashmoe_sim.verbs.given import task_of

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, speed, table
+from flashmoe_sim.io.numbers import three
+from flashmoe_sim.io.sections import Command, Item, Part, Section, Table
+from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.question import MACHINE
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
+    import polars
+
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.base import Case
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.systems.resolve import OneSystem
     from flashmoe_sim.verbs.given import Model, Trace
+
+DISPENSABLE = ("MiB/token", "hit %", "RAM")
 
 
 def _one_rate(text: str) -> float:
@@ -47,9 +57,15 @@ class Comparison:
 
         return likely_faster(self.rows) if self.hit_rate is None else None
 
+    def table(self) -> polars.DataFrame:
+        """schema.COMPARED."""
+        from flashmoe_sim.schema import COMPARED, frame
+
+        return frame([row.as_row() for row in self.rows], COMPARED)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(MemoryOptions):
+class Compare(MemoryOptions, Verb[Comparison]):
     """Compare real systems on a machine, like `sim compare`: a row of docs/reference/columns.md for each.
 
     >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
@@ -63,11 +79,21 @@ class Compare(MemoryOptions):
     Raises BadInput for unknown words, and for a trace that lacks layers of its model.
     """
 
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
+    help: ClassVar[str] = """Compare engines and settings on a machine, and give the flags of each.
+
+    TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
+    made for that model, like bundled ones of other models, or --hit-rate applies to all systems.
+
+    \b
+    Examples:  sim compare gpt-oss-120b --machine rtx-4090
+               sim compare --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
+    """
+
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     model: Model | None = field(default=None, metadata=MODEL)
-    machine: OneMachine = field(
-        metadata=option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
-    )
+    machine: OneMachine = field(metadata=MACHINE)
     systems: OneSystem | Iterable[OneSystem] = option_field(
         "all", "S,S", "Systems, with settings: slot-bank:slots=64; or engines, such as llama.cpp.", flag="--system"
     )
@@ -76,8 +102,11 @@ class Compare(MemoryOptions):
     hit_rate: float | None = option_field(
         None, "R", "Instead of a trace: the hit rate of every system, 0.8 or 80%.", parse=_one_rate
     )
+    full: bool = option_field(
+        False, "", "Also show where to get each engine, and on how many speeds it rests.", on_command_line=True
+    )
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Comparison:
+    def run(self, progress: Progress | None = None) -> Comparison:
         """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
         from flashmoe_sim.io.errors import BadInput
         from flashmoe_sim.machines.guessed import ask
@@ -121,3 +150,128 @@ class Compare(MemoryOptions):
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
         return Comparison(on.case, rows, notes, on.borrowed, self.hit_rate)
+
+    def document(self, found: Comparison) -> dict[str, Any]:
+        """What `--json` prints."""
+        from flashmoe_sim.tune.proof import proof
+
+        plain, likely = found.likely_faster() or (None, {})
+        rows = []
+        for row in found.rows:
+            launch = row.launch
+            shares = row.system.memory(found.case) if row.tok_s is not None else ()
+            get = row.system.how_to_get(found.case.machine)
+            rows.append(
+                row.as_row()
+                | {
+                    "published_speeds": proof(row.system, found.case).rows,
+                    "p_faster_than_plain": likely.get(row.system.spec),
+                    "get": None if get is None else get.as_row(),
+                    "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
+                    "environment": dict(launch.environment) if launch else {},
+                }
+            )
+        return {
+            "model": found.case.model.name,
+            "machine": found.case.machine.name,
+            "context": found.case.context,
+            "kv_bytes": found.case.kv_bytes,
+            "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
+            "budget": [
+                {"what": one.what, "where": one.where, "bytes": one.size_bytes, "why": one.why}
+                for one in found.case.budget.terms()
+            ],
+            "notes": list(found.notes),
+            "plain": None if plain is None else plain.system.spec,
+            "rows": rows,
+        }
+
+    def sections(self, found: Comparison) -> list[Section]:
+        """A row for each system, the command line of each, and what cannot run."""
+        parts: list[Part] = [_compared(found)]
+        parts += filter(None, (_cache_pays(found),))
+        lines: list[Part] = []
+        for row in found.rows:
+            if row.launch is not None:
+                lines += [row.system.spec, Command(row.launch.line), *(_engine(row, found) if self.full else ())]
+        cannot = [Item(f"  {row.system.spec}: {row.why_not}", 4) for row in found.rows if row.tok_s is None]
+        made = [Section("", tuple(parts)), Section("", tuple(lines))]
+        return [*made, Section("", ("cannot run here:", *cannot))] if cannot else made
+
+
+def _caption(found: Comparison, legend: str) -> str:
+    """The legend and the notes; each measurement has a line of its own."""
+    learnt = found.case.machine.learnt
+    measured = () if learnt is None else learnt.notes
+    others = [note for note in found.notes if note not in measured]
+    return "\n".join(["; ".join([legend, *others]), *measured])
+
+
+def _compared(found: Comparison) -> Table:
+    ran = [row for row in found.rows if row.tok_s is not None]
+    names = [row.system.name for row in ran]
+    columns: list[Column] = [
+        ("system", "left", lambda row: row.system.spec if names.count(row.system.name) > 1 else row.system.name),
+        ("GPU", "right", lambda row: f"{(row.gpu_bytes or 0) / GIB:.1f}"),
+        ("RAM", "right", lambda row: f"{(row.held_bytes or 0) / GIB:.1f}"),
+        ("hit %", "right", lambda row: percent(row.hit_rate)),
+        ("MiB/token", "right", lambda row: three((row.miss_bytes_per_token or 0) / MIB)),
+        ("tok/s", "right", lambda row: speed(row.tok_s)),
+        ("90%", "right", lambda row: brief_interval(row.tok_s_lo, row.tok_s_hi)),
+        ("waits for", "right", _waits),
+    ]
+    caption = "GPU, RAM: GiB used, mapped files included; MiB/token: missed experts; waits for: most of a token's time"
+    if found.case.drafts is not None:
+        columns = [column for column in columns if column[0] != "MiB/token"]
+        columns[-1:] = [
+            ("plain", "right", lambda row: speed(row.undrafted and row.undrafted.tok_s)),
+            ("pays", "right", _pays),
+            columns[-1],
+        ]
+        caption = (
+            "GPU, RAM: GiB used, mapped files included; plain: tok/s without drafts; pays: the acceptance from which "
+            "drafts gain"
+        )
+    if any(row.filled for row in ran):
+        place = [name for name, *_ in columns].index("90%") + 1
+        columns.insert(place, ("full", "right", lambda row: speed(row.filled and row.filled.tok_s)))
+        caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
+    machine = found.case.machine
+    title = f"{found.case.model.name} on {machine.name}: {machine.title}"
+    return table(columns, ran, title=title, caption=_caption(found, caption), dispensable=DISPENSABLE)
+
+
+def _cache_pays(found: Comparison) -> str:
+    """How likely each cache is faster than the best setting without one; empty if there is nothing to compare."""
+    plain, likely = found.likely_faster() or (None, {})
+    if plain is None or not likely:
+        return ""
+    order = sorted(likely, key=lambda spec: -likely[spec])
+    each = ", ".join(f"{spec} {likely[spec]:.0%}" for spec in order)
+    return f"Probability that a cache is faster than {plain.system.spec}: {each}."
+
+
+def _pays(row: Compared) -> str:
+    """The acceptance from which drafts pay."""
+    if row.pass_cost is None:
+        return "-"
+    return "never" if row.break_even_accept is None else f"{row.break_even_accept:.2f}"
+
+
+def _engine(row: Compared, found: Comparison) -> list[Part]:
+    """Where to get the engine, and on how many published speeds its prediction rests."""
+    from flashmoe_sim.tune.proof import proof
+
+    get = row.system.how_to_get(found.case.machine)
+    parts: list[Part] = [Item(f"  rests on: {proof(row.system, found.case).sentence}", 4)]
+    if get is not None:
+        commands = [Command(line) for line in get.commands]
+        parts += [Item(f"  {get.what}", 4), *commands, *(Item(f"  {more}", 4) for more in get.more)]
+    return parts
+
+
+def _waits(row: Compared) -> str:
+    """What most of a token's time waits for, and its share."""
+    assert row.ms_per_token is not None
+    most, ms = max(row.ms_per_token.items(), key=lambda group: group[1])
+    return f"{WAITS[most][0]} {ms / sum(row.ms_per_token.values()):.0%}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +10,7 @@ from flashmoe_sim.io.sections import Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SCOPE, BankOptions, bank_text
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.diagnose import Diagnosis
@@ -21,7 +21,7 @@ Row = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnose(BankOptions):
+class Diagnose(BankOptions, Verb["Diagnosis"]):
     """Say whether misses are due to the policy or to the working set, like `sim diagnose`.
 
     docs/background/diagnosis.md explains the verdict.
@@ -33,6 +33,7 @@ class Diagnose(BankOptions):
     Raises BadInput for an impossible combination, and for a bank that does not fit the trace.
     """
 
+    reads: ClassVar[bool] = True
     help: ClassVar[str] = """Say what a policy misses in a bank and why: first uses, a bank too small, or the policy.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used.
@@ -47,7 +48,7 @@ class Diagnose(BankOptions):
     model: Model | None = field(default=None, metadata=MODEL)
     seed: int = option_field(1, "N", "Of the random traces with which this one is compared.")
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Diagnosis:
+    def run(self, progress: Progress | None = None) -> Diagnosis:
         """Diagnose the trace's misses."""
         from flashmoe_sim.ceilings.diagnose import diagnose
         from flashmoe_sim.verbs.given import task_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +10,7 @@ from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import CONTRACT, SCOPE, SIZES
+from flashmoe_sim.verbs.base import Progress, Verb
 from flashmoe_sim.verbs.judge_policies import ends, points
 
 if TYPE_CHECKING:
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
-    from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.fitted import Fitted
     from flashmoe_sim.sweep.left_out import LeftOut
-    from flashmoe_sim.verbs.given import Model, Trace
+    from flashmoe_sim.verbs.given import Model, Read, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class PolicyFitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitPolicy:
+class FitPolicy(Verb[PolicyFitted]):
     """Fit parameters of a policy on some text and judge them on other text.
 
     >>> table = fit_policy("python-256", bank=32, policy="lfu-decay", values=["half_life=4,64"], contract="atomic")
@@ -57,6 +57,8 @@ class FitPolicy:
     Raises BadInput for unknown words and parameters, and for a bank that fits no trace.
     """
 
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
     help: ClassVar[str] = """Fit parameters of a policy on some text, and judge them on other text.
 
     TRACE is a file, or a name from `sim trace catalog`. Of several traces, each is judged with the parameters that hit
@@ -87,11 +89,7 @@ class FitPolicy:
         """What is tried of each parameter."""
         return [self.values] if isinstance(self.values, str) else list(self.values)
 
-    def run(
-        self,
-        progress: Callable[[int, int], None] | None = None,
-        read: Callable[[Trace, Model | None], Workload] | None = None,
-    ) -> PolicyFitted:
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> PolicyFitted:
         """Replay every trace with every candidate. read: how a trace is read."""
         from flashmoe_sim.sweep.fitted import candidates, fit
         from flashmoe_sim.sweep.plan import plan_policy, plan_setups

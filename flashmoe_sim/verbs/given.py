@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Trace: TypeAlias = str | Path | RoutingTrace | Workload
 Model: TypeAlias = str | Path | ModelGeometry
+Read: TypeAlias = Callable[[Trace, Model | None], Workload]
 
 
 def workload_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,7 @@ from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, SCOPE, BankOptions, ConditionOptions, bank_text
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.ceilings.ahead_value import AheadValue, BreakEven
@@ -29,12 +30,13 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(BankOptions, ConditionOptions):
+class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
     """Judge predictors by the reads they cost and the stalls they save, and on a machine by the speed.
 
     Raises BadInput for unknown words, and for a bank that does not fit the trace or the machine.
     """
 
+    reads: ClassVar[bool] = True
     help: ClassVar[str] = """Judge predictors by the reads they cost and the stalls they save, not by accuracy.
 
     TRACE is a file, or a name from `sim trace catalog`. The last table shows how accurate any predictor must be to pay
@@ -56,7 +58,7 @@ class Judge(BankOptions, ConditionOptions):
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Judgement:
+    def run(self, progress: Progress | None = None) -> Judgement:
         """Replay the trace with every predictor, and with synthetic ones of every accuracy."""
         from flashmoe_sim.ceilings.ahead_value import ahead_values, break_even
         from flashmoe_sim.prefetchers.none import NoPrefetch

@@ -11,16 +11,16 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     import polars
 
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.base import OnePolicy
-    from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.sweep.versus import Versus
-    from flashmoe_sim.verbs.given import Model, Trace
+    from flashmoe_sim.verbs.given import Model, Read, Trace
 
 LEAST_P = 0.001
 
@@ -48,7 +48,7 @@ class PoliciesJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgePolicies(SeveralOptions, ConditionOptions):
+class JudgePolicies(SeveralOptions, ConditionOptions, Verb[PoliciesJudged]):
     """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
 
     >>> table = judge_policies(["python-256", "prose-256"], bank=32, policy="lfu-decay,fifo", contract="atomic")
@@ -62,6 +62,8 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
     Raises BadInput for unknown words, for a bank that fits no trace, and if all steps of a trace are skipped.
     """
 
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
     help: ClassVar[
         str
     ] = """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
@@ -84,11 +86,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions):
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
 
-    def run(
-        self,
-        progress: Callable[[int, int], None] | None = None,
-        read: Callable[[Trace, Model | None], Workload] | None = None,
-    ) -> PoliciesJudged:
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> PoliciesJudged:
         """Replay every trace under every policy. read: how a trace is read."""
         from flashmoe_sim.sweep.plan import plan_setup, plan_sweep
         from flashmoe_sim.sweep.versus import versus

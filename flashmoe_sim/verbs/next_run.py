@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
@@ -20,7 +21,7 @@ MOST = 3  # runs whose command line is printed
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextRun(MemoryOptions):
+class NextRun(MemoryOptions, Verb["Next"]):
     """Say which run would narrow the answer of `sim recommend` most, like `sim machine next`.
 
     Raises BadInput for unknown words, and if nothing can run.
@@ -43,7 +44,7 @@ class NextRun(MemoryOptions):
     )
     measured: Several = field(default=(), metadata=MEASURED)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Next:
+    def run(self, progress: Progress | None = None) -> Next:
         """Search each system's best setting, and say what measuring it would tell."""
         from flashmoe_sim.systems.fits import nothing_runs
         from flashmoe_sim.systems.resolve import resolve

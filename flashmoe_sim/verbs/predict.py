@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.io.cells import UNKNOWN, Column, brief_interval, decimals, percent, speed, table
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sections import Item, Section
 from flashmoe_sim.options import MEASURED, MODEL, Several, option_field
 from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
+from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -34,7 +37,7 @@ class RatePredictions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(ConditionOptions):
+class Predict(ConditionOptions, Verb[RatePredictions]):
     """Predict how fast a model decodes from hit rates alone, like `sim predict`.
 
     docs/guides/predict.md explains.
@@ -46,6 +49,17 @@ class Predict(ConditionOptions):
     Give one of hit rates and a table, a model and a machine. `bank` and `top_k` apply to every row without its own. A
     row of a table whose bank does not fit the machine has the reason in `does_not_fit` instead of a speed.
     Raises BadInput for a table that cannot be read, and if no row fits the machine.
+    """
+
+    help: ClassVar[str] = """Predict how fast a model decodes on a machine, from published hit rates.
+
+    No trace is needed: a synthetic workload misses as often. If the table has a measured speed, the signed error
+    follows it. Misses are read like in the patched runtime (split-install) unless --execution says otherwise. A table
+    is CSV, with commas, semicolons or tabs, or markdown; a row says if it does not fit the machine.
+
+    \b
+    Example:  sim predict --model qwen3.5-35b-a3b:ud-iq2_m --machine m5-max-128 \\
+                  --hit-rate 58.8%,72.8% --topk 4 --bank 32
     """
 
     hit_rate: str | float | Iterable[float] | None = option_field(
@@ -67,7 +81,7 @@ class Predict(ConditionOptions):
     )
     io_split: int = field(default=4, metadata=IO_SPLIT)
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> RatePredictions:
+    def run(self) -> RatePredictions:
         """Predict each hit rate, or each row of the table."""
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.geometry.model import ModelGeometry
@@ -111,3 +125,61 @@ class Predict(ConditionOptions):
             return parse_hit_rates(self.hit_rate)
         several = [self.hit_rate] if isinstance(self.hit_rate, int | float) else self.hit_rate
         return parse_hit_rates(",".join(map(str, several)))
+
+    def document(self, found: RatePredictions) -> dict[str, Any]:
+        """What `--json` prints."""
+        from flashmoe_sim.timeline.from_rates import Predicted
+
+        rows = [
+            row.as_row()
+            | {"ms_per_token_by_part": row.timing.part_ms_per_token if isinstance(row, Predicted) else None}
+            for row in found.rows
+        ]
+        where = {"model": found.geometry.name, "machine": found.machine.name}
+        timed_as = {"execution": found.conditions.execution.name}
+        return {**where, **timed_as, "rows": rows, "notes": list(found.machine.notes)}
+
+    def finish(self, found: RatePredictions) -> list[str]:
+        """What is odd about the table."""
+        return [f"{self.table}: {note}" for note in found.notes]
+
+    def sections(self, found: RatePredictions) -> list[Section]:
+        """A row for each hit rate; lines of a table have their number if several have the same bank and top-k."""
+        rows = [row.as_row() | {"rate": row.rate} for row in found.rows]
+        columns: list[Column] = [
+            ("bank", "right", lambda row: row["bank"] or UNKNOWN),
+            ("top-k", "right", lambda row: str(row["top_k"])),
+            ("hit %", "right", _hits),
+            ("misses/call", "right", lambda row: decimals(row["misses_per_call"])),
+            ("page cache %", "right", lambda row: percent(row.get("page_cache_share"))),
+            ("tok/s", "right", lambda row: speed(row.get("tok_s"))),
+            (
+                "90%",
+                "right",
+                lambda row: "does not fit" if row["does_not_fit"] else brief_interval(row["tok_s_lo"], row["tok_s_hi"]),
+            ),
+        ]
+        if self.table is not None and len({(row["bank"], row["top_k"]) for row in rows}) < len(rows):
+            columns.insert(0, ("line", "right", lambda row: row["rate"].where.rpartition(" ")[2]))
+        if any(row["measured_tok_s"] is not None for row in rows):
+            columns += [("measured", "right", lambda row: _measured(row["rate"])), ("error", "right", _error)]
+        machine = found.machine
+        caption = "page cache: its share of the misses if all experts outside the bank are alike"
+        title = f"{found.geometry.name} on {machine.name}: {machine.title}; {found.conditions.execution.name}"
+        made = table(columns, rows, title=title, caption="; ".join((caption, *machine.notes)))
+        why = [Item(f"does not fit: {row['does_not_fit']}", 2) for row in rows if row["does_not_fit"] is not None]
+        return [Section("", (made, *why))]
+
+
+def _hits(row: dict[str, Any]) -> str:
+    return percent(row["hit_rate"] if row["hit_rate"] is not None else 1 - row["misses_per_call"] / row["top_k"])
+
+
+def _measured(rate: Rate) -> str:
+    if rate.measured_tok_s is None:
+        return UNKNOWN
+    return f"{rate.tok_s:g}" if rate.tok_s is not None else f"{rate.tok_s_lo:g}-{rate.tok_s_hi:g}"
+
+
+def _error(row: dict[str, Any]) -> str:
+    return UNKNOWN if row.get("error") is None else f"{row['error']:+.1%}"

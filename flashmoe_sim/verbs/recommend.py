@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import CUT_OFF, code_of
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.verbs.base import Progress
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.recommend import Recommendation
     from flashmoe_sim.verbs.given import Model, Trace
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.sweep.workers import OpenWorkers
     from flashmoe_sim.timeline.assemble import Conditions
+    from flashmoe_sim.verbs.base import Progress
     from flashmoe_sim.verbs.given import Model, Trace
 
 
@@ -49,7 +50,7 @@ class OpenSweep:
         tasks = plan_tasks(self.workloads, self.setups, machines=self.machines, conditions=self.conditions)
         return Plan(tasks, self.ledger, self.left_out)
 
-    def rows(self, progress: Callable[[int, int], None] | None = None) -> list[dict[str, Any]]:
+    def rows(self, progress: Progress | None = None) -> list[dict[str, Any]]:
         """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order."""
         from flashmoe_sim.sweep.collect import sweep
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.trace.synth_curve import CurveFit
     from flashmoe_sim.trace.synth_like import LikeFit
+    from flashmoe_sim.verbs.base import Progress
     from flashmoe_sim.verbs.given import Model, Trace
 
 
@@ -61,7 +62,7 @@ class Synth:
     prompt: int = option_field(0, "P", "Prompt tokens before them, also one per call.")
     seed: int = option_field(1, "N", "Seed of the random draws.")
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Synthesized:
+    def run(self, progress: Progress | None = None) -> Synthesized:
         """Make the trace."""
         from flashmoe_sim.geometry.shape import find_shape
         from flashmoe_sim.residency.workload import prepare

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -12,6 +11,7 @@ from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SeveralOptions
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     import polars
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.victims import Victims as Counted
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.left_out import LeftOut
-    from flashmoe_sim.verbs.given import Model, Trace
+    from flashmoe_sim.verbs.given import Model, Read, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class VictimsFound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Victims(SeveralOptions):
+class Victims(SeveralOptions, Verb[VictimsFound]):
     """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
 
     >>> table = victims("python-256", bank=32, policy="lru,min:forced", contract="atomic")
@@ -52,6 +52,7 @@ class Victims(SeveralOptions):
     from `all`.
     """
 
+    reads: ClassVar[bool] = True
     help: ClassVar[str] = """Judge each choice of a victim by hindsight: whether it is the resident that is used latest.
 
     TRACE is a file, or a name from `sim trace catalog`. Policies that choose no victims, such as static, have none.
@@ -67,11 +68,7 @@ class Victims(SeveralOptions):
     )
     model: Model | None = field(default=None, metadata=MODEL)
 
-    def run(
-        self,
-        progress: Callable[[int, int], None] | None = None,
-        read: Callable[[Trace, Model | None], Workload] | None = None,
-    ) -> VictimsFound:
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> VictimsFound:
         """Replay the trace under every policy. read: how a trace is read."""
         from flashmoe_sim.ceilings.optimum import ceiling_setup
         from flashmoe_sim.residency.victims import victims, why_not_watched

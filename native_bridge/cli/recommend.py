@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flashmoe_sim.cli import recommend
+from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import message, print_sections
-from flashmoe_sim.cli.options import of_verb
 from flashmoe_sim.cli.workload import trace_and_model
 from flashmoe_sim.io.errors import SimError
 from native_bridge.verbs.base import read_prompt, refuse_given

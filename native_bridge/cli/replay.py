@@ -6,8 +6,9 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli import replay
+from flashmoe_sim.cli.commands import command_of
 from flashmoe_sim.cli.common import message
+from flashmoe_sim.verbs.replay import Replay
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
@@ -36,11 +37,12 @@ def host_bank(trace: Path, machine: Machine) -> str | None:
 def _with_note(**given: Any) -> None:
     from flashmoe_sim.machines.load import load_machine
 
-    assert replay.command.callback is not None
+    assert plain.callback is not None
     if given["machine"] is not None and (note := host_bank(Path(given["trace"]), load_machine(given["machine"]))):
         message(note)
-    replay.command.callback(**given)
+    plain.callback(**given)
 
 
-command = copy(replay.command)
+plain = command_of("replay", Replay)
+command = copy(plain)
 command.callback = _with_note

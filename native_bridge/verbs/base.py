@@ -1,25 +1,21 @@
-"""What every verb of the bridge has, and the options that several of them share."""
+"""The options that several verbs of the bridge share, and what else they do alike."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput, SimError
-from flashmoe_sim.io.sections import Section
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.question import in_order
 
 if TYPE_CHECKING:
     from native_bridge.repeats import Planned, Series
-
-Found = TypeVar("Found")
 
 MAX_PROMPT_BYTES = 1 << 20
 ERASE = "\r\x1b[K"  # clears the line
@@ -36,32 +32,6 @@ RUNTIME = option("PROGRAM", "The patched llama-cli; default: FLASHMOE_RUNTIME, o
 CACHE = option("", "State of the page cache before a run.", choices=CACHE_STATES)
 GENERATED = option("N", "Tokens to generate in each run.", least=1)
 PARAMETERS = option("NAME", "A further number to fit.", flag="--parameter")
-
-
-class Verb(ABC, Generic[Found]):
-    """A verb: its fields are its options. help: of its command."""
-
-    help: ClassVar[str]
-
-    @abstractmethod
-    def run(self) -> Found:
-        """Do it, with progress and remarks on stderr."""
-
-    @abstractmethod
-    def document(self, found: Found) -> dict[str, Any]:
-        """What `--json` prints."""
-
-    @abstractmethod
-    def sections(self, found: Found) -> list[Section]:
-        """What the terminal shows."""
-
-    def notes(self, found: Found) -> Sequence[str]:
-        """Lines on stderr after the sections."""
-        return ()
-
-    def failures(self, found: Found) -> Sequence[SimError]:
-        """Why the verb failed, shown after everything else; the first one decides the exit code."""
-        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

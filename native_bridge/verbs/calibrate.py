@@ -10,6 +10,7 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
+from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import (
     CACHE_STATES,
     FORCE,
@@ -19,7 +20,6 @@ from native_bridge.verbs.base import (
     PROMPT,
     TOKENS,
     RunOptions,
-    Verb,
     refuse_given,
 )
 

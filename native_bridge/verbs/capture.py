@@ -15,7 +15,8 @@ from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
 from flashmoe_sim.options import option_field
-from native_bridge.verbs.base import FORCE, Verb, read_prompt, refuse_given
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import FORCE, read_prompt, refuse_given
 
 MOST_BYTES = 256 << 20  # of a file of prompts
 LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights", "lookahead")

@@ -17,7 +17,8 @@ from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
-from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, Verb, command_line, refuse_given
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, command_line, refuse_given
 
 if TYPE_CHECKING:
     from native_bridge.check.result import Check as Checked

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.errors import SimError
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import option_field
-from native_bridge.verbs.base import RUNTIME, Verb
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import RUNTIME
 
 if TYPE_CHECKING:
     from native_bridge.engines.base import Finding

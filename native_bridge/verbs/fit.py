@@ -10,7 +10,8 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import option, option_field
-from native_bridge.verbs.base import FORCE, MACHINE_OUT, PARAMETERS, Verb, command_line, refuse_given
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import FORCE, MACHINE_OUT, PARAMETERS, command_line, refuse_given
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.fitting import Fitted

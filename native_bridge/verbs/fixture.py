@@ -13,7 +13,8 @@ from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import option, option_field
-from native_bridge.verbs.base import FORCE, Verb, flag_of
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import FORCE, flag_of
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry

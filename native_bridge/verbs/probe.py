@@ -11,7 +11,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import asked_size, size
 from flashmoe_sim.options import option, option_field
-from native_bridge.verbs.base import FORCE, MACHINE_OUT, Verb, one_line
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import FORCE, MACHINE_OUT, one_line
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine

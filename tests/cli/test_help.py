@@ -19,12 +19,10 @@ HELPERS = {
     "main",
     "commands",
     "common",
-    "options",
     "progress",
     "sweep_tables",
     "trace_import",
     "trace_out",
-    "trace_what_if",
     "workload",
 }
 

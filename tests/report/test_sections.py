@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from flashmoe_sim.io.sections import Command, Section, Table, latex, markdown
+from flashmoe_sim.io.sections import Command, Item, Section, Table, latex, markdown
 from flashmoe_sim.io.version import program
 from flashmoe_sim.report.page import html
 
 PAGE = [
-    Section("What to run", ("Take this.", Command("sim --bank 64 'a b'"))),
+    Section("What to run", ("Take this.", Item("It is *small*.", 4), Command("sim --bank 64 'a b'"))),
     Section("Sizes", (Table((("slots", "right"), ("", "left")), (("64", "knee"), ("128", "a|b"))),)),
 ]
 HOSTILE = [Section("<script>alert(1)</script> & *x*", ("`<b>`", Command("```"), Table((("a", "left"),), (("<i>",),))))]
@@ -17,7 +17,7 @@ HOSTILE = [Section("<script>alert(1)</script> & *x*", ("`<b>`", Command("```"), 
 
 def test_markdown_has_titles_commands_and_tables() -> None:
     assert markdown(PAGE) == (
-        "# What to run\n\nTake this.\n\n```sh\nsim --bank 64 'a b'\n```\n\n"
+        "# What to run\n\nTake this.\n\nIt is \\*small\\*.\n\n```sh\nsim --bank 64 'a b'\n```\n\n"
         "## Sizes\n\n| slots |  |\n| ---: | --- |\n| 64 | knee |\n| 128 | a\\|b |\n"
         f"\nWritten by {program()}.\n"
     )
@@ -63,6 +63,7 @@ def test_html_is_well_formed_and_needs_nothing_else() -> None:
     assert not {"script", "link", "img", "iframe"} & set(tags.seen)
     assert '<td class="right">64</td><td class="left">knee</td>' in page
     assert "<h1>What to run</h1>" in page
+    assert "<p>It is *small*.</p>" in page
     assert '<h2 id="part-2">Sizes</h2>' in page
 
 

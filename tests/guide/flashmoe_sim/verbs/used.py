@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MODEL, option, option_field
+from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.statistics import TraceStatistics
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Used:
+class Used(Verb["TraceStatistics"]):
     """Count the experts that a trace uses in each layer."""
 
+    reads: ClassVar[bool] = True
     help: ClassVar[str] = """Count the experts that TRACE uses in each layer.
 
     TRACE is a file, or a name from `sim trace catalog`.
