@@ -101,6 +101,14 @@ class Started:
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder))
         self.workers.append(self._start("worker", self.address, *options))
 
+    def wait_for(self, workers: int) -> None:
+        """Until the scheduler answers, and knows so many."""
+        from distributed import Client
+
+        with Client(self.address, timeout=30, set_as_default=False) as client:
+            if workers:
+                client.wait_for_workers(workers, timeout=30)
+
     def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-W", "ignore", "-c", COMMAND.format(what), *options]
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": self.folder}
@@ -117,10 +125,7 @@ def started(folder: Path, *, workers: int) -> Iterator[Started]:
         for _ in range(workers):
             here.add_worker()
         if workers:
-            from distributed import Client
-
-            with Client(here.address, timeout=30, set_as_default=False) as client:
-                client.wait_for_workers(workers, timeout=30)
+            here.wait_for(workers)
         yield here
 
 
@@ -335,7 +340,8 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         r"cluster tcp://\S+: no scheduler answers \(.*\); start one with `dask scheduler`, or .*", message
     )
     with started(tmp_path, workers=0) as here:
-        monkeypatch.setattr(cluster, "CONNECT_S", 5)
+        here.wait_for(0)
+        monkeypatch.setattr(cluster, "CONNECT_S", 2)
         assert refused(here.address).endswith(
             f"its scheduler has no workers; start one with `dask worker {here.address} --nthreads 1`"
         )
