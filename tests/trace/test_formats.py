@@ -81,6 +81,7 @@ def test_a_file_is_claimed_by_its_first_bytes(name: str, head: bytes, *, ours: b
 
 READ = """
 import os, sys
+import numba  # which takes longest, and reads nothing
 from native_bridge.cli.main import main
 for trace in sys.argv[1:]:
     if not (child := os.fork()):
