@@ -227,30 +227,6 @@ def test_long_traces_of_a_hot_window(seed: int) -> None:
         assert_twins(workload, Bank(budget_bytes=budget), "hot-window:interval=12", "atomic")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("hot-window:interval=0", "interval=0 is not in 1..2147483647"),
-        ("hot-window:interval=-5", "interval=-5 is not in 1..2147483647"),
-        ("hot-window:interval=40.5", "interval is '40.5', expected int"),
-        ("hot-window:count=token", "unknown count of hot-window 'token'; known: decode, reference"),
-        ("hot-window:observe=first", "unknown observe of hot-window 'first'; known: all, last"),
-        ("hot-window:bypass_tokens=-1", "bypass_tokens=-1 is not in 0..2147483647"),
-        ("hot-profile:weighting=fair", "weighting='fair' is not one of flat, balanced, pressure, smooth, time"),
-        ("hot-profile:fill=all", "unknown fill of hot-profile 'all'; known: none, random"),
-        ("hot-profile:curve=1.5", "curve=1.5 is not in 0..1"),
-        ("hot-profile:curve=nan", "curve=nan is not in 0..1"),
-        ("hot-profile:update_rate=-0.1", "update_rate=-0.1 is not in 0..1"),
-        ("hot-profile:update_rate=x", "update_rate is 'x', expected float"),
-        ("hot-profile:weighting=time", "weighting=time needs the times of a profile; give profile=FILE"),
-        ("hot-profile:profile=missing.json", "missing.json: no such file; give the path of a profile"),
-    ],
-)
-def test_bad_parameters(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)):
-        parse_policy(text)
-
-
 # --- hot-window as the system has it ----------------------------------------------------------------------------------
 
 
