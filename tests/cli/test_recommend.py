@@ -67,6 +67,7 @@ def test_a_saved_page_and_the_files_of_its_command(
         assert "--moe-cache-profile mine/advice-profile.csv" in printed.out
         page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
         assert "--moe-cache-profile advice-profile.csv" in page
+        assert ("<html" in page) == (suffix == ".html")
         assert Path("mine/advice-profile.csv").stat().st_size
         assert "exists" in refusal(capsys, *asked, f"mine/advice{suffix}")
     assert main([*asked, "mine/advice.md", "--force"]) == 0
