@@ -39,7 +39,7 @@ from tests.residency.compare import workload_of
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_describes_itself(name: str) -> None:
+def test_every_policy_describes_itself_and_its_name_parses_back(name: str) -> None:
     kind = POLICIES[name]
     assert kind.name == name
     assert kind.__doc__
@@ -51,10 +51,6 @@ def test_every_policy_describes_itself(name: str) -> None:
     assert kind.source
     assert kind.contracts
     assert set(kind.contracts) <= set(ALL_CONTRACTS)
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_names_parse_back(name: str) -> None:
     policy = parse_policy(name)
     assert type(policy) is POLICIES[name]
     assert policy.spec == name
