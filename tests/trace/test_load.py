@@ -116,12 +116,6 @@ def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load_trace(path)
 
 
-def test_importing_the_package_stays_light() -> None:
-    code = "import sys, flashmoe_sim.trace; print(sorted({'numba', 'polars', 'pyarrow', 'orjson'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_pipe_is_read_like_a_file(example: tuple[str, Path], pack: Callable[[bytes], bytes]) -> None:
     _, path = example
