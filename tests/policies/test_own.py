@@ -369,12 +369,12 @@ class Small(Clock):
 
 
 def corrupt(state, slot, key, now, upcoming):
-    state[0][1, state[0].shape[1] - 1] = 99999999
+    state[0][0, slot] = 99999999
 
 
 @dataclass(frozen=True)
 class Corrupt(Clock):
-    """CLOCK's other functions follow what this one writes."""
+    """CLOCK's other functions, and those that they call, follow what this one writes."""
 
     name = "corrupt"
     kernels = {**Clock.kernels, "on_hit": corrupt}
