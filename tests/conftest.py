@@ -8,11 +8,38 @@ from __future__ import annotations
 import gc
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeated", deadline=None, derandomize=True)
 settings.register_profile("new", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
+
+# Between them they compile nearly all kernels, each test a few of its own.
+COMPILING = ("tests.residency.test_every_size", "tests.timeline.test_twins", "tests.prefetchers.test_twins")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several processes begin with different kernels, which else each would compile; the longest tests come next.
+
+    pytest-xdist gives each process as many of the tests that follow one another.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes == 1:
+        return
+    rest = [item for item in items if module_of(item) not in COMPILING]
+    rest.sort(key=lambda item: module_of(item).count("."))  # tests of the whole program are longest
+    parts = [*([item for item in items if module_of(item) == name] for name in COMPILING), rest]
+    items[:] = [
+        item
+        for process in range(processes)
+        for part in parts
+        for item in part[process * len(part) // processes : (process + 1) * len(part) // processes]
+    ]
+
+
+def module_of(item: pytest.Item) -> str:
+    return item.module.__name__
 
 
 def pytest_collection_finish() -> None:

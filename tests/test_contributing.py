@@ -16,7 +16,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 GUIDES: dict[str, str] = dict(re.findall(r"^## (Add an? [^\n]+)\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL))
-ENTRY = "from native_bridge.cli.main import entry; entry()"
+COMMANDS = """
+import sys
+from native_bridge.cli.main import main
+for words in sys.argv[1:]:
+    assert main(words.split()) == 0
+    print("END")
+"""
 
 Run = Callable[..., str]
 
@@ -82,11 +88,24 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def passed(run: Run, *arguments: str) -> int:
-    """How many tests pass of those chosen, and none fails."""
-    found = re.search(r"(\d+) passed", run("-m", "pytest", "-q", "-p", "no:xdist", *arguments))
-    assert found
-    return int(found[1])
+def printed(run: Run, *commands: str) -> list[str]:
+    """What each command prints, all in one process."""
+    return run("-c", COMMANDS, *commands).split("END\n")[:-1]
+
+
+@pytest.fixture(scope="module")
+def passed(run: Run) -> list[str]:
+    """The tests that pass of those of what is new, and none fails; but for what would compile much."""
+    new = "(toy or every_policy_has_a_twin or hits-first or found_by_its_name or quarter-bank)"
+    chosen = f"{new} and not stamp and not many_experts and not bytes"
+    timeline = (f"tests/timeline/{name}.py" for name in ("test_twins", "test_hand", "test_perfetto", "test_execution"))
+    files = ("tests/residency/test_twins.py", "tests/policies", *timeline, "tests/systems", "tests/test_reference.py")
+    done = run("-m", "pytest", "-v", "-p", "no:xdist", "-k", chosen, *files)
+    return re.findall(r"^(\S.*) PASSED", done, re.MULTILINE)
+
+
+def count(names: list[str], *parts: str) -> int:
+    return sum(any(part in name for part in parts) for name in names)
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -98,44 +117,43 @@ def test_steps_are_numbered_and_each_guide_is_one_file_and_one_line(guide: str) 
 
 
 def test_the_new_policy_replays(run: Run) -> None:
-    assert "Evict the expert used last of all (MRU)" in run("-c", ENTRY, "policy", "show", "toy")
-    asked = ("deepseek-v2-lite", "--bank", "8", "--contract", "atomic", "--policy")
-    assert run("-c", ENTRY, "replay", *asked, "toy").startswith("deepseek-v2-lite: toy, bank 8 ")
+    asked = "replay deepseek-v2-lite --bank 8 --contract atomic --policy toy"
+    shown, replayed = printed(run, "policy show toy", asked)
+    assert "Evict the expert used last of all (MRU)" in shown
+    assert replayed.startswith("deepseek-v2-lite: toy, bank 8 ")
 
 
-def test_the_new_policy_equals_its_twin(run: Run) -> None:
-    """And what else the tests ask of every policy, but for what would compile much or takes all policies."""
-    chosen = "(toy or every_policy_has_a_twin) and not toy-box and not many_experts and not bytes"
-    assert passed(run, "-k", chosen, "tests/residency/test_twins.py", "tests/policies", "tests/test_reference.py") >= 9
+def test_the_new_policy_equals_its_twin(passed: list[str]) -> None:
+    """And what else the tests ask of every policy."""
+    assert count(passed, "toy", "every_policy_has_a_twin") >= 9
 
 
-def test_the_new_execution_model_equals_its_twin_and_obeys_the_laws(run: Run) -> None:
-    assert "hits-first" in run("-c", ENTRY, "sweep", "--help")
-    files = ("test_twins", "test_hand", "test_perfetto", "test_execution")
-    chosen = "hits-first or found_by_its_name"
-    assert passed(run, "-k", chosen, *(f"tests/timeline/{name}.py" for name in files)) >= 4
+def test_the_new_execution_model_equals_its_twin_and_obeys_the_laws(run: Run, passed: list[str]) -> None:
+    assert "hits-first" in printed(run, "sweep --help")[0]
+    assert count(passed, "hits-first", "found_by_its_name") >= 4
 
 
 def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
-    found = run("-c", ENTRY, "trace", "inspect", "words.txt")
+    asked = "replay deepseek-v2-lite --bank 8 --machine toy-box --execution hits-first"
+    found, machine, replayed = printed(run, "trace inspect words.txt", "machine show toy-box", asked)
     assert "words" in found
-    assert run("-c", ENTRY, "machine", "show", "toy-box").startswith("toy-box: A box that computes on its CPU")
-    asked = ("deepseek-v2-lite", "--bank", "8", "--machine", "toy-box", "--execution", "hits-first")
-    assert "on toy-box: A box that computes on its CPU; hits-first" in run("-c", ENTRY, "replay", *asked)
+    assert machine.startswith("toy-box: A box that computes on its CPU")
+    assert "on toy-box: A box that computes on its CPU; hits-first" in replayed
 
 
-def test_the_new_system_is_compared(run: Run) -> None:
-    compared = run("-c", ENTRY, "compare", "deepseek-v2-lite", "--machine", "rtx-3090", "--system", "quarter-bank")
+def test_the_new_system_is_compared(run: Run, passed: list[str]) -> None:
+    (compared,) = printed(run, "compare deepseek-v2-lite --machine rtx-3090 --system quarter-bank")
     assert "quarter-bank\n    quarter-bank -m MODEL.gguf --io-split 4" in compared
-    assert passed(run, "-k", "quarter-bank", "tests/systems", "tests/test_reference.py") >= 3
+    assert count(passed, "quarter-bank") >= 3
 
 
 def test_the_new_verb_runs_and_explains_itself(run: Run) -> None:
-    assert "count the experts that a trace uses" in run("-c", ENTRY, "--help")
-    assert "Only layers that use at least N experts." in run("-c", ENTRY, "used", "--help")
-    assert "Experts in use\n" in run("-c", ENTRY, "used", "deepseek-v2-lite")
-    found = json.loads(run("-c", ENTRY, "used", "deepseek-v2-lite", "--least", "64", "--json"))
-    assert {layer["used"] for layer in found["layers"]} <= {64}
+    asked = ("--help", "used --help", "used deepseek-v2-lite", "used deepseek-v2-lite --least 64 --json")
+    verbs, options, table, found = printed(run, *asked)
+    assert "count the experts that a trace uses" in verbs
+    assert "Only layers that use at least N experts." in options
+    assert "Experts in use\n" in table
+    assert {layer["used"] for layer in json.loads(found)["layers"]} <= {64}
 
 
 def test_the_new_files_are_as_the_linters_want_them(run: Run) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BRIDGE_SOURCES = sorted(BRIDGE.rglob("*.py"))
 
 
+@cache
 def imported(source: Path) -> set[str]:
     """The modules that a file imports anywhere, at the top or inside a function."""
     names: set[str] = set()
@@ -47,13 +50,19 @@ def test_every_folder_is_in_the_contract() -> None:
     assert there - {"__init__"} <= named
 
 
-@pytest.mark.parametrize(
-    "forbidden", ["native_bridge", "tests", "libcachesim", "duckdb", "gguf", "hypothesis", "pytest"]
-)
-def test_never_imported(forbidden: str) -> None:
+def test_never_imported() -> None:
     """The bridge to the real runtime is a program of its own, peers are for benchmarks, the others for development."""
-    users = [str(path) for path in SOURCES if any(name.split(".")[0] == forbidden for name in imported(path))]
-    assert users == []
+    forbidden = {"native_bridge", "tests", "libcachesim", "duckdb", "gguf", "hypothesis", "pytest"}
+    users = {str(path): forbidden & {name.split(".")[0] for name in imported(path)} for path in SOURCES}
+    assert {path: names for path, names in users.items() if names} == {}
+
+
+def test_importing_models_and_traces_stays_light() -> None:
+    code = "import sys; heavy = {'numba', 'polars', 'pyarrow', 'orjson'}\n"
+    code += "import flashmoe_sim.geometry; print({'numpy', *heavy} & set(sys.modules))\n"
+    code += "import flashmoe_sim.trace; print(heavy & set(sys.modules))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "set()\nset()\n"
 
 
 def test_all_that_is_imported_is_a_dependency() -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,47 @@ def package(tmp_path: Path) -> Path:
     return copy
 
 
-def run(package: Path, cache: Path, code: str = RUN) -> list[str]:
-    """What the code prints in a process that imports the copy."""
-    environment = {**os.environ, "PYTHONPATH": str(package.parent), "FLASHMOE_CACHE": str(cache)}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=package.parent
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+# It has numba imported, which takes most of a second; for every line it forks a process that imports a package.
+FORKING = """
+import os, sys, traceback
+import numba.core.caching, numba.extending
+for line in sys.stdin:
+    folder, cache, code, printed = eval(line)
+    if not (child := os.fork()):
+        os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        os.dup2(1, 2)
+        os.environ["FLASHMOE_CACHE"] = cache
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+        try:
+            exec(code, {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+        print(end="", flush=True)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+Run = Callable[..., list[str]]
 
 
-def test_an_edit_in_another_file_is_seen(package: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """What code prints in a process that imports a copy of the package, with a cache."""
+    printed = tmp_path_factory.mktemp("printed") / "lines"
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen([sys.executable, "-c", FORKING], **pipes) as forking:
+
+        def run(package: Path, cache: Path, code: str = RUN) -> list[str]:
+            forking.stdin.write(f"{(str(package.parent), str(cache), code, str(printed))!r}\n")
+            forking.stdin.flush()
+            assert forking.stdout.readline() == "0\n"
+            return printed.read_text().split()
+
+        yield run
+
+
+def test_an_edit_in_another_file_is_seen(run: Run, package: Path, tmp_path: Path) -> None:
     """numba by itself answers 4 to the third run, for the file of `twice` has not changed."""
     cache = tmp_path / "cache"
     assert run(package, cache) == ["4", "0"]
@@ -82,7 +111,9 @@ def test_an_edit_in_another_file_is_seen(package: Path, tmp_path: Path) -> None:
     assert run(package, cache) == ["4", "1"]
 
 
-def test_an_edit_after_the_kernels_keeps_them_unless_the_file_makes_kernels(package: Path, tmp_path: Path) -> None:
+def test_an_edit_after_the_kernels_keeps_them_unless_the_file_makes_kernels(
+    run: Run, package: Path, tmp_path: Path
+) -> None:
     cache, code = tmp_path / "cache", RUN.replace("toy_kernel", "tune.toy_kernel")
     for folder in ("tune", "systems"):
         (package / folder).mkdir()
@@ -121,7 +152,7 @@ def test_no_kernel_can_take_a_function_or_a_number_from_what_comes_after_the_ker
     assert naming == {"cli/progress.py", "systems/execution.py"}
 
 
-def test_one_name_for_other_kernels_is_another_kernel(package: Path, tmp_path: Path) -> None:
+def test_one_name_for_other_kernels_is_another_kernel(run: Run, package: Path, tmp_path: Path) -> None:
     """As when the policy in a notebook, made of kernels of the package, is made of others the next time."""
     (package / "toy_parts.py").write_text(
         "def engine(n):\n    return step(n)\n\ndef add(n):\n    return n + 10\n\ndef multiply(n):\n    return n * 10\n"
@@ -138,7 +169,7 @@ def test_one_name_for_other_kernels_is_another_kernel(package: Path, tmp_path: P
     assert run(package, cache, code.format("add")) == ["17", "1"]
 
 
-def test_only_the_newest_versions_are_kept(package: Path, tmp_path: Path) -> None:
+def test_only_the_newest_versions_are_kept(run: Run, package: Path, tmp_path: Path) -> None:
     versions = tmp_path / "cache" / "kernels"
     for number in range(7):
         old = versions / f"old-{number}"
@@ -151,13 +182,13 @@ def test_only_the_newest_versions_are_kept(package: Path, tmp_path: Path) -> Non
     assert len(kept) == _jit._KEPT_VERSIONS
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(package: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without(run: Run, package: Path, tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()
     for _ in range(2):
         assert run(package, tmp_path / "a-file") == ["4", "0"]
 
 
-def test_a_full_disk_only_means_that_nothing_is_kept(package: Path, tmp_path: Path) -> None:
+def test_a_full_disk_only_means_that_nothing_is_kept(run: Run, package: Path, tmp_path: Path) -> None:
     full = """
 import errno, os
 from numba.core import caching
@@ -174,7 +205,9 @@ caching.IndexDataCacheFile._save_data = no_space
 @pytest.mark.parametrize(
     ("ending", "damages"), [("nbi", [b"", b"\x80", b"not a pickle", *RANDOM_BYTES]), ("nbc", [b"", RANDOM_BYTES[0]])]
 )
-def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, ending: str, damages: list[bytes]) -> None:
+def test_a_damaged_cache_is_made_again(
+    run: Run, package: Path, tmp_path: Path, ending: str, damages: list[bytes]
+) -> None:
     """As it is after a power cut: files that are there, and empty."""
     cache = tmp_path / "cache"
     assert run(package, cache) == ["4", "0"]
@@ -187,7 +220,9 @@ def test_a_damaged_cache_is_made_again(package: Path, tmp_path: Path, ending: st
     assert run(package, cache) == ["4", "1"]
 
 
-def test_the_cache_is_the_user_s_alone(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_the_user_s_alone(
+    run: Run, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is in it runs: nobody else may write there."""
     kernels = tmp_path / "cache" / "kernels"
     kernels.mkdir(parents=True)
@@ -343,7 +378,7 @@ api.sweep("gpt-oss-120b", bank="8,16")
 """
 
 
-def test_a_first_sweep_compiles_no_strings(tmp_path: Path) -> None:
+def test_a_first_sweep_compiles_no_strings(run: Run, tmp_path: Path) -> None:
     """An array function in a kernel compiles the text of an error about shapes, which takes two seconds."""
     modules = run(PACKAGE, tmp_path, COMPILED)
     assert "flashmoe_sim.residency.one_pass" in modules

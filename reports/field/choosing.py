@@ -95,8 +95,8 @@ REASONS = {
     "took RAM.",
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "
     "smallest is taken.",
-    "spark-ring": "The last slots raise hits from 98% to nearly all, so three sizes are predicted alike to within 3%, and "
-    "the smallest is taken. They are worth 10% there.",
+    "spark-ring": "The last slots raise hits from 98% to nearly all, so three sizes are predicted alike to within 3%, "
+    "and the smallest is taken. They are worth 10% there.",
     "neu-policy": "No price knows the rule of eviction, so the mean of all rules counts.",
 }
 

@@ -99,6 +99,7 @@ def engine_of(row: FieldRow) -> str:
     return program(row.engine)
 
 
+@cache
 def program(engine: str) -> str:
     """An engine's name without versions and remarks in brackets."""
     return _VERSION.sub("", re.sub(r" ?\([^)]*\)", "", engine).strip()).strip()

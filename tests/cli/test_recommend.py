@@ -53,25 +53,24 @@ def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFix
     assert found.table()["setting"].to_list() == [row["setting"] for row in answer["systems"]]
 
 
-@pytest.mark.parametrize("suffix", [".md", ".html"])
 def test_a_saved_page_and_the_files_of_its_command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The terminal names them from where it is, the page from where it is itself."""
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
-    asked = [*ASKED[:-1], "static-profile", "--save", f"mine/advice{suffix}"]
-    assert main(asked) == 0
-    printed = capsys.readouterr()
-    assert "wrote mine/advice" in printed.err
-    assert "--moe-cache-profile mine/advice-profile.csv" in printed.out
-    page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
-    assert "--moe-cache-profile advice-profile.csv" in page
-    assert Path("mine/advice-profile.csv").stat().st_size
-    assert "exists" in refusal(capsys, *asked)
-    other = "mine/advice.md" if suffix == ".html" else "mine/advice.html"
-    assert main([*asked[:-1], other]) == 0, "the same answer as another page needs the same files"
-    assert main([*asked, "--force"]) == 0
+    asked = [*ASKED[:-1], "static-profile", "--save"]
+    for suffix in (".md", ".html"):  # the same answer as another page needs the same files
+        assert main([*asked, f"mine/advice{suffix}"]) == 0
+        printed = capsys.readouterr()
+        assert "wrote mine/advice" in printed.err
+        assert "--moe-cache-profile mine/advice-profile.csv" in printed.out
+        page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
+        assert "--moe-cache-profile advice-profile.csv" in page
+        assert ("<html" in page) == (suffix == ".html")
+        assert Path("mine/advice-profile.csv").stat().st_size
+        assert "exists" in refusal(capsys, *asked, f"mine/advice{suffix}")
+    assert main([*asked, "mine/advice.md", "--force"]) == 0
 
 
 def test_what_exists_is_refused_before_the_search(
@@ -128,11 +127,10 @@ def test_the_name_of_a_model_in_the_place_of_the_trace(capsys: pytest.CaptureFix
 
 def test_what_to_buy(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--machine", PARTS, "--system", "placed,cpu", "--buy"]
-    now = document(capsys, *asked, "--target", "1")
-    assert now["bought"]["rows"] == []
-    answer = document(capsys, *asked, "--target", str(1.2 * now["best"]["tok_s"]))
+    answer = document(capsys, *asked, "--target", "60")
+    assert answer["best"]["tok_s"] < 60
     assert {len(row["kinds"]) for row in answer["bought"]["rows"]} == {1}
-    assert all(row["tok_s"] >= 1.2 * now["best"]["tok_s"] for row in answer["bought"]["rows"])
+    assert all(row["tok_s"] >= 60 for row in answer["bought"]["rows"])
     assert "there is nothing to buy" in printed_by(capsys, *asked, "--target", "1")
 
 

@@ -25,6 +25,7 @@ from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.trace.bundled import catalog
 from tests.asked import document, printed_by, refusal
+from tests.residency.test_twins import SEQUENTIAL
 
 COMMAND = "from flashmoe_sim.cli.main import entry; entry()"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -80,7 +81,7 @@ def test_json_rows_have_the_columns_of_the_schema(capsys: pytest.CaptureFixture[
     [
         ["--policy", "all"],
         ["--policy", "all", "--contract", "protected"],
-        ["--policy", "all", "--contract", "sequential"],
+        ["--policy", ",".join(SEQUENTIAL), "--contract", "sequential"],
         ["--policy", "all", "--contract", "atomic", "--scope", "global"],
         ["--policy", "all", "--prefetch", "predict-top1"],
         ["--policy", "lru,fifo", "--prefetch", "none,markov,eam:width=4", "--contract", "protected"],

@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-MakeManifest = Callable[..., Path]
 
 
 def entry(layer: int, family: str, per_expert: int, *, experts: int = 8, **changes: Any) -> dict[str, Any]:

@@ -13,37 +13,47 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import load_trace
 
 GB, GIB, MIB, KIB = 10**9, 2**30, 2**20, 2**10
-ALL = [f"{name}:{quant}" for name, model in named_models().items() for quant in model.quants]
 
 
 def expert_bytes(model: ModelGeometry) -> list[int]:
     return [layer.expert_bytes for layer in model.layers.values()]
 
 
-@pytest.mark.parametrize("spec", ALL)
-def test_every_name_and_quantization_loads(spec: str) -> None:
-    name, _, quant = spec.partition(":")
-    entry = named_models()[name]
-    model = named_model(spec)
-    assert list(model.layers) == list(entry.layer_numbers)
-    assert {layer.n_experts for layer in model.layers.values()} == {entry.experts}
-    assert 1 <= model.top_k == entry.top_k < entry.experts
-    assert (model.name, model.quant) == (spec, quant)
-    assert entry.source in model.source
-    assert entry.quants[quant].source in model.source
-    assert min(expert_bytes(model)) > 0
+def weight(model: ModelGeometry) -> int:
+    return model.routed_bytes + (model.dense_bytes or 0)
 
 
 @pytest.mark.parametrize("name", named_models())
-def test_the_default_is_one_of_the_quantizations(name: str) -> None:
-    assert named_model(name) == named_model(f"{name}:{named_models()[name].default}")
-    assert named_model(name.upper()) == named_model(name)
+def test_every_quantization_loads(name: str) -> None:
+    """Its dense bytes are those of a file or estimated, and smaller ones are smaller and of the same format."""
+    entry = named_models()[name]
+    for quant_name, quant in entry.quants.items():
+        spec = f"{name}:{quant_name}"
+        model = named_model(spec)
+        assert list(model.layers) == list(entry.layer_numbers)
+        assert {layer.n_experts for layer in model.layers.values()} == {entry.experts}
+        assert 1 <= model.top_k == entry.top_k < entry.experts
+        assert (model.name, model.quant) == (spec, quant_name)
+        assert entry.source in model.source
+        assert quant.source in model.source
+        assert min(expert_bytes(model)) > 0
+        assert (quant.dense_gib is None) == bool(quant.dense_bits), spec
+        assert 3.5 < model.dense_bytes * 8 / (entry.dense_params_b * 1e9) < 16.2, spec
+        if quant.dense_gib is None:
+            assert model.notes[-1].startswith(DENSE_ESTIMATED), spec
+            assert entry.dense_source in model.notes[-1]
+        others = [named_model(one) for one in smaller(model)]
+        assert {other.format for other in others} <= {model.format}, spec
+        assert {other.name.partition(":")[0] for other in others} <= {name}
+        weights = [weight(model), *map(weight, others)]
+        assert all(after <= NEAR_DUPLICATE * before for before, after in pairwise(weights)), spec
 
 
 @pytest.mark.parametrize("name", named_models())
 def test_the_default_has_four_bits(name: str) -> None:
     """As people run it. Rows that fill no K block take more: Nemotron's published q4_k_m file has 6.2 bits a weight."""
     entry, model = named_models()[name], named_model(name)
+    assert model == named_model(f"{name}:{entry.default}") == named_model(name.upper())
     assert entry.default in ("q4_k_m", "mxfp4", "int4-g64")
     assert 4 <= 8e-9 * model.routed_bytes / entry.routed_params_b < 6.3
 
@@ -213,18 +223,6 @@ def test_every_model_has_its_published_weights() -> None:
     assert sorted(name for name, *_ in ACTIVE + NEARLY + ROUNDED) == sorted(named_models())
 
 
-@pytest.mark.parametrize("spec", ALL)
-def test_dense_bytes_of_a_file_or_estimated(spec: str) -> None:
-    name, _, quant_name = spec.partition(":")
-    entry = named_models()[name]
-    quant, model = entry.quants[quant_name], named_model(spec)
-    assert (quant.dense_gib is None) == bool(quant.dense_bits)
-    assert 3.5 < model.dense_bytes * 8 / (entry.dense_params_b * 1e9) < 16.2
-    if quant.dense_gib is None:
-        assert model.notes[-1].startswith(DENSE_ESTIMATED)
-        assert entry.dense_source in model.notes[-1]
-
-
 # spec, GiB of a whole file as llama-bench prints them, relative tolerance of what is outside its experts
 FILES = [
     ("qwen3-30b-a3b:q8_0", 30.25, 0.01),
@@ -301,19 +299,6 @@ def test_a_table_that_is_looked_up_is_no_dense_weight() -> None:
 
 def test_gemma_is_fused() -> None:
     assert list(named_model("gemma-4-26b-a4b").layers[0].family_bytes) == ["ffn_gate_up_exps", "ffn_down_exps"]
-
-
-@pytest.mark.parametrize("spec", ALL)
-def test_smaller_quantizations_are_smaller_and_of_the_same_format(spec: str) -> None:
-    def size(model: ModelGeometry) -> int:
-        return model.routed_bytes + (model.dense_bytes or 0)
-
-    model = named_model(spec)
-    others = [named_model(name) for name in smaller(model)]
-    assert {other.format for other in others} <= {model.format}
-    assert {other.name.partition(":")[0] for other in others} <= {model.name.partition(":")[0]}
-    sizes = [size(model), *map(size, others)]
-    assert all(after <= NEAR_DUPLICATE * before for before, after in pairwise(sizes))
 
 
 def test_smaller_quantizations_largest_first() -> None:

@@ -69,10 +69,11 @@ def test_more_cores_are_never_slower_and_only_types_of_few_bits_wait_for_them() 
     speeds: dict[str, list[float]] = {}
     for quant in ("ud-iq2_m", "q4_k_m"):
         of = load_model(f"qwen3.5-35b-a3b:{quant}")
+        trace = workload(of, tokens=16)
         for system in (Placed(cpu_layers=40), PlacedIk(cpu_layers=40)):
             name = f"{quant} {system.name}"
             for cores in (6, 16):
-                found = at_setting(workload(of), Case(of, with_cores(cores, "avx2")), system)
+                found = at_setting(trace, Case(of, with_cores(cores, "avx2")), system)
                 assert found.tok_s is not None, found.why_not
                 speeds.setdefault(name, []).append(found.tok_s)
     assert all(few <= many for few, many in speeds.values())

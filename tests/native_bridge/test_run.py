@@ -117,9 +117,11 @@ def test_a_folder_is_not_overwritten(once: Any, tmp_path: Path) -> None:
 def test_a_run_that_fails(
     once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, code: int, message: str
 ) -> None:
+    """Until then progress counts routed calls."""
     monkeypatch.setenv("STAND_IN_DOES", does)
+    seen: list[tuple[float, int]] = []
     with pytest.raises(SimError, match=message) as caught:
-        once(timeout_s=4.0 if does == "hang" else 60.0)
+        once(timeout_s=4.0 if does == "hang" else 60.0, progress=lambda *counted: seen.append(counted))
     assert caught.value.exit_code == 1
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -132,6 +134,9 @@ def test_a_run_that_fails(
         assert trace.calls == (3374 if does != "fill-the-disk" else 1691)
         whole = load_trace(RECORDED / "prose-bank24" / "trace.jsonl.gz")
         assert (trace.expert == whole.expert[: len(trace.expert)]).all()
+    if does == "hang":
+        assert seen[-1][1] == 3374
+        assert seen == sorted(seen)
 
 
 def test_a_bank_that_is_too_small_for_a_call(once: Any, tmp_path: Path) -> None:
@@ -205,12 +210,3 @@ def test_flags_of_the_environment_are_not_passed_on(once: Any, tmp_path: Path, m
     assert "LLAMA_ARG_MOE_SLOT_BANK" not in seen
     assert seen["LLAMA_FLASH_MOE_DISABLE_GPU_BANK"] == "1"
     assert flags(tmp_path / "run")["environment"] == {"LLAMA_FLASH_MOE_DISABLE_GPU_BANK": "1"}
-
-
-def test_progress_counts_routed_calls(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[float, int]] = []
-    monkeypatch.setenv("STAND_IN_DOES", "hang")
-    with pytest.raises(SimError):
-        once(timeout_s=4.0, progress=lambda seconds, calls: seen.append((seconds, calls)))
-    assert seen[-1][1] == 3374
-    assert [seconds for seconds, _ in seen] == sorted(seconds for seconds, _ in seen)

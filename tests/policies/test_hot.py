@@ -227,30 +227,6 @@ def test_long_traces_of_a_hot_window(seed: int) -> None:
         assert_twins(workload, Bank(budget_bytes=budget), "hot-window:interval=12", "atomic")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("hot-window:interval=0", "interval=0 is not in 1..2147483647"),
-        ("hot-window:interval=-5", "interval=-5 is not in 1..2147483647"),
-        ("hot-window:interval=40.5", "interval is '40.5', expected int"),
-        ("hot-window:count=token", "unknown count of hot-window 'token'; known: decode, reference"),
-        ("hot-window:observe=first", "unknown observe of hot-window 'first'; known: all, last"),
-        ("hot-window:bypass_tokens=-1", "bypass_tokens=-1 is not in 0..2147483647"),
-        ("hot-profile:weighting=fair", "weighting='fair' is not one of flat, balanced, pressure, smooth, time"),
-        ("hot-profile:fill=all", "unknown fill of hot-profile 'all'; known: none, random"),
-        ("hot-profile:curve=1.5", "curve=1.5 is not in 0..1"),
-        ("hot-profile:curve=nan", "curve=nan is not in 0..1"),
-        ("hot-profile:update_rate=-0.1", "update_rate=-0.1 is not in 0..1"),
-        ("hot-profile:update_rate=x", "update_rate is 'x', expected float"),
-        ("hot-profile:weighting=time", "weighting=time needs the times of a profile; give profile=FILE"),
-        ("hot-profile:profile=missing.json", "missing.json: no such file; give the path of a profile"),
-    ],
-)
-def test_bad_parameters(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)):
-        parse_policy(text)
-
-
 # --- hot-window as the system has it ----------------------------------------------------------------------------------
 
 
@@ -690,7 +666,7 @@ def test_where_requests_begin() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("weighting", ["flat", "balanced", "pressure", "smooth", "time"])
 def test_random_profiles_and_texts(tmp_path: Path, weighting: str, seed: int) -> None:
-    """Profiles with some times missing, experts of up to 4 MiB, texts of some steps; every bank of slots."""
+    """Profiles with some times missing, experts of up to 4 MiB, texts of some steps; each seed at half of all banks."""
     rng = np.random.default_rng(seed)
     layers, n_experts = 5, 7
     calls = random_calls(rng, n_experts=n_experts, layers=layers, steps=30, most_tokens=2, missing=0.1)
@@ -714,9 +690,9 @@ def test_random_profiles_and_texts(tmp_path: Path, weighting: str, seed: int) ->
     for curve, rate, fill in ((0.5, 0.0, "random"), (1.0, 0.15, "none"), (0.3, 1.0, "none")):
         spec = f"hot-profile:profile={path}:weighting={weighting}:curve={curve}:update_rate={rate}:fill={fill}"
         for scope in ("layer", "global"):
-            for slots in range(1, n_experts + 1):
+            for slots in range(1 + seed % 2, n_experts + 1, 2):
                 assert_twins(workload, Bank(slots=slots), spec, "atomic", scope=scope)
-            for budget in (0.5, 3, 9.9, 20, 40, 70):
+            for budget in (0.5, 3, 9.9, 20, 40, 70)[seed % 2 :: 2]:
                 assert_twins(workload, Bank(budget_bytes=int(budget * MIB)), spec, "atomic", scope=scope)
 
 

@@ -353,31 +353,31 @@ def test_replays_run_beside_the_thread_that_hears_ctrl_c(
     assert capsys.readouterr().err.endswith("ValueError: False\n")
 
 
-ARCS = '''
+CLOCKS = '''
 
-from flashmoe_sim.policies.arc import Arc
+from flashmoe_sim.policies.clock import Clock
 
 
 @dataclass(frozen=True)
-class Small(Arc):
-    """The rule of ARC on arrays that are too small for it."""
+class Small(Clock):
+    """The rule of CLOCK on arrays that are too small for it."""
 
     name = "small"
 
     def allocate(self, shape):
-        return tuple(np.zeros((1,) * one.ndim, one.dtype) for one in Arc.allocate(self, shape))
+        return tuple(np.zeros((1,) * one.ndim, one.dtype) for one in Clock.allocate(self, shape))
 
 
 def corrupt(state, slot, key, now, upcoming):
-    state[0][0, 0] = 99999999
+    state[0][0, slot] = 99999999
 
 
 @dataclass(frozen=True)
-class Corrupt(Arc):
-    """ARC's other functions follow what this one writes."""
+class Corrupt(Clock):
+    """CLOCK's other functions, and those that they call, follow what this one writes."""
 
     name = "corrupt"
-    kernels = {**Arc.kernels, "on_hit": corrupt}
+    kernels = {**Clock.kernels, "on_hit": corrupt}
 '''
 
 
@@ -386,7 +386,7 @@ def test_our_functions_test_bounds_on_the_user_s_arrays(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     """They wrote anywhere in memory, and the process ended without a line."""
-    (folder / "mine.py").write_text(GAP + ARCS)
+    (folder / "mine.py").write_text(GAP + CLOCKS)
     line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}")
     assert "mine.py: a compiled function goes beyond an array of its state" in line
 

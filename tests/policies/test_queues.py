@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.table import parse_policy
 from tests.residency.builders import one_layer, run, trace_of
 
 CONTRACTS = ("runtime", "protected", "sequential")
@@ -216,26 +212,6 @@ def test_hits_in_the_head_of_the_small_queue_of_s3fifo_do_not_count(contract: st
 def test_s3fifo_of_one_slot(contract: str) -> None:
     """0 is hit twice and moves to the main queue, which has no share at all, without hits: it leaves as any other."""
     assert replayed([0, 0, 0, 1, 1], 1, "s3fifo", contract) == ("mhhmh", [1])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("slru:protected=0", "policy slru: protected=0.0 is not a share of the bank, between 0 and 1"),
-        ("slru:protected=1", "protected=1.0 is not a share"),
-        ("slru:protected=nan", "protected=nan is not a share"),
-        ("2q:a1in=1.5", "policy 2q: a1in=1.5 is not a share of the bank, between 0 and 1"),
-        ("2q:a1out=0", "policy 2q: a1out=0.0 is not a number of bank sizes above 0"),
-        ("2q:a1out=nan", "policy 2q: a1out=nan is not a number of bank sizes above 0"),
-        ("mq:life_time=-1", "policy mq: life_time=-1 is not a number of requests, nor 0 for the default"),
-        ("mq:life_time=2147483648", "life_time=2147483648 is not a number of requests"),
-        ("s3fifo:skip=1.5", "policy s3fifo: skip=1.5 is not a share of the small queue, from 0 to 1"),
-        ("s3fifo:small=-0.1", "policy s3fifo: small=-0.1 is not a share of the bank, between 0 and 1"),
-    ],
-)
-def test_bad_parameters(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)):
-        parse_policy(text)
 
 
 def test_a_queue_may_remember_more_than_there_is() -> None:

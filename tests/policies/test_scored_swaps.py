@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay
 from tests.residency.builders import Call, came_after, held, hits_of, one_layer, run, some, trace_of
 
@@ -83,11 +81,3 @@ def test_a_profile_fills_the_slots_and_counts() -> None:
     assert hits_of(swapped(calls, 3, profile_steps=2)) == [1, 2, 0]
     assert held(swapped(calls, 1, profile_steps=2)) == [[1]]
     assert held(swapped(calls, 4, profile_steps=1)) == [[0, 1]]
-
-
-@pytest.mark.parametrize(
-    "parameter", ["swaps=-1", "lead=-0.5", "admit=-1", "recent=0", "weight=nan", "profile_steps=-1"]
-)
-def test_parameters_that_mean_nothing(parameter: str) -> None:
-    with pytest.raises(BadInput, match=f"^policy scored-swaps: {parameter.partition('=')[0]}="):
-        parse_policy(f"scored-swaps:{parameter}")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.bounded_swaps import first_fill
-from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay
 from tests.residency.builders import Call, came_after, held, hits_of, one_layer, run, some, trace_of
 
@@ -72,11 +70,3 @@ def test_the_first_fill_ends_before_the_first_expert_that_does_not_fit() -> None
     for budget, fits in ((2, ""), (3, "2"), (7, "12"), (8, "123"), (9, "123"), (10, "0123")):
         candidates = Candidates([uses[:2], uses[2:]], [], [2, 2], [2, 3], budget)
         assert "".join(map(str, np.flatnonzero(first_fill(uses, rows, candidates)))) == fits
-
-
-@pytest.mark.parametrize(
-    "parameter", ["every=0", "swaps=-1", "decay=1.5", "decay=-0.1", "gain=-1.0", "least=nan", "profile_steps=-1"]
-)
-def test_parameters_that_mean_nothing(parameter: str) -> None:
-    with pytest.raises(BadInput, match=f"^policy bounded-swaps: {parameter.partition('=')[0]}="):
-        parse_policy(f"bounded-swaps:{parameter}")

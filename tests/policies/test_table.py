@@ -39,7 +39,7 @@ from tests.residency.compare import workload_of
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_describes_itself(name: str) -> None:
+def test_every_policy_describes_itself_and_its_name_parses_back(name: str) -> None:
     kind = POLICIES[name]
     assert kind.name == name
     assert kind.__doc__
@@ -51,10 +51,6 @@ def test_every_policy_describes_itself(name: str) -> None:
     assert kind.source
     assert kind.contracts
     assert set(kind.contracts) <= set(ALL_CONTRACTS)
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_names_parse_back(name: str) -> None:
     policy = parse_policy(name)
     assert type(policy) is POLICIES[name]
     assert policy.spec == name
@@ -135,9 +131,84 @@ KNOWN = f"known: {', '.join(sorted(POLICIES))}"
         (".x:Y", "expected a name from `sim policy list` or module:Class"),
         ("flashmoe_sim.policies.base:EvictingPolicy", "not a policy"),
         ("pathlib:Path", "not a policy: expected a named class that extends Policy"),
+        ("slru:protected=0", "policy slru: protected=0.0 is not a share of the bank, between 0 and 1"),
+        ("slru:protected=1", "protected=1.0 is not a share"),
+        ("slru:protected=nan", "protected=nan is not a share"),
+        ("2q:a1in=1.5", "policy 2q: a1in=1.5 is not a share of the bank, between 0 and 1"),
+        ("2q:a1out=0", "policy 2q: a1out=0.0 is not a number of bank sizes above 0"),
+        ("2q:a1out=nan", "policy 2q: a1out=nan is not a number of bank sizes above 0"),
+        ("mq:life_time=-1", "policy mq: life_time=-1 is not a number of requests, nor 0 for the default"),
+        ("mq:life_time=2147483648", "life_time=2147483648 is not a number of requests"),
+        ("s3fifo:skip=1.5", "policy s3fifo: skip=1.5 is not a share of the small queue, from 0 to 1"),
+        ("s3fifo:small=-0.1", "policy s3fifo: small=-0.1 is not a share of the bank, between 0 and 1"),
+        ("arc:p=1", "'p=1' is not a parameter; arc has: stamp"),
+        ("lirs:hir=0", "policy lirs: hir=0.0 is not a share of the bank, between 0 and 1"),
+        ("lirs:hir=1", "policy lirs: hir=1.0 is not a share of the bank, between 0 and 1"),
+        ("lirs:hir=nan", "policy lirs: hir=nan is not a share of the bank, between 0 and 1"),
+        ("lirs:stack=0", "policy lirs: stack=0 is not at least 1, the length of the bank"),
+        ("lirs:stack=1.5", "stack is '1.5', expected int"),
+        ("lru-k:k=0", "policy lru-k: k=0 is not in 1..64"),
+        ("lru-k:k=65", "policy lru-k: k=65 is not in 1..64"),
+        ("lru-k:correlated=-1", "policy lru-k: correlated=-1 is not a number of uses, 0 or more"),
+        ("lru-k:history=some", "policy lru-k: history='some' is not one of keep, restart"),
+        ("w-tinylfu:window=0", "policy w-tinylfu: window=0.0 is not a share of the bank, between 0 and 1"),
+        ("w-tinylfu:window=1", "policy w-tinylfu: window=1.0 is not a share of the bank, between 0 and 1"),
+        ("w-tinylfu:sample=0", "policy w-tinylfu: sample=0 is not at least 1, in times the bank"),
+        ("lecar:rate=0", "policy lecar: rate=0.0 is not above 0 and at most 10"),
+        ("lecar:rate=inf", "policy lecar: rate=inf is not above 0 and at most 10"),
+        ("lecar:discount=0", "policy lecar: discount=0.0 is not above 0 and at most 1"),
+        ("lecar:discount=1.1", "policy lecar: discount=1.1 is not above 0 and at most 1"),
+        ("lecar:seed=0", "policy lecar: seed=0 is not in 1..4294967295"),
+        ("cacheus:seed=4294967296", "policy cacheus: seed=4294967296 is not in 1..4294967295"),
+        ("lfu-decay:half_life=0", "half_life=0 is not a number of steps from 1"),
+        ("lfu-halved:every=0", "every=0 is not a number of steps from 1"),
+        ("lfu-decay:half_life=1.5", "half_life is '1.5', expected int"),
+        ("lfru:count=forget", "count='forget' is not one of keep, restart"),
+        ("hyperbolic:sample=64", "'sample=64' is not a parameter; hyperbolic has: stamp"),
+        ("window:window=0", "window=0 is not in 1..16777216"),
+        ("window:window=16777217", "window=16777217 is not in 1..16777216"),
+        ("window:share=0", "share=0.0 is not above 0 and at most 1"),
+        ("window:share=1.1", "share=1.1 is not above 0 and at most 1"),
+        ("window:share=nan", "share=nan is not above 0 and at most 1"),
+        ("least-stale:variant=arc", "variant='arc' is not one of lru, fifo"),
+        ("bounded-lru:cap=0", "cap=0 is not in 1..2147483647"),
+        ("nth-miss:empty=0", "empty=0 is not in 1..2147483647"),
+        ("nth-miss:empty=9", "full=8 is not in 9..2147483647"),
+        ("nth-miss:cap=0", "cap=0 is not in 1..2147483647"),
+        ("second-miss:window=0", "window=0 is not in 1..2147483647"),
+        ("lookahead:steps=-1", "steps=-1 is not in 0..2147483647"),
+        ("lookahead-", "steps is '', expected int"),
+        ("lookahead-many", "steps is 'many', expected int"),
+        ("hot-window:interval=0", "interval=0 is not in 1..2147483647"),
+        ("hot-window:interval=-5", "interval=-5 is not in 1..2147483647"),
+        ("hot-window:interval=40.5", "interval is '40.5', expected int"),
+        ("hot-window:count=token", "unknown count of hot-window 'token'; known: decode, reference"),
+        ("hot-window:observe=first", "unknown observe of hot-window 'first'; known: all, last"),
+        ("hot-window:bypass_tokens=-1", "bypass_tokens=-1 is not in 0..2147483647"),
+        ("hot-profile:weighting=fair", "weighting='fair' is not one of flat, balanced, pressure, smooth, time"),
+        ("hot-profile:fill=all", "unknown fill of hot-profile 'all'; known: none, random"),
+        ("hot-profile:curve=1.5", "curve=1.5 is not in 0..1"),
+        ("hot-profile:curve=nan", "curve=nan is not in 0..1"),
+        ("hot-profile:update_rate=-0.1", "update_rate=-0.1 is not in 0..1"),
+        ("hot-profile:update_rate=x", "update_rate is 'x', expected float"),
+        ("hot-profile:weighting=time", "weighting=time needs the times of a profile; give profile=FILE"),
+        ("hot-profile:profile=missing.json", "missing.json: no such file; give the path of a profile"),
+        ("scored-swaps:swaps=-1", "policy scored-swaps: swaps="),
+        ("scored-swaps:lead=-0.5", "policy scored-swaps: lead="),
+        ("scored-swaps:admit=-1", "policy scored-swaps: admit="),
+        ("scored-swaps:recent=0", "policy scored-swaps: recent="),
+        ("scored-swaps:weight=nan", "policy scored-swaps: weight="),
+        ("scored-swaps:profile_steps=-1", "policy scored-swaps: profile_steps="),
+        ("bounded-swaps:every=0", "policy bounded-swaps: every="),
+        ("bounded-swaps:swaps=-1", "policy bounded-swaps: swaps="),
+        ("bounded-swaps:decay=1.5", "policy bounded-swaps: decay="),
+        ("bounded-swaps:decay=-0.1", "policy bounded-swaps: decay="),
+        ("bounded-swaps:gain=-1.0", "policy bounded-swaps: gain="),
+        ("bounded-swaps:least=nan", "policy bounded-swaps: least="),
+        ("bounded-swaps:profile_steps=-1", "policy bounded-swaps: profile_steps="),
     ],
 )
-def test_bad_names(text: str, says: str) -> None:
+def test_bad_names_and_parameters(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
         parse_policy(text)
 

@@ -54,7 +54,7 @@ def test_every_policy(policy: str, contract: str) -> None:
 @pytest.mark.parametrize("contract", CONTRACTS[:3])
 @pytest.mark.parametrize("predictor", [*PAST_ONLY, *VARIANTS])
 def test_every_predictor(predictor: str, contract: str) -> None:
-    for seed in range(24):
+    for seed in range(12):
         _compare(seed, "lru", contract, predictor)
 
 

@@ -206,8 +206,7 @@ def test_twins(policy: Any, twin: Any, contract: str, monkeypatch: pytest.Monkey
                     _assert_equal(result, expected, trace, contract=contract, pinning=False)
 
 
-@pytest.mark.parametrize("contract", ["protected", "atomic"])
-@pytest.mark.parametrize(("policy", "twin"), PAIRS, ids=lambda one: getattr(one, "name", ""))
+@pytest.mark.parametrize(("policy", "twin", "contract"), [(*PAIRS[0], "atomic"), (*PAIRS[1], "protected")])
 def test_victims(policy: Any, twin: Any, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Victims are judged in the same way whether or not the policy sees weights."""
     for seed in range(3):

@@ -21,27 +21,16 @@ TRACE = trace_of([(0, [0, 1, 2], 1), (1, [1, 3], 1)], 4)
 
 
 @pytest.mark.parametrize("contract", ALL_CONTRACTS)
-@pytest.mark.parametrize("name", POLICIES)
-def test_policy_and_contract(name: str, contract: str) -> None:
-    policy = parse_policy(name)
-    if contract in policy.contracts:
-        assert Setup(Bank(slots=4), policy, contract).policy is policy
-    else:
-        expected = f"policy {name} is undefined under the contract {contract}; use --contract "
-        with pytest.raises(BadInput, match=re.escape(expected + " or ".join(policy.contracts))):
-            Setup(Bank(slots=4), policy, contract)
-
-
-@pytest.mark.parametrize("contract", ALL_CONTRACTS)
-@pytest.mark.parametrize("name", WITHOUT_FILE)
-def test_predictor_and_contract(name: str, contract: str) -> None:
-    prefetch = parse_prefetcher(name)
-    if contract in prefetch.contracts:
-        assert Setup(Bank(slots=4), contract=contract, prefetch=prefetch).prefetch is prefetch
-    else:
-        expected = f"predictor {name} is undefined under the contract {contract}; use --contract "
-        with pytest.raises(BadInput, match=re.escape(expected + " or ".join(prefetch.contracts))):
-            Setup(Bank(slots=4), contract=contract, prefetch=prefetch)
+def test_policies_and_predictors_that_a_contract_defines(contract: str) -> None:
+    chosen = [("policy", "policy", parse_policy(name)) for name in POLICIES]
+    chosen += [("prefetch", "predictor", parse_prefetcher(name)) for name in WITHOUT_FILE]
+    for option, word, one in chosen:
+        if contract in one.contracts:
+            assert getattr(Setup(Bank(slots=4), contract=contract, **{option: one}), option) is one
+        else:
+            expected = f"{word} {one.name} is undefined under the contract {contract}; use --contract "
+            with pytest.raises(BadInput, match=re.escape(expected + " or ".join(one.contracts))):
+                Setup(Bank(slots=4), contract=contract, **{option: one})
 
 
 @pytest.mark.parametrize(

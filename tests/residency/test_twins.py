@@ -113,20 +113,14 @@ def test_slots(contract: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)
-def test_bytes_of_each_layer(contract: str, policy: str) -> None:
-    for seed in (3,):
-        workload = random_workload(seed)
-        for bank in byte_banks(workload, "layer"):
-            assert_twins(workload, bank, policy, contract)
-
-
-@pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)
-def test_bytes_of_all_layers(contract: str, policy: str) -> None:
-    fixed = contract in ("runtime", "protected") and policy not in naive.PINNING
-    for seed in (3,):
-        workload = random_workload(seed, same_size=fixed)
-        for bank in byte_banks(workload, "layer" if policy in naive.PINNING else "global"):
-            assert_twins(workload, bank, policy, contract, scope="global")
+def test_bytes_of_each_layer_and_of_all(contract: str, policy: str) -> None:
+    workload = random_workload(3)
+    for bank in byte_banks(workload, "layer"):
+        assert_twins(workload, bank, policy, contract)
+    pinning = policy in naive.PINNING
+    workload = random_workload(3, same_size=contract in ("runtime", "protected") and not pinning)
+    for bank in byte_banks(workload, "layer" if pinning else "global"):
+        assert_twins(workload, bank, policy, contract, scope="global")
 
 
 @pytest.mark.parametrize(("contract", "policy"), INSTALLING)
@@ -145,14 +139,14 @@ def test_warm_start(contract: str, policy: str) -> None:
 
 @pytest.mark.parametrize(("contract", "policy", "prefetch"), PREFETCHING)
 def test_prefetch(contract: str, policy: str, prefetch: str) -> None:
-    for seed in (0, 2):
-        workload = random_workload(seed)
-        for bank in every_bank(workload):
-            for scope in ("layer", "global"):
-                assert_twins(workload, bank, policy, contract, scope=scope, prefetch=prefetch)
-        if contract == "atomic":
-            for bank in byte_banks(workload, "global"):
-                assert_twins(workload, bank, policy, contract, scope="global", prefetch=prefetch)
+    """On one of two workloads, with the next of these on the other."""
+    workload = random_workload(2 * (PREFETCHING.index((contract, policy, prefetch)) % 2))
+    for bank in every_bank(workload):
+        for scope in ("layer", "global"):
+            assert_twins(workload, bank, policy, contract, scope=scope, prefetch=prefetch)
+    if contract == "atomic":
+        for bank in byte_banks(workload, "global"):
+            assert_twins(workload, bank, policy, contract, scope="global", prefetch=prefetch)
 
 
 @pytest.mark.parametrize("contract", ALL_CONTRACTS)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
 from flashmoe_sim.api import load_trace
 from flashmoe_sim.api import sweep as api_sweep
@@ -25,8 +26,9 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.base import PoolShape, State
+from flashmoe_sim.policies.base import Candidates, PoolShape, State
 from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep import cluster, collect
@@ -49,35 +51,51 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import helper
-from flashmoe_sim.policies.fifo import Fifo
+from flashmoe_sim.policies.static import Static
 
 
 @dataclass(frozen=True)
-class Gap(Fifo):
+class Gap(Static):
     name: ClassVar[str] = "gap"
 
-    def allocate(self, shape):
-        return helper.twice(super().allocate(shape))
+    def pinned(self, candidates):
+        return helper.same(super().pinned(candidates))
 """
-HELPER = "def twice(state):\n    return tuple(2 * one // 2 for one in state)\n"
+HELPER = "def same(pinned):\n    return [one.copy() for one in pinned]\n"
 CONDITIONS = Conditions(dense_bytes=1 << 20)
 
 
 @dataclass(frozen=True)
 class Watched(Fifo):
-    """A user's policy that says where it runs, and that ends the first process that finds `trap`."""
+    """A user's policy that says where it runs; each process compiles it."""
 
     name: ClassVar[str] = "watched"
     log: str = ""
-    trap: str = ""
 
     def allocate(self, shape: PoolShape) -> State:
-        with Path(self.log).open("a") as log:
-            log.write(f"{os.getpid()}\n")
-        if self.trap and Path(self.trap).exists():
+        note_process(self.log)
+        return super().allocate(shape)
+
+
+@dataclass(frozen=True)
+class Trapped(Static):
+    """One that also ends the first process that finds `trap`, and is not compiled."""
+
+    name: ClassVar[str] = "trapped"
+    log: str = ""
+    trap: str = ""
+
+    def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
+        note_process(self.log)
+        if Path(self.trap).exists():
             Path(self.trap).unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().allocate(shape)
+        return super().pinned(candidates)
+
+
+def note_process(path: str) -> None:
+    with Path(path).open("a") as log:
+        log.write(f"{os.getpid()}\n")
 
 
 def some_workload(seed: int) -> Workload:
@@ -101,6 +119,14 @@ class Started:
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder))
         self.workers.append(self._start("worker", self.address, *options))
 
+    def wait_for(self, workers: int) -> None:
+        """Until the scheduler answers, and knows so many."""
+        from distributed import Client
+
+        with Client(self.address, timeout=30, set_as_default=False) as client:
+            if workers:
+                client.wait_for_workers(workers, timeout=30)
+
     def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-W", "ignore", "-c", COMMAND.format(what), *options]
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": self.folder}
@@ -117,10 +143,7 @@ def started(folder: Path, *, workers: int) -> Iterator[Started]:
         for _ in range(workers):
             here.add_worker()
         if workers:
-            from distributed import Client
-
-            with Client(here.address, timeout=30, set_as_default=False) as client:
-                client.wait_for_workers(workers, timeout=30)
+            here.wait_for(workers)
         yield here
 
 
@@ -199,7 +222,7 @@ def identity(number: int, workload: Workload) -> tuple[int, int]:
 def test_a_killed_worker_costs_only_its_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "MOST", 1)
     log, trap = tmp_path / "log", tmp_path / "trap"
-    workload, own = some_workload(3), Watched(log=str(log), trap=str(trap))
+    workload, own = some_workload(3), Trapped(log=str(log), trap=str(trap))
     setups = [Setup(Bank(slots=slots), own, "atomic") for slots in (2, 3, 4, 5, 6, 7)]
     setups += plan_setups("2..8", bank_step="2", policy="lru,random", contract="atomic")
     expected = sweep([workload], setups)
@@ -253,7 +276,7 @@ def test_a_process_sweeps_on_a_cluster_more_than_once() -> None:
 def test_workers_that_never_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "LOST_S", 2)
     monkeypatch.setattr(cluster, "LOOK_S", 0.5)
-    own = Watched(log=str(tmp_path / "log"), trap=str(tmp_path / "trap"))
+    own = Trapped(log=str(tmp_path / "log"), trap=str(tmp_path / "trap"))
     Path(own.trap).touch()
     with started(tmp_path, workers=1) as here, pytest.raises(Lost, match=r"no worker for 2 s$"):
         sweep([some_workload(4)], [Setup(Bank(slots=4), own, "atomic")], workers=on_cluster(here.address))
@@ -335,7 +358,8 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         r"cluster tcp://\S+: no scheduler answers \(.*\); start one with `dask scheduler`, or .*", message
     )
     with started(tmp_path, workers=0) as here:
-        monkeypatch.setattr(cluster, "CONNECT_S", 5)
+        here.wait_for(0)
+        monkeypatch.setattr(cluster, "CONNECT_S", 2)
         assert refused(here.address).endswith(
             f"its scheduler has no workers; start one with `dask worker {here.address} --nthreads 1`"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -170,11 +171,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from flashmoe_sim.sweep import store
-folder, content, left = Path(sys.argv[1]), sys.argv[2].encode(), int(sys.argv[3])
 
 class Table:
     def __init__(self, rows): pass
-    def write_parquet(self, stream): stream.write(content)
+    def write_parquet(self, stream): stream.write(b"new")
     write_csv = write_parquet
 
 def dying(move):
@@ -188,23 +188,30 @@ def dying(move):
 
 store.frame = Table
 os.replace, os.rename, os.rmdir = dying(os.replace), dying(os.rename), dying(os.rmdir)
-store.write_results([], folder, force=True, draw=lambda rows, path: path.write_bytes(content))
+for left, folder in enumerate(sys.argv[1:], 1):
+    if not (child := os.fork()):
+        store.write_results([], Path(folder), force=True, draw=lambda rows, path: path.write_bytes(b"new"))
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
 """
 
 
 @pytest.mark.parametrize("existing", [True, False])
 def test_a_killed_sweep_leaves_no_mixture_and_is_put_in_order(tmp_path: Path, *, existing: bool) -> None:
     """Killed before each of its moves in turn."""
-    ends = set()
-    for at in range(1, 20):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        (folder / ".results-mine").mkdir()
+    folders = [tmp_path / str(at) for at in range(1, 12)]
+    for folder in folders:
+        (folder / ".results-mine").mkdir(parents=True)
         (folder / ".results-mine" / "thesis").touch()
         if existing:
             for name in FILES:
                 (folder / name).write_text("old")
-        done = subprocess.run([sys.executable, "-c", KILLED, str(folder), "new", str(at)], check=False)
+    printed = subprocess.run([sys.executable, "-c", KILLED, *folders], check=True, stdout=subprocess.PIPE).stdout
+    statuses, ends = list(map(int, printed.split())), set()
+    killed = statuses.index(0)
+    assert killed >= 4
+    assert statuses == [signal.SIGKILL] * killed + [0] * (len(folders) - killed)
+    for folder in folders:
         found = {(folder / name).read_text() for name in FILES if (folder / name).exists()}
         assert len(found) <= 1
         check_folder(folder, force=True)
@@ -212,10 +219,6 @@ def test_a_killed_sweep_leaves_no_mixture_and_is_put_in_order(tmp_path: Path, *,
         assert len(found) == 1
         ends |= found
         assert sorted(os.listdir(folder)) == sorted([".results-mine", *(FILES if found != {""} else ())])
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0
-    assert at >= 5
     assert ends == ({"old", "new"} if existing else {"", "new"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,13 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
         family_upload_s=np.repeat(per_row["upload_s"][:, None] / families, families, 1),
         **(scalars | given),
     )
+
+
+@cache
+def random_cases(seed: int, number: int) -> tuple[tuple[Work, Costs], ...]:
+    """The same ones for every execution model."""
+    rng = np.random.default_rng(seed)
+    return tuple(random_case(rng) for _ in range(number))
 
 
 def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:

@@ -14,7 +14,7 @@ from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import ON_STORAGE, RESOURCES
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.work import Work
-from tests.timeline.cases import costs_of, random_case, work_of
+from tests.timeline.cases import costs_of, random_cases, work_of
 
 EVERY_MODEL = pytest.mark.parametrize("name", EXECUTION_MODELS)
 
@@ -23,26 +23,26 @@ def without_ahead(work: Work) -> Work:
     return replace(work, **{item.name: getattr(work, item.name)[:0] for item in fields(work) if "ahead" in item.name})
 
 
+def of_hits(work: Work) -> Work:
+    """The same requests, all of them hits."""
+    none = np.zeros_like(work.misses)
+    return replace(without_ahead(work), misses=none, warm=none, cold=none, installs=none)
+
+
 @EVERY_MODEL
 def test_all_hits_is_resident(name: str) -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        work, costs = random_case(rng)
-        none = np.zeros_like(work.misses)
-        work = replace(without_ahead(work), misses=none, warm=none, cold=none, installs=none)
-        if name == "k-materialize":  # which copies hits too
-            costs = replace(costs, upload_s=np.zeros_like(costs.upload_s))
-        resident = simulate(work, costs, parse_execution("resident"))
-        timeline = simulate(work, costs, parse_execution(name))
+    for work, costs in random_cases(1, 20):
+        copied = name == "k-materialize"  # which copies hits too
+        free = replace(costs, upload_s=np.zeros_like(costs.upload_s)) if copied else costs
+        resident = simulate(of_hits(work), free, parse_execution("resident"))
+        timeline = simulate(of_hits(work), free, parse_execution(name))
         assert (timeline.end == resident.end).all()
         assert (timeline.parts == resident.parts).all()
 
 
 @EVERY_MODEL
 def test_more_lanes_are_never_slower(name: str) -> None:
-    rng = np.random.default_rng(2)
-    for _ in range(20):
-        work, costs = random_case(rng)
+    for work, costs in random_cases(2, 20):
         ends = [
             simulate(without_ahead(work), lanes_alike(costs, lanes), parse_execution(name)).total_s
             for lanes in (1, 2, 3, 7)
@@ -58,9 +58,7 @@ def lanes_alike(costs: Costs, lanes: int) -> Costs:
 
 @EVERY_MODEL
 def test_time_is_accounted_for(name: str) -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        work, costs = random_case(rng)
+    for work, costs in random_cases(3, 50):
         timeline = simulate(work, costs, parse_execution(name))
         assert timeline.parts.sum(axis=1) == pytest.approx(np.diff(timeline.end, prepend=0.0), rel=1e-12)
         assert (timeline.parts >= 0).all()
@@ -69,7 +67,7 @@ def test_time_is_accounted_for(name: str) -> None:
 
 @EVERY_MODEL
 def test_a_machine_that_costs_nothing_takes_no_time(name: str) -> None:
-    work, _ = random_case(np.random.default_rng(4))
+    ((work, _),) = random_cases(4, 1)
     timeline = simulate(work, costs_of(rows=3), parse_execution(name))
     assert not timeline.end.any()
     assert not timeline.parts.any()
@@ -85,9 +83,7 @@ def test_no_calls(name: str) -> None:
 
 @EVERY_MODEL
 def test_recorded_runs_are_the_same_and_no_lane_does_two_things_at_once(name: str) -> None:
-    rng = np.random.default_rng(5)
-    for _ in range(30):
-        work, costs = random_case(rng)
+    for work, costs in random_cases(5, 30):
         plain, recorded = (simulate(work, costs, parse_execution(name), record=record) for record in (False, True))
         assert plain.spans is None
         assert (recorded.end == plain.end).all()
@@ -125,20 +121,17 @@ def scaled(costs: Costs, names: tuple[str, ...], by: float) -> Costs:
 def test_a_faster_part_never_slows_a_run(name: str, part: str) -> None:
     """With reads ahead in the background a faster processor may: its reads come earlier, and break off one ahead."""
     rng, model = np.random.default_rng(6), parse_execution(name)
-    for _ in range(150):
-        work, costs = random_case(rng)
-        if part in ("compute", "host") and model.in_background:
-            work = without_ahead(work)
+    for work, costs in random_cases(6, 150):
+        alone = part in ("compute", "host") and model.in_background
         faster = scaled(costs, PARTS_OF_A_MACHINE[part], float(rng.choice([0.1, 0.5, 0.95])))
-        now, then = (simulate(work, each, model).total_s for each in (costs, faster))
+        now, then = (simulate(without_ahead(work) if alone else work, each, model).total_s for each in (costs, faster))
         assert then <= now * (1 + 1e-12)
 
 
 @EVERY_MODEL
 def test_twice_as_fast_is_half_the_time(name: str) -> None:
-    rng, model = np.random.default_rng(8), parse_execution(name)
-    for _ in range(30):
-        work, costs = random_case(rng)
+    model = parse_execution(name)
+    for work, costs in random_cases(8, 30):
         now, half = simulate(work, costs, model), simulate(work, scaled(costs, TIMES, 0.5), model)
         assert (half.end == now.end / 2).all()
         assert (half.busy == now.busy / 2).all()
@@ -146,24 +139,20 @@ def test_twice_as_fast_is_half_the_time(name: str) -> None:
 
 @EVERY_MODEL
 def test_all_hits_depend_on_neither_storage_nor_link_nor_memory(name: str) -> None:
-    rng, model = np.random.default_rng(9), parse_execution(name)
+    model = parse_execution(name)
     if name == "k-materialize":  # which copies hits too
         return
-    for _ in range(20):
-        work, costs = random_case(rng)
-        none = np.zeros_like(work.misses)
-        work = replace(without_ahead(work), misses=none, warm=none, cold=none, installs=none)
+    for work, costs in random_cases(9, 20):
         slow = scaled(costs, (*READS, "upload_s", "family_upload_s", "memory_s"), 1e3)
-        assert (simulate(work, costs, model).end == simulate(work, slow, model).end).all()
+        assert (simulate(of_hits(work), costs, model).end == simulate(of_hits(work), slow, model).end).all()
 
 
 @EVERY_MODEL
 def test_nothing_is_faster_than_its_floor(name: str) -> None:
-    rng, model = np.random.default_rng(10), parse_execution(name)
-    for _ in range(200):
-        work, costs = random_case(rng)
-        work = replace(work, n_tokens=np.ones_like(work.n_tokens), n_text=np.ones_like(work.n_text))
-        total_s, floor = simulate(work, costs, model).total_s, floor_of(work, costs, model)
+    model = parse_execution(name)
+    for work, costs in random_cases(10, 200):
+        decoded = replace(work, n_tokens=np.ones_like(work.n_tokens), n_text=np.ones_like(work.n_text))
+        total_s, floor = simulate(decoded, costs, model).total_s, floor_of(decoded, costs, model)
         tokens = len(np.unique(work.step))
         assert max(floor.busy_ms_per_token.values()) * tokens <= 1e3 * total_s * (1 + 1e-12)
 

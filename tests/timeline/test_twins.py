@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import RESOURCES
 from flashmoe_sim.timeline.run import simulate
-from tests.timeline.cases import random_case
+from tests.timeline.cases import random_cases
 from tests.timeline.naive.table import TWINS
 
 CASES = 150
@@ -16,9 +15,7 @@ CASES = 150
 
 @pytest.mark.parametrize("name", EXECUTION_MODELS)
 def test_equals_its_twin_to_the_last_bit(name: str) -> None:
-    rng = np.random.default_rng(7)
-    for number in range(CASES):
-        work, costs = random_case(rng)
+    for number, (work, costs) in enumerate(random_cases(7, CASES)):
         twin = TWINS[name](work, costs)
         timeline = simulate(work, costs, parse_execution(name))
         assert timeline.end.tolist() == twin.end, number

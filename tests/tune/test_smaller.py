@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.systems.resolve import parse_systems
@@ -19,10 +21,15 @@ PLAIN = tuple(parse_systems("all-gpu,placed"))
 NAME = "olmoe-1b-7b"  # 3.92 GiB in q4_k_m, 3.50 in iq4_xs, 3.11 in q3_k_m and 2.39 in q2_k, and buffers of 1 GiB
 
 
+@cache
+def small(quant: str) -> Workload:
+    return workload(load_model(f"{NAME}:{quant}"))
+
+
 def asked(gpu_gib: float, *, quant: str = "q4_k_m", systems: tuple[str, ...] = ("all-gpu", "placed")) -> Smaller | None:
     """What is found for a GPU of this size, compared with experts placed by layer on it."""
     case = Case(load_model(f"{NAME}:{quant}"), machine("rtx-3090", gpu_gib=gpu_gib, ram_gib=64), buffers_bytes=GIB)
-    of = workload(case.model)
+    of = small(quant)
     chosen = tuple(parse_systems(",".join(systems)))
     best = max((at_setting(of, case, one.sized(case)) for one in PLAIN), key=lambda one: one.tok_s or 0.0)
     return faster_when_smaller(of, case, chosen, best)
@@ -65,7 +72,7 @@ def test_a_model_that_is_no_named_one_has_none() -> None:
 
 def test_what_does_not_run_is_compared_with_nothing() -> None:
     case = Case(load_model(NAME), machine("rtx-3090", gpu_gib=4.6, ram_gib=64))
-    assert faster_when_smaller(workload(case.model), case, PLAIN, Compared(PLAIN[1], "no")) is None
+    assert faster_when_smaller(small("q4_k_m"), case, PLAIN, Compared(PLAIN[1], "no")) is None
 
 
 def test_another_models_trace_widens_the_interval_of_what_can_miss() -> None:
