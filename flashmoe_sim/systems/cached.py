@@ -39,10 +39,11 @@ class Cached(System):
     """The experts used last of all layers are in slots on the GPUs, which compute everything; misses are uploaded from
     RAM.
 
-    The engine gives layers whose experts have different sizes, and every GPU, a cache of their own with the same share
-    of the experts; here one cache is for all. Of the misses of a call, the last by number counts as used last; here it
-    is the last that the router names. Calls of more than 32 tokens copy the experts that they use to the GPU, those in
-    the cache from there, and change nothing in it; here they copy all from RAM.
+    Builds from 11480 on, of October 2026, have it. The engine gives layers whose experts have different sizes, and
+    every GPU, a cache of their own with the same share of the experts; here one cache is for all. Of the misses of a
+    call, the last by number counts as used last; here it is the last that the router names. Calls of more than 32
+    tokens copy the experts that they use to the GPU, those in the cache from there, and change nothing in it; here they
+    copy all from RAM.
 
     cache_mib: of all GPUs together; 0: as much as there is room for. The engine has no cache unless a size is given.
     """
