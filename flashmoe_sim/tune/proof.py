@@ -118,9 +118,12 @@ def common_first(found: Sequence[Compared], objective: Objective) -> Compared | 
     """What anybody can install that an answer names first, of one setting of each; None if none of it runs.
 
     Of two as fast, the one that uses the GPU, which also reads prompts faster: the CPU alone stands first only if it is
-    faster in nine of ten draws, or if what uses the GPU may not fit.
+    faster in nine of ten draws, or if what uses the GPU may not fit. A cache stands before whole layers only if it is
+    faster in nine of ten draws, too: on a slow link it is less than half as fast.
     """
     common = [one for one in found if one.system.common]
+    if plain := pick([one for one in common if not one.system.caches], objective):
+        common = [one for one in common if not one.system.caches or wins(one, plain, objective) >= SURE]
     best, on_gpu = pick(common, objective), pick([one for one in common if one.system.uses_gpu], objective)
     if best is None or on_gpu is None or on_gpu.tight or wins(best, on_gpu, objective) >= SURE:
         return best

@@ -183,7 +183,7 @@ def _dynamic(parts: RowParts) -> Way:
         machine = _pinned(parts.machine)
         return _way(parts, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
     machine = parts.machine
-    if row.engine == "llama.cpp":
+    if "--moe-cache-mib" in row.flags:  # llama.cpp's own cache, whose misses are uploaded
         machine = _pinned(machine) if _LOADED.search(row.flags) else machine
         return _way(parts, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
     if row.engine.startswith("colibri"):

@@ -57,10 +57,18 @@ def test_what_ram_does_not_hold_is_read(tmp_path: Path) -> None:
     assert parts_ms(raw(tmp_path, strategy="page_cache_mmap", ram_gib="16", experts_on_cpu_layers="48"))["read"] > 0
 
 
-@pytest.mark.parametrize(("engine", "waits"), [("FreeToken", "upload"), ("llama.cpp", "cold_lane")])
-def test_misses_of_a_cache_are_uploaded_or_computed(tmp_path: Path, engine: str, waits: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "flags", "waits"),
+    [
+        ("FreeToken", "", "upload"),
+        ("llama.cpp", "", "cold_lane"),
+        ("llama.cpp", "--moe-cache-mib 4000", "upload"),
+        ("llama.cpp", "--moe-cache-mib 4000 --load-mode none", "upload"),
+    ],
+)
+def test_misses_of_a_cache_are_uploaded_or_computed(tmp_path: Path, engine: str, flags: str, waits: str) -> None:
     """32 of 128 slots at odds of 1/3: the hit rate is the logistic of 2 + ln(1/3), 0.711."""
-    cells = {"strategy": "vram_lru", "engine": engine, "slots_per_layer_or_cache_gib": "32 slots/layer"}
+    cells = {"strategy": "vram_lru", "engine": engine, "slots_per_layer_or_cache_gib": "32 slots/layer", "flags": flags}
     found = raw(tmp_path, **cells)
     assert price_of(found).missed.rate == pytest.approx(1 - 0.711, abs=0.001)
     assert parts_ms(found)[waits] > 0

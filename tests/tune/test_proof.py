@@ -13,6 +13,7 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
+from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
@@ -65,6 +66,9 @@ PLAIN = (Placed(cpu_layers=2), 10.0)
         ([(PlacedIk(cpu_layers=2), 11.0)], "placed-ik"),
         ([(PlacedIk(cpu_layers=2), 10.1)], "placed"),
         ([(HotCache(max_mib=99), None)], "placed"),
+        ([(Cached(cache_mib=99), 13.0)], "placed"),  # llama.cpp's own, which a slow link may turn round
+        ([(Cached(cache_mib=99), 30.0)], "cached"),
+        ([(Cached(cache_mib=99), 13.0), (HotCache(max_mib=99), 20.0)], "hot-cache"),
     ],
 )
 @pytest.mark.usefixtures("speeds")
