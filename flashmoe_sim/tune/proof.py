@@ -121,7 +121,7 @@ def common_first(found: Sequence[Compared], objective: Objective) -> Compared | 
     faster in nine of ten draws, or if what uses the GPU may not fit. A cache stands before whole layers only if it is
     faster in nine of ten draws, too: on a slow link it is less than half as fast.
     """
-    common = [one for one in found if one.system.common]
+    common = [one for one in found if one.system.common and objective.seconds(one) is not None]
     if plain := pick([one for one in common if not one.system.caches], objective):
         common = [one for one in common if not one.system.caches or wins(one, plain, objective) >= SURE]
     best, on_gpu = pick(common, objective), pick([one for one in common if one.system.uses_gpu], objective)
