@@ -72,15 +72,18 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
 
 
 def another_file(case: Case, systems: Sequence[System], *, cached: bool = False) -> tuple[ModelGeometry, System] | None:
-    """The largest other quantization that one of the systems can run, and the first system that can.
+    """The largest other quantization that memory holds with one of the systems, or the smallest that any can run.
 
-    cached: whether only systems with a cache count.
+    Together with the first such system. cached: whether only systems with a cache count.
     """
-    for model in quantizations(case.model):
-        for system in systems:
-            if (system.caches or not cached) and not why_none_fits(replace(case, model=model), system):
-                return model, system
-    return None
+    found = [
+        (model, system)
+        for model in quantizations(case.model)
+        for system in systems
+        if (system.caches or not cached) and not why_none_fits(replace(case, model=model), system)
+    ]
+    held = (one for one in found if _mapped_bytes(replace(case, model=one[0]), one[1]) <= case.ram_bytes)
+    return next(held, found[-1] if found else None)
 
 
 def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:

@@ -70,7 +70,7 @@ def test_nothing_is_made_for_a_model_that_fits_nowhere(monkeypatch: pytest.Monke
 
 def test_a_file_that_some_engine_reads_is_named() -> None:
     mac = Case(load_model("glm-5.3-flash"), load_machine("m5-max-128"))
-    with pytest.raises(BadInput, match=r"; --model glm-5\.3-flash:ds4-q4 is another quantization, which ds4 can run"):
+    with pytest.raises(BadInput, match=r"; --model glm-5\.3-flash:ds4-q2 is another quantization, which ds4 can run"):
         check_any_fits(mac, parse_systems("placed,ds4"))
     with pytest.raises(BadInput, match=r"does not run qwen3moe; it serves [^;]*$"):
         check_any_fits(Case(load_model("qwen3-30b-a3b"), load_machine("m5-max-128")), parse_systems("ds4"))
