@@ -93,6 +93,12 @@ def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, S
     return another_file(case, systems, cached=any_fits(case, systems))
 
 
+def instead(case: Case, systems: Sequence[System], other: tuple[ModelGeometry, System]) -> str:
+    """The note on a `better_file` that is answered for."""
+    only = ", but from storage page by page" if any_fits(case, systems) else ""
+    return f"no system can run {case.model.name} here{only}; this is {other[0].name}, which {other[1].name} can"
+
+
 def file_that_fits(model: ModelGeometry, machines: Sequence[Machine], systems: Sequence[System]) -> ModelGeometry:
     """The model; in another quantization if each of the machines lacks a system for it, and one has a `better_file`."""
     cases = [Case(model, machine) for machine in machines]

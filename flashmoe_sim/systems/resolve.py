@@ -17,7 +17,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import case_of
-from flashmoe_sim.systems.fits import any_fits, better_file, check_any_fits
+from flashmoe_sim.systems.fits import better_file, check_any_fits, instead
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from flashmoe_sim.timeline.attention import depth_unknown
 
@@ -88,9 +88,7 @@ def resolve(
         found = resolve(
             workload=None, model=other[0], machine=machine, systems=chosen, memory=memory, may_borrow=may_borrow
         )
-        only = ", but from storage page by page" if any_fits(case, chosen) else ""
-        note = f"no system can run {of.name} here{only}; this is {other[0].name}, which {other[1].name} can"
-        return replace(found, notes=(note, *found.notes))
+        return replace(found, notes=(instead(case, chosen, other), *found.notes))
     borrowed = ""
     if workload is None and may_borrow:
         if must_fit:

@@ -74,9 +74,10 @@ class Report(MemoryOptions):
         from flashmoe_sim.sweep.left_out import LeftOut, reasons
         from flashmoe_sim.sweep.plan import plan_conditions, plan_setup, plan_sweep
         from flashmoe_sim.sweep.predictions import predict_rates
+        from flashmoe_sim.systems.base import Case
         from flashmoe_sim.systems.borrow import borrow, bundled
         from flashmoe_sim.systems.by_depth import by_depth
-        from flashmoe_sim.systems.fits import file_that_fits
+        from flashmoe_sim.systems.fits import better_file, instead
         from flashmoe_sim.systems.resolve import ALL, parse_systems, resolve
         from flashmoe_sim.timeline.rates import percent_or_share, read_rates
         from flashmoe_sim.tune.recommend import recommend
@@ -89,9 +90,10 @@ class Report(MemoryOptions):
             if (model := model_of(self.model)) is None:
                 raise BadInput("give a trace, a folder of results or --model; see `sim trace catalog`")
             if self.machine is not None and names_no_quantization(None, self.model):
-                asked, model = model, file_that_fits(model, [machine_of(self.machine)], parse_systems(ALL))
-                if model is not asked:
-                    about_trace.append(f"no system can run {asked.name} here; this is {model.name}")
+                asked, systems = Case(model, machine_of(self.machine)), parse_systems(ALL)
+                if other := better_file(asked, systems):
+                    model = other[0]
+                    about_trace.append(instead(asked, systems, other))
             own = bundled(model)
             workload, note = own or borrow(model)
             workloads, borrowed = [workload], own is None
