@@ -95,7 +95,7 @@ def printed(run: Run, *commands: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def passed(run: Run) -> list[str]:
-    """The tests that pass of those of what is new, and none fails; but for what would compile much."""
+    """The tests of the new parts that pass; none fails. Tests that would compile much are left out."""
     new = "(toy or every_policy_has_a_twin or hits-first or found_by_its_name or quarter-bank)"
     chosen = f"{new} and not stamp and not many_experts and not bytes"
     timeline = (f"tests/timeline/{name}.py" for name in ("test_twins", "test_hand", "test_perfetto", "test_execution"))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Asked = TypeVar("Asked")
 MANY = "..."  # ends the metavar of an argument that can be repeated
-PATHS = ("FILE", "DIR")  # metavars of what a shell completes
+PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
 rows_option = click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."

@@ -115,7 +115,7 @@ def machines_in(text: str) -> list[str]:
 
     If not every name is a machine, and they are parts of one, as people write them (`RTX 3060, Ryzen 5 5600, 64 GB`),
     that one.
-    Raises BadInput, naming the unknown part, if another one is no machine by itself, such as RAM.
+    Raises BadInput that names the unknown part, if other parts, such as RAM, are not machines by themselves.
     """
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1 or "+" in text or all(map(_is_machine, names)):

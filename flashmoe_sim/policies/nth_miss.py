@@ -46,7 +46,7 @@ def on_evict(state: Any, slot: int, key: int) -> None:
 class NthMiss(EvictingPolicy):
     """LRU that installs an expert on its n-th miss, and later if it must displace another.
 
-    The misses of an expert are counted until it is installed, however long ago they were, and anew after an eviction.
+    All misses of an expert since the start, or since it was evicted, count until it is installed.
     An expert that a call may not install, because it has installed its most, keeps its count. The engine counts an
     expert that is still on its way as missed; here it is there for the layer's next call.
 

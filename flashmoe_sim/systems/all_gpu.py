@@ -10,7 +10,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
-from flashmoe_sim.systems.split import fastest_first, loads, served, written
+from flashmoe_sim.systems.split import fastest_first, loads, of_other_gpus, served, written
 from flashmoe_sim.timeline.models.resident import Resident
 
 
@@ -42,8 +42,7 @@ class AllGpu(System):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)
-        others = (case.machine.gpus - 1) * case.compute_bytes(copies=False)
-        of_others = (Share("compute buffers of the other GPUs", "gpu", others),) if others else ()
+        of_others = of_other_gpus(case, case.compute_bytes(copies=False))
         return (Share("experts", "gpu", case.model.routed_bytes), *weights, *of_others)
 
     def launch(self, case: Case) -> Launch:

@@ -534,6 +534,11 @@ def context_words(case: Case) -> tuple[str, ...]:
     return (*context, *kv_type)
 
 
+def halved(most: int, *, least: int = 1) -> list[int]:
+    """The largest size, its half, quarter and eighth, ascending; those of at least `least`."""
+    return sorted({size for size in (most // 8, most // 4, most // 2, most) if size >= least})
+
+
 def no_room(what: str, room: int) -> BadInput:
     """The error if nothing that a system keeps fits beside the rest."""
     return BadInput(f"{max(room, 0) / GIB:.1f} GiB are left for {what}, too little")

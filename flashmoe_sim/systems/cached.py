@@ -24,12 +24,13 @@ from flashmoe_sim.systems.base import (
     Share,
     System,
     gpu_weights,
+    halved,
     llama_words,
     no_room,
 )
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
-from flashmoe_sim.systems.split import besides, rooms
+from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
 MOST_TOKENS = 32  # of a call that uses the cache
 
@@ -73,8 +74,7 @@ class Cached(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        most = self._most(case)
-        return sorted({size for size in (most // 8, most // 4, most // 2, most) if size * MIB >= _least_bytes(case)})
+        return halved(self._most(case), least=-(-_least_bytes(case) // MIB))
 
     def sized(self, case: Case) -> Self:
         if self.cache_mib:
@@ -102,11 +102,10 @@ class Cached(System):
         return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= MOST_TOKENS)])
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        others = (case.machine.gpus - 1) * besides(case)
         return (
             Share("cached experts", "gpu", self._cache_bytes(case)),
             *gpu_weights(case),
-            *((Share("compute buffers of the other GPUs", "gpu", others),) if others else ()),
+            *of_other_gpus(case, besides(case)),
             Share("experts", "mapped", case.model.routed_bytes),
         )
 

@@ -29,6 +29,7 @@ from flashmoe_sim.systems.base import (
     System,
     gpu_left,
     gpu_weights,
+    halved,
     llama_words,
     no_room,
 )
@@ -111,8 +112,7 @@ class HotCache(System):
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        most = self._most(case)
-        return sorted({size for size in (most // 8, most // 4, most // 2, most) if size > 0})
+        return halved(self._most(case))
 
     def sized(self, case: Case) -> Self:
         if self.max_mib != AUTO:

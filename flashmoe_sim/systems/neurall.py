@@ -27,7 +27,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
 )
 from flashmoe_sim.systems.gpu_slots import GpuSlots
-from flashmoe_sim.systems.split import besides
+from flashmoe_sim.systems.split import besides, of_other_gpus
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
 from flashmoe_sim.timeline.models.hot_cold import HotCold
@@ -139,11 +139,10 @@ class Neurall(GpuSlots):
         return super().replay(workload, setup)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        others = (case.machine.gpus - 1) * besides(case)
         return (
             Share("slots", "gpu", (self.slots + 1) * case.slot_bytes),
             *gpu_weights(case),
-            *((Share("compute buffers of the other GPUs", "gpu", others),) if others else ()),
+            *of_other_gpus(case, besides(case)),
             Share("experts", "mapped", case.model.routed_bytes),
         )
 

@@ -44,6 +44,7 @@ from flashmoe_sim.systems.split import (
     fastest_first,
     gpu_of_layers,
     loads,
+    of_other_gpus,
     parse_shares,
     rooms,
     served,
@@ -251,10 +252,7 @@ class Placed(System):
             *gpu_weights(self.in_batches(case)),
             Share("experts of the CPU", "mapped", in_ram),
         )
-        if case.machine.gpus == 1 or self.fits_itself:
-            return shares
-        others = (case.machine.gpus - 1) * besides(self.in_batches(case))
-        return (*shares, Share("compute buffers of the other GPUs", "gpu", others))
+        return shares if self.fits_itself else (*shares, *of_other_gpus(case, besides(self.in_batches(case))))
 
     def launch(self, case: Case) -> Launch:
         if self.fits_itself:

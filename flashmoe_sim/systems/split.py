@@ -12,7 +12,7 @@ from flashmoe_sim.budget import spare_bytes
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.cards import distributed
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.systems.base import Case, gpu_weights
+from flashmoe_sim.systems.base import Case, Share, gpu_weights
 
 
 def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
@@ -74,6 +74,12 @@ def besides(case: Case) -> int:
     """Bytes that every GPU holds beside its layers."""
     of_one = ("dense weights", "context", "drafter")
     return sum(share.size_bytes for share in gpu_weights(case) if share.what not in of_one)
+
+
+def of_other_gpus(case: Case, buffers_bytes: int) -> tuple[Share, ...]:
+    """The compute buffers of all GPUs but the first, which has its own among `gpu_weights`. buffers_bytes: of one."""
+    others = (case.machine.gpus - 1) * buffers_bytes
+    return (Share("compute buffers of the other GPUs", "gpu", others),) if others else ()
 
 
 def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:

@@ -25,6 +25,7 @@ from flashmoe_sim.systems.base import (
     System,
     gpu_left,
     gpu_weights,
+    halved,
     no_room,
 )
 from flashmoe_sim.systems.execution import WHOLE, SharedMisses
@@ -90,8 +91,7 @@ class Strata(System):
             raise BadInput(f"system strata: profile {self.profile}; expected {HALF} or {ALL}")
 
     def sizes(self, case: Case) -> Sequence[int]:
-        most = self._most(case)
-        return sorted({size for size in (most // 8, most // 4, most // 2, most) if size > 0})
+        return halved(self._most(case))
 
     def sized(self, case: Case) -> Self:
         if self.experts:

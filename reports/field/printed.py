@@ -228,7 +228,7 @@ def _neurall(row: FieldRow, settings: Settings) -> System:
 
 def _moe_cache(row: FieldRow, settings: Settings) -> System:
     if "drafter" in row.flags or _RESERVED.search(row.flags):
-        raise BadInput(f"{row.where}: a drafter, or a reserve or admission of its own, is no setting of moe-cache")
+        raise BadInput(f"{row.where}: moe-cache has no settings for a drafter, the reserve or the admission")
     match = _MIB.search(row.flags)
     return MoeCache(cache_mib=int(match[1])) if match else MoeCache()
 

@@ -25,7 +25,7 @@ def weight(model: ModelGeometry) -> int:
 
 @pytest.mark.parametrize("name", named_models())
 def test_every_quantization_loads(name: str) -> None:
-    """Its dense bytes are those of a file or estimated, and smaller ones are smaller and of the same format."""
+    """Dense bytes come from a file or an estimate; smaller quantizations are smaller, in the same format."""
     entry = named_models()[name]
     for quant_name, quant in entry.quants.items():
         spec = f"{name}:{quant_name}"

@@ -184,7 +184,7 @@ def test_an_evicted_expert_has_to_miss_twice_again() -> None:
 def test_nth_miss() -> None:
     calls = one_by_one([0, 0, 0, 1, 2, 1, 1, 2, 2, 0, 2, 0, 0])
     # 0 served, in on its second miss, hits; 1 and 2 served, 1 in on its second, so that the bank is full, and hits;
-    # 2 served again, then in for 0 on its third; 0 is counted anew and served, 2 hits, 0 served again, then in for 1
+    # 2 is served again, and replaces 0 on its third miss; 0 is served twice, 2 hits in between; then 0 replaces 1
     assert outcome(calls, 2, "nth-miss:full=3") == "..h...h...h.. [0, 2]"
     result = run(prepare(trace_of(calls, 8)), 2, "nth-miss:full=3")
     assert some(result, "misses", "bypassed", "cold", "evictions") == (10, 6, 2, 2)

@@ -212,7 +212,8 @@ def test_slotstream_sizes_its_pool_as_it_printed(ram_gb: float, metal_gb: float,
 def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
     case = _case("rtx-3090", TWO_LAYERS)
     calls = [(0, [0, 1], 1), (1, [0], 1), (0, [0], 1), (1, [1], 1), (0, [1], 1), (0, [5] * 33, 33), (0, [0, 1], 1)]
-    # 1 of layer 1 takes the place of 1 of layer 0, which takes that of 0 of layer 1. A prompt of 33 tokens takes none.
+    # Expert 1 of layer 1 replaces expert 1 of layer 0, which then replaces expert 0 of layer 1. A prompt of 33 tokens
+    # replaces none.
     assert _misses(_replayed(Cached(cache_mib=300), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
     parts = _timed(Cached(cache_mib=300), calls, case).timing.part_ms_per_token
     assert parts["upload"] > parts["cold_lane"] == 0

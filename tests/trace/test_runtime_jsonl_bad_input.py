@@ -116,7 +116,7 @@ BAD = NOT_RECORDS | NOT_JSON
 
 @pytest.mark.parametrize("name", BAD)
 def test_malformed_line(name: str) -> None:
-    """In the middle; and at the end, with a newline and without one, where what is no JSON may be torn."""
+    """Bad lines in the middle and at the end, with a newline and without; only the last line may be torn."""
     line, message = BAD[name]
     content = LINE + b"\n\n" + line + b"\n" + NEXT + b"\n"
     to_do = "; fix or delete the line, or skip such lines with --lenient$"
