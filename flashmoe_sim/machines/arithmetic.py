@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from math import inf
 
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 
 LLAMA_CPP, IK = "llama.cpp", "ik_llama.cpp"
 KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP}  # by a part of the program's name, tried in this order
@@ -17,6 +17,7 @@ KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP}  # by a part of th
 TOGETHER = 0.8
 # A core with AVX2 beside one with AVX-512: 0.43 for IQ2_XXS (pull request 154), half for IQ3_XXS and IQ4_KS (152).
 AVX2 = 0.5
+_BITS = re.compile(r"fp?(16|32)|(?:q|int|fp)(\d)|(\d)bit")
 
 
 @cache
@@ -46,3 +47,26 @@ def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) 
         return inf
     times = 1.0 if {"avx512", "neon"} & {*features} else AVX2
     return TOGETHER * times * cores * rates[known[0]]
+
+
+def knee_tokens(unit: Compute, quant: str) -> float:
+    """The largest batch, in tokens, that takes no longer than one token with weights of a quantization.
+
+    Reading takes as long as a weight is large, and arithmetic is the same for weights of 8 bits and fewer: the knee of
+    8-bit weights is twice that of 4-bit ones. Weights of 16 bits are computed at half the rate.
+    """
+    bytes_ = weight_bytes(quant)
+    return max(unit.knee_tokens.value * bytes_ / WEIGHT_BYTES / (1 + (bytes_ >= 2)), 1.0)
+
+
+@lru_cache
+def weight_bytes(quant: str) -> float:
+    """Bytes of a weight, by the bits in the name of its quantization and half a bit of scales; 4.5 bits if not known.
+
+    quant: the name of a quantization, or types of a file's tensors, the most common first.
+    """
+    found = _BITS.search(quant.lower())
+    if found is None:
+        return WEIGHT_BYTES
+    bits = float(next(filter(None, found.groups())))
+    return (bits + 0.5 * (bits < 16)) / 8

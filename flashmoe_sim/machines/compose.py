@@ -27,8 +27,8 @@ UNIFIED_CPU_SHARE: Range = (0.2, 0.43, 0.8)
 COPY_SHARE: Range = (0.12, 0.22, 0.35)
 UNIFIED_COPY_SHARE: Range = (0.03, 0.13, 0.3)
 LINK_SHARE: Range = (0.6, 0.77, 0.9)
-PAGEABLE_SHARE: Range = (0.3, 0.72, 0.85)
 PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
+STAGED_GB_S: Range = (6, 18.4, 25)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
 GPU_LAYER_US: Range = (20, 100, 200)
 M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
@@ -283,10 +283,11 @@ def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:
         source = f"no link given: {link.name}, the best that the other parts have; {pinned.source}"
         pinned = replace(pinned, lo=_rounded(0.45 * pinned.value), source=source, estimated=True)
     pinned = _slower(pinned, delivered)
-    pageable = _scaled(pinned, PAGEABLE_SHARE, "preset rtx-4090", "RAM not pinned")
+    staged = _scaled(delivered, PAGEABLE_RAM_SHARE, DESKTOPS, "RAM not pinned")
     return Link(
         pinned_gb_s=pinned,
-        pageable_gb_s=_slower(pageable, _scaled(delivered, PAGEABLE_RAM_SHARE, DESKTOPS, "RAM not pinned")),
+        # The driver copies one piece to a pinned buffer, in one thread, while the link sends the piece before.
+        pageable_gb_s=_slower(pinned, _slower(staged, _estimate(STAGED_GB_S, "preset rtx-4090 at most", "one thread"))),
         request_us=_estimate((3, 10, 30), DESKTOPS, "a copy of one expert"),
     )
 

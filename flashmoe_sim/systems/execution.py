@@ -190,7 +190,7 @@ class SharedMisses(HotCold):
 @inlined
 def serve_lanes_alone(sim: Any, call: Call, parts: Any) -> float:
     of_call = (call.number, call.row, call.n_tokens, call.requests, call.misses, call.warm, call.fills)
-    alone = Call(*of_call, 0, call.ready, call.expert_s, call.cold_expert_s, call.threshold)
+    alone = Call(*of_call, 0, call.ready, call.expert_s, call.cold_expert_s, call.threshold, call.copies_from)
     end: float = serve_lanes(sim, alone, parts)
     return end
 

@@ -35,6 +35,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.hot_cache_flags import BUDGET, COMMIT, PROFILE
 from flashmoe_sim.systems.static_profile import ALL
+from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.perf_profile import perf_profile
@@ -43,7 +44,6 @@ from flashmoe_sim.trace.routing import RoutingTrace
 AUTO = -1
 RESERVE_BYTES = 1024 * MIB
 REVISIONS = {"head": "random", "may": "none"}  # what fills the room that the profile leaves
-NEVER = 2**31 - 1
 LEARN = ("--auto-learn", "--moe-hot-cache-warmup-prompt", "PROMPT")
 
 
@@ -51,7 +51,7 @@ LEARN = ("--auto-learn", "--moe-hot-cache-warmup-prompt", "PROMPT")
 class HotCache(System):
     """The experts with the best scores in a profile are also on the GPU; the CPU computes misses in parallel.
 
-    For prompts of 256 tokens and more, the program copies experts to the GPU; here the CPU computes their misses.
+    Prompts of 256 tokens and more have their misses copied to the GPU.
     Without CUDA, the GPU computes hits before the CPU computes misses, not at the same time.
     max_mib: size of the cache; -1: the GPU memory left beside weights and context, less 1024 MiB. That is the program's
         automatic rule; its default, 0, is off.
@@ -69,7 +69,7 @@ class HotCache(System):
     program: ClassVar[str] = "hot-cache"
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
-    misses: ClassVar[str] = "computed on the CPU, beside the GPU"
+    misses: ClassVar[str] = "computed on the CPU, beside the GPU; copied to it for prompts of 256 tokens and more"
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (
@@ -129,7 +129,9 @@ class HotCache(System):
         return max(min(own_rule, gpu_left(case)) if case.leaves_spare else own_rule, 0) // MIB
 
     def plan(self, case: Case) -> Plan:
-        execution = HotColdPadded() if case.machine.api == "cuda" else HotColdPadded(min_parallel=NEVER)
+        side_by_side_from = HotColdPadded.min_parallel if case.machine.api == "cuda" else NEVER
+        pinned = self.unmapped[0] in self.serving_words(case)
+        execution = HotColdPadded(side_by_side_from, pinned=pinned)
         return Plan(
             Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
         )

@@ -279,7 +279,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     if execution.in_place:
         assert machine.cpu is not None
         cold_expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
-        cold_knee = machine.cpu.knee_tokens.value
+        cold_knee = arithmetic.knee_tokens(machine.cpu, weights.quant)
     if execution.experts_on_cpu or machine.gpu is None:
         assert machine.cpu is not None
         expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
@@ -311,7 +311,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, dense_bytes),
         expert_s=expert_s,
         cold_expert_s=cold_expert_s,
-        knee_tokens=unit.knee_tokens.value,
+        dense_knee_tokens=max(arithmetic.knee_tokens(unit, weights.quant), unit.knee_tokens.value),
+        knee_tokens=arithmetic.knee_tokens(unit, weights.quant),
         cold_knee_tokens=cold_knee,
         chunks=reads.chunks,
         chunk_s=reads.of_chunks.seconds(read_s),

@@ -19,7 +19,8 @@ class Costs:
         with them, for each token of it, if that takes longer. Equal in all rows.
     expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU if there is no GPU).
     cold_expert_s: f64 [rows], one expert, one token, on the CPU lane of `hot-cold` and `prefill-copy`.
-    knee_tokens, cold_knee_tokens: the largest batch, in tokens, that takes no longer than one token.
+    dense_knee_tokens, knee_tokens, cold_knee_tokens: the largest batch, in tokens, that takes no longer than one token,
+        for each of these three.
     chunks: i32 [rows], reads per expert, at least 1.
     chunk_s: f64 [rows, lanes], service time of one read from storage with 1, 2, … `lanes` reads in flight.
     warm_chunk_s: f64 [rows, lanes], the same from the page cache; 0 if an expert in RAM is used in place.
@@ -41,6 +42,7 @@ class Costs:
     dense_s: NDArray[np.float64]
     expert_s: NDArray[np.float64]
     cold_expert_s: NDArray[np.float64]
+    dense_knee_tokens: float
     knee_tokens: float
     cold_knee_tokens: float
     chunks: NDArray[np.int32]

@@ -39,16 +39,15 @@ def loop_of(name: str, serve: Any, after: Any) -> Any:
 def _run(
     sim: Any,
     work: Any,
-    threshold: int,
-    in_background: bool,
-    knee_tokens: float,
-    cold_knee_tokens: float,
+    limits: Any,
+    knees: Any,
     end: Any,
     parts: Any,
 ) -> None:
     """Run every routed call.
 
-    work: a named tuple of the columns of `Work` that are of calls. threshold, in_background: of the execution model.
+    work: a named tuple of the columns of `Work` that are of calls. limits: a named tuple of the execution model's.
+    knees: a named tuple of the costs'.
     end: f64 [calls], set to the time when everything in a call is done: its experts, then the reads ahead after it that
     the next call waits for, then the output if it was the last call of its step. The next call begins then.
     parts: f64 [calls, N_PARTS], zeros, to which the time is added; reads ahead before the first call belong to it.
@@ -61,7 +60,7 @@ def _run(
         if number >= 0 and (work.refs[number] > 0 or work.n_tokens[number] > 0):
             costs, requests = sim.rows[work.row[number]], work.requests[number]
             of_context = max(sim.state[0].attention_s, sim.state[0].attention_token_s * work.n_tokens[number])
-            dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knee_tokens) + of_context
+            dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knees.dense_knee_tokens) + of_context
             times = 1.0
             if work.drafted[number] > 0:
                 dense_s += sim.state[0].verify_call_s
@@ -83,9 +82,10 @@ def _run(
                 _INT(work.cold[number]),
                 _INT(work.installs[number]),
                 ready,
-                costs.expert_s * max(1.0, tokens_each / knee_tokens) * times,
-                costs.cold_expert_s * max(1.0, tokens_each / cold_knee_tokens) * times,
-                threshold,
+                costs.expert_s * max(1.0, tokens_each / knees.knee_tokens) * times,
+                costs.cold_expert_s * max(1.0, tokens_each / knees.cold_knee_tokens) * times,
+                limits.threshold,
+                limits.copies_from,
             )
             clock = serve(sim, call, into)
         if sim.state[0].issued < len(sim.ahead) and sim.ahead[sim.state[0].issued].after == number:
@@ -100,6 +100,6 @@ def _run(
                 drafted = _INT(0)
                 into[OUTPUT] += clock - before
             end[number] = clock
-    if in_background:
+    if limits.in_background:
         read_before(sim, clock, True)
         upload_before(sim, clock, True)

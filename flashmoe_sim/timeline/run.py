@@ -88,6 +88,22 @@ class _Calls(NamedTuple):
     installs: NDArray[np.int32]
 
 
+class _Limits(NamedTuple):
+    """What the loop reads of an execution model."""
+
+    threshold: int
+    copies_from: int
+    in_background: bool
+
+
+class _Knees(NamedTuple):
+    """The largest batches that take no longer than a token; see `Costs`."""
+
+    dense_knee_tokens: float
+    knee_tokens: float
+    cold_knee_tokens: float
+
+
 def _run(
     sim: Simulation, work: Work, costs: Costs, execution: ExecutionModel
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -96,10 +112,8 @@ def _run(
     loop_of(model.name, model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
         sim,
         _Calls(*(_column(getattr(work, name)) for name in _Calls._fields)),
-        execution.threshold,
-        execution.in_background,
-        float(costs.knee_tokens),
-        float(costs.cold_knee_tokens),
+        _Limits(execution.threshold, execution.copies_from, execution.in_background),
+        _Knees(*(float(getattr(costs, name)) for name in _Knees._fields)),
         end,
         parts,
     )
@@ -121,8 +135,7 @@ def _check_work(work: Work, costs: Costs) -> None:
             (costs.family_chunks.sum(axis=1) == costs.chunks).all()
         ),
         "costs are not negative": all(_least(getattr(costs, item.name)) >= 0 for item in fields(costs))
-        and costs.knee_tokens > 0
-        and costs.cold_knee_tokens > 0,
+        and all(getattr(costs, name) > 0 for name in _Knees._fields),
     }
     broken = work.broken_rule or next((rule for rule, kept in rules.items() if not kept), "")
     if broken:

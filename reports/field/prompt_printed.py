@@ -83,8 +83,9 @@ def _asked(
         mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
         system = replace(system, ubatch=prompt.batch, mmap=mmap)
     case = case_of(workload.geometry, machine, workload=workload)
-    if case.model.attention is not None:
-        case = replace(case, depth=prompt.depth, kv_type=kv_type_of(row))
+    if prompt.depth and case.model.attention is None:
+        return None
+    case = replace(case, depth=prompt.depth, kv_type=kv_type_of(row))
     try:
         setting = system if system.size_given else system.sized(case)
     except BadInput:

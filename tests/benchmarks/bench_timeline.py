@@ -78,6 +78,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         dense_s=rng.uniform(1e-4, 3e-4, ROWS),
         expert_s=np.full(ROWS, 3e-5),
         cold_expert_s=np.full(ROWS, 1e-4),
+        dense_knee_tokens=8.0,
         knee_tokens=8.0,
         cold_knee_tokens=4.0,
         chunks=np.full(ROWS, CHUNKS, np.int32),

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.arithmetic import _rates, most_gb_s
+from flashmoe_sim.machines.arithmetic import _rates, knee_tokens, most_gb_s, weight_bytes
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case
@@ -43,6 +43,53 @@ def with_cores(cores: int, *features: str) -> Machine:
 )
 def test_rates_by_hand(cores: int, features: tuple[str, ...], quant: str, program: str, expected: float) -> None:
     assert most_gb_s(with_cores(cores, *features), quant, program) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("quant", "expected"),
+    [
+        ("bf16", 2),
+        ("F32+F16", 4),
+        ("ud-q8_k_xl", 8.5 / 8),
+        ("fp8", 8.5 / 8),
+        ("fp16", 2),
+        ("Q6_K+Q4_K", 6.5 / 8),
+        ("mxfp4", 4.5 / 8),
+        ("mlx-4bit", 4.5 / 8),
+        ("int4", 4.5 / 8),
+        ("ud-iq2_xxs", 2.5 / 8),
+        ("ds4-q2", 2.5 / 8),
+        ("ud-tq1_0", 1.5 / 8),
+        ("", 0.56),
+        ("own", 0.56),
+    ],
+)
+def test_bytes_of_a_weight(quant: str, expected: float) -> None:
+    assert weight_bytes(quant) == expected
+
+
+def test_a_batch_waits_for_arithmetic_the_later_the_larger_its_weights() -> None:
+    gpu = DESKTOP.gpu
+    assert gpu is not None
+    four, eight, sixteen, two = (knee_tokens(gpu, quant) for quant in ("q4_0", "q8_0", "bf16", "q2_k"))
+    assert two < four < sixteen < eight
+    assert eight == pytest.approx(four * 8.5 / 4.5)
+    assert sixteen == pytest.approx(four * 16 / 4.5 / 2)  # computed at half the rate
+    assert knee_tokens(gpu, "") == gpu.knee_tokens.value
+
+
+def test_dense_weights_have_more_bits_than_experts_of_few() -> None:
+    knees = []
+    for quant in ("q2_k", "q4_0", "q8_0"):
+        of = load_model("qwen3.5-35b-a3b:q8_0")
+        conditions = Conditions(HotCold())
+        weights = replace(weigh(of, tuple(of.layers.values()), conditions), quant=quant)
+        costs = price(weights, DESKTOP, conditions, io_split=4)
+        knees.append((costs.dense_knee_tokens, costs.knee_tokens, costs.cold_knee_tokens))
+    assert DESKTOP.gpu is not None
+    for (dense, expert, cold), times in zip(knees, (2.5, 4.5, 8.5), strict=True):
+        assert expert / dense == pytest.approx(min(times / 8 / 0.56, 1))
+        assert cold / expert == pytest.approx(DESKTOP.cpu.knee_tokens.value / DESKTOP.gpu.knee_tokens.value)
 
 
 def test_every_program_has_the_same_types() -> None:

@@ -55,6 +55,7 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
     each = given.pop("families", np.array([chunks[0]]))  # reads of each tensor family of an expert
     families = len(each)
     scalars = {
+        "dense_knee_tokens": 1e9,
         "knee_tokens": 1e9,
         "cold_knee_tokens": 1e9,
         "attention_s": 0.0,
@@ -97,14 +98,15 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
     misses = rng.binomial(requests, rng.random())
     installs = rng.binomial(misses, rng.choice([0.0, 0.5, 1.0]))
     many_tokens = rng.random() < 0.3
-    n_tokens = rng.integers(0, 64 if many_tokens else 3, n_calls).astype(np.int32)
+    times = rng.choice([1, 8]) if many_tokens else 1  # calls are of more and fewer than 32 tokens, or than 256
+    n_tokens = (times * rng.integers(0, 64 if many_tokens else 3, n_calls)).astype(np.int32)
     work = Work(
         row=row.astype(np.int32),
         step=step.astype(np.int32),
         n_tokens=n_tokens,
         n_text=n_tokens,
         drafted=np.where(np.arange(n_calls) % 3 > 0, np.maximum(n_tokens - 1, 0), 0).astype(np.int32),
-        refs=(requests * rng.integers(1, 20 if many_tokens else 3, n_calls)).astype(np.int32),
+        refs=(times * requests * rng.integers(1, 20 if many_tokens else 3, n_calls)).astype(np.int32),
         requests=requests.astype(np.int32),
         misses=misses.astype(np.int32),
         warm=rng.binomial(misses, rng.choice([0.0, 0.5, 1.0])).astype(np.int32),
@@ -123,8 +125,9 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         dense_s=slow[2] * rng.uniform(0.5, 1.5, rows),
         expert_s=slow[2] * rng.uniform(0.1, 0.5, rows),
         cold_expert_s=slow[2] * rng.uniform(0.1, 2.0, rows),
-        knee_tokens=float(rng.uniform(0.5, 20.0)),
-        cold_knee_tokens=float(rng.uniform(0.5, 20.0)),
+        dense_knee_tokens=float(times * rng.uniform(0.5, 20.0)),
+        knee_tokens=float(times * rng.uniform(0.5, 20.0)),
+        cold_knee_tokens=float(times * rng.uniform(0.5, 20.0)),
         chunks=chunks,
         chunk_s=read_s[0],
         warm_chunk_s=read_s[1] * rng.uniform(0.05, 1.0),

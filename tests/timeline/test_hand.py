@@ -8,6 +8,7 @@ page cache. All times are exact in binary.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,6 +184,15 @@ def test_prefill_copy_of_a_batch() -> None:
     assert parts_of("prefill-copy", n_tokens=32) == expected
 
 
+def test_a_padded_hot_cache_copies_the_misses_of_a_batch() -> None:
+    small = {"experts": 1.0, "cold_lane": 0.5, "merge": 0.0625}
+    assert parts_of("hot-cold-padded", n_tokens=255, **IN_RAM) == small
+    assert parts_of("hot-cold-padded", n_tokens=256, **IN_RAM) == {"upload": 3 * 0.75, "experts": 1.0}
+    # what RAM holds is uploaded until 0.75; the other two are read by 1 and by 2, and uploaded until 1.75 and 2.75
+    expected = {"read": 2.0, "upload": 0.75, "host": 3 * 0.125, "experts": 1.0}
+    assert parts_of("hot-cold-padded", n_tokens=256) == expected
+
+
 def test_k_materialize() -> None:
     # reads and installs as sync-install; then all four experts are copied
     assert parts_of("k-materialize") == {"read": 5.0, "host": 3 * 0.125, "upload": 4 * 0.75, "experts": 1.0}
@@ -202,8 +212,11 @@ def test_service_time_is_that_of_the_depth_of_the_batch() -> None:
 def test_many_tokens_cost_more_beyond_the_knee() -> None:
     # 8 tokens at a knee of 4: dense work twice; 12 references to 2 experts, 6 tokens each: 1.5 times
     work = work_of([{"requests": 2, "refs": 12, "n_tokens": 8}])
-    timeline = simulate(work, costs_of(dense_s=1.0, expert_s=0.5, knee_tokens=4.0), parse_execution("resident"))
-    assert timeline.end.tolist() == [2.0 + 2 * 0.75]
+    costs = costs_of(dense_s=1.0, expert_s=0.5, dense_knee_tokens=4.0, knee_tokens=4.0)
+    assert simulate(work, costs, parse_execution("resident")).end.tolist() == [2.0 + 2 * 0.75]
+    # with experts of twice the bits, 6 tokens of each take as long as one
+    costs = replace(costs, knee_tokens=8.0)
+    assert simulate(work, costs, parse_execution("resident")).end.tolist() == [2.0 + 2 * 0.5]
 
 
 AHEAD_MACHINE = MACHINE | {"lanes": 1, "upload_s": 0.5, "step_s": 0.0}

@@ -12,7 +12,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.ahead import upload_beside
-from flashmoe_sim.timeline.background import read_before, upload_now
+from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now
 from flashmoe_sim.timeline.calls import compute, install
 from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 from flashmoe_sim.timeline.names import (
@@ -27,7 +27,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import work_on
-from flashmoe_sim.timeline.storage import read_batch
+from flashmoe_sim.timeline.storage import arrive, read_batch
 from flashmoe_sim.timeline.work import Work
 
 
@@ -84,6 +84,24 @@ def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by
     return installed
 
 
+@inlined
+def copied(sim: Any, call: Call, parts: Any) -> float:
+    """Copy all misses to the GPU, which computes every expert; those that are not in RAM are read first."""
+    stored = call.misses - call.warm
+    late = claim(sim, call.number, call.ready, stored > 0)
+    items, read = late + call.misses, call.ready
+    if stored > 0:
+        begin = max(call.ready, sim.state[0].storage_free)
+        read = read_batch(sim, late, stored, 0, call.fills, sim.rows[call.row].chunks, call.row, begin, call.number)
+        sim.state[0].storage_free = read
+    for item in range(late + stored, items):
+        arrive(sim, item, call.ready)
+    uploaded = max(read, upload_items(sim, items, sim.rows[call.row].upload_s, call.number))
+    usable = wait_for_items(sim, call, parts, late, read, uploaded)
+    end: float = compute(sim, call, parts, install(sim, call, parts, usable, call.installs), call.requests)
+    return end
+
+
 @dataclass(frozen=True)
 class InRam(ExecutionModel):
     """Misses are in RAM, and experts read ahead are only uploaded."""
@@ -106,5 +124,5 @@ class InRam(ExecutionModel):
 
     def brought_in(self, work: Work) -> NDArray[np.int32]:
         """The misses that are read into RAM, uploaded into a slot, or both."""
-        brought: NDArray[np.int32] = np.maximum(work.misses - work.warm, work.installs)
-        return brought
+        brought = np.maximum(work.misses - work.warm, work.installs)
+        return np.where(work.n_tokens >= self.copies_from, work.misses, brought).astype(np.int32)

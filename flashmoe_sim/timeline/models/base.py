@@ -13,13 +13,15 @@ from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.ahead import read_and_upload
 from flashmoe_sim.timeline.work import Work
 
+NEVER = 2**31 - 1  # more than a call has
+
 
 class Call(NamedTuple):
     """One routed call, as a model's kernels see it.
 
     number, row, n_tokens, requests, misses, warm, fills, installs: as in `Work`; `fills` is its `cold`.
     ready: when its slots are known. expert_s, cold_expert_s: seconds of one expert for its tokens, on the computing
-    unit and on the CPU beside a GPU. threshold: of the model.
+    unit and on the CPU beside a GPU. threshold, copies_from: of the model.
     """
 
     number: int
@@ -34,6 +36,7 @@ class Call(NamedTuple):
     expert_s: float
     cold_expert_s: float
     threshold: int
+    copies_from: int
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,13 @@ class ExecutionModel:
 
     @property
     def threshold(self) -> int:
-        """Tokens or requests of a call from which a model serves it in another way, if it has such a limit."""
+        """Requests of a call from which a model serves it in another way, or a share, if it has such a limit."""
         return 0
+
+    @property
+    def copies_from(self) -> int:
+        """Tokens of a call from which its misses are copied to the GPU; the CPU computes those of smaller calls."""
+        return NEVER
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         """Raise BadInput if the machine lacks what the model needs, or if reads bypass a page cache that it uses."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim._jit import inlined
+from flashmoe_sim.machines.machine import Link, Quantity
 from flashmoe_sim.timeline.background import claim, upload_items
-from flashmoe_sim.timeline.models._in_ram import InRam, two_lanes, wait_for_items
+from flashmoe_sim.timeline.models._in_ram import InRam, copied, two_lanes, wait_for_items
 from flashmoe_sim.timeline.models.base import Call
 
 
@@ -28,6 +29,9 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
 
 @inlined
 def serve_padded(sim: Any, call: Call, parts: Any) -> float:
+    if call.n_tokens >= call.copies_from:
+        all_computed: float = copied(sim, call, parts)
+        return all_computed
     end: float = _serve(sim, call, parts, call.requests if call.misses < call.requests else 0)
     return end
 
@@ -52,8 +56,22 @@ class HotCold(InRam):
 
 @dataclass(frozen=True)
 class HotColdPadded(HotCold):
-    """As `hot-cold`, but the GPU computes an empty expert for each miss if anything hits."""
+    """As `hot-cold`, but the GPU computes an empty expert for each miss if anything hits, and misses of calls of many
+    tokens are copied to it.
+
+    copy_from_tokens: tokens of a call from which its misses are copied. pinned: see `prefill-copy`.
+    """
 
     name: ClassVar[str] = "hot-cold-padded"
     describes: ClassVar[str] = "a fork of llama.cpp with a hot cache filled from a profile"
     serve: ClassVar[Any] = serve_padded
+
+    copy_from_tokens: int = 256
+    pinned: bool = False
+
+    @property
+    def copies_from(self) -> int:
+        return self.copy_from_tokens
+
+    def link_rate(self, link: Link) -> Quantity:
+        return link.pinned_gb_s if self.pinned else link.pageable_gb_s

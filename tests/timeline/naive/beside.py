@@ -191,20 +191,41 @@ class HotCold(Beside):
             yield from self.upload_now(float(self.costs.upload_s[row]))
 
 
-class HotColdPadded(HotCold):
+class Copying(HotCold):
+    """Calls of many tokens have their misses copied to the GPU."""
+
+    copy_from_tokens: int
+
+    def copies(self, call: int) -> bool:
+        return bool(self.work.n_tokens[call] >= self.copy_from_tokens)
+
+    def copy_and_compute(self, call: int, late: list[Expert], expert_s: float) -> Events:
+        yield from self.wait(call, late, self.demand(call))
+        yield from self.during(call, "host", self.once("host", self.work.installs[call] * self.costs.install_s))
+        yield from self.during(call, "experts", self.once("compute", self.work.requests[call] * expert_s))
+
+
+class HotColdPadded(Copying):
+    copy_from_tokens = 256
+
+    def serve(self, call: int, expert_s: float, cold_s: float) -> Events:
+        if self.copies(call):
+            late, _ = self.claimed(call)
+            yield from self.copy_and_compute(call, late, expert_s)
+        else:
+            yield from super().serve(call, expert_s, cold_s)
+
     def hot(self, requests: int, misses: int) -> int:
         return requests if requests > misses else 0
 
 
-class PrefillCopy(HotCold):
+class PrefillCopy(Copying):
     copy_from_tokens = 32
 
     def serve(self, call: int, expert_s: float, cold_s: float) -> Events:
         late, _ = self.claimed(call)
-        if self.work.n_tokens[call] < self.copy_from_tokens:
+        if self.copies(call):
+            yield from self.copy_and_compute(call, late, expert_s)
+        else:
             yield from self.wait(call, late, [])
             yield from self.two_lanes(call, expert_s, cold_s, side_by_side_from=int(self.work.requests[call]) + 1)
-            return
-        yield from self.wait(call, late, self.demand(call))
-        yield from self.during(call, "host", self.once("host", self.work.installs[call] * self.costs.install_s))
-        yield from self.during(call, "experts", self.once("compute", self.work.requests[call] * expert_s))

@@ -319,7 +319,7 @@ class Twin(ABC):
         each = work.refs[call] / requests if requests else 0.0
         expert_s = float(costs.expert_s[row]) * max(1.0, each / costs.knee_tokens)
         cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
-        dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.knee_tokens)
+        dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.dense_knee_tokens)
         if work.drafted[call] > 0:
             expert_s, cold_s = expert_s * costs.verify_times, cold_s * costs.verify_times
         of_context = max(costs.attention_s, work.n_tokens[call] * costs.attention_token_s)
