@@ -27,6 +27,8 @@ class LayerCache:
     keys, values: numbers kept per token; a latent, from which both are computed, counts as keys.
     window: tokens that it attends to; 0 for all. state: numbers kept for all tokens together.
     heads, kv_heads: of queries, and of keys and values; 0 if unknown.
+    ratio: tokens before the window that one position is kept of; 0 if none is.
+    indexer: numbers kept beside each position, which choose those that are attended to.
     """
 
     keys: int = 0
@@ -35,6 +37,8 @@ class LayerCache:
     state: int = 0
     heads: int = 0
     kv_heads: int = 0
+    ratio: int = 0
+    indexer: int = 0
 
     @property
     def latent(self) -> bool:
@@ -46,12 +50,22 @@ class LayerCache:
         return self.heads / self.kv_heads if self.heads and self.kv_heads else 1.0
 
     def attended(self, depth: int) -> int:
-        """How many of `depth` earlier tokens a new one attends to."""
+        """How many positions of `depth` earlier tokens a new one attends to, or at least scores."""
+        if self.ratio:
+            return min(depth, self.window) + depth // self.ratio
         return min(depth, self.window) if self.window else depth
 
-    def token_bytes(self, kv_type: str = DEFAULT_TYPE) -> int:
-        """Bytes kept per token."""
-        return sum(_row_bytes(numbers, kv_type) for numbers in (self.keys, self.values))
+    def position_bytes(self, kv_type: str = DEFAULT_TYPE) -> int:
+        """Bytes kept per position."""
+        return sum(_row_bytes(numbers, kv_type) for numbers in (self.keys, self.values, self.indexer))
+
+    def context_bytes(self, cells: int, *, kv_type: str, sequences: int) -> int:
+        """Bytes of a context of so many cells, without the state."""
+        in_window = min(cells, self.window * sequences + MICRO_BATCH) if self.window else cells
+        found = self.position_bytes(kv_type) * _padded(in_window)
+        if self.ratio:
+            found += self.position_bytes(kv_type) * _padded(cells // self.ratio)
+        return found
 
 
 @dataclass(frozen=True)
@@ -73,15 +87,15 @@ class Attention:
         cells = _padded(tokens)
         total = 0
         for layer in self.layers:
-            kept = min(cells, layer.window * sequences + MICRO_BATCH) if layer.window else cells
-            total += layer.token_bytes(kv_type) * _padded(kept)
+            total += layer.context_bytes(cells, kv_type=kv_type, sequences=sequences)
             total += layer.state * STATE_BYTES * sequences
         return total
 
     def token_bytes(self, *, kv_type: str = DEFAULT_TYPE) -> int:
         """Bytes of each additional token, once every window is full."""
         check_context(0, kv_type)
-        return sum(layer.token_bytes(kv_type) for layer in self.layers if not layer.window)
+        whole = sum(layer.position_bytes(kv_type) for layer in self.layers if not layer.window)
+        return whole + sum(layer.position_bytes(kv_type) // layer.ratio for layer in self.layers if layer.ratio)
 
 
 def check_context(tokens: int, kv_type: str) -> None:

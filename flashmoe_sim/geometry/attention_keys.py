@@ -2,14 +2,14 @@
 
 Source: llama.cpp b8456, as in Anemll/anemll-flash-llama.cpp 64e25509b: src/llama-model.cpp:555-2830 (load_hparams) and
 :8726 (create_memory), src/llama-hparams.cpp (n_embd_k_gqa, n_embd_r, n_embd_s, is_mla, has_kv, set_swa_pattern). laguna
-as in ggml-org/llama.cpp pull request 25595, qwen4exp as in 27742. The keys of an indexer (glm-dsa) have no cache there;
-minimax-m3 keeps them, and here they are not counted.
+as in ggml-org/llama.cpp pull request 25595, qwen4exp as in 27742, deepseek4 as in 24162 and issue 27872 (its states).
+The keys of an indexer (glm-dsa) have no cache there; deepseek32 and minimax-m3 keep them, which is not counted here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.families import MAX_LAYER
@@ -21,8 +21,18 @@ Keys = Mapping[str, Value | Sequence[Value]]
 # Every layer keeps keys and values, or a latent, of all tokens.
 WHOLE = frozenset(
     (
-        *("arctic", "bailingmoe", "bailingmoe2", "dbrx", "deepseek", "deepseek2", "dots1", "ernie4_5-moe", "glm-dsa"),
-        *("glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2", "minimax-m3"),
+        *(
+            "arctic",
+            "bailingmoe",
+            "bailingmoe2",
+            "dbrx",
+            "deepseek",
+            "deepseek2",
+            "deepseek32",
+            "dots1",
+            "ernie4_5-moe",
+        ),
+        *("glm-dsa", "glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2", "minimax-m3"),
         *("mistral4", "olmoe", "phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
     )
 )
@@ -34,10 +44,14 @@ WINDOWS = {"llama4": 8192, "smallthinker": 4096}  # whatever the header says, un
 PATTERNED = frozenset({"gemma4", "laguna", "mimo2", "step35"})
 # Some layers have a state: all but the last of every period, or all without KV heads.
 INTERVALS = {"qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
-HEADLESS = frozenset({"granitehybrid", "jamba", "kimi-linear", "lfm2moe", "nemotron_h_moe"})
+HEADLESS = frozenset({"glm5next", "granitehybrid", "jamba", "kimi-k3", "kimi-linear", "lfm2moe", "nemotron_h_moe"})
+# Layers keep one position of every few tokens beside a window; those of few tokens choose positions by an indexer.
+COMPRESSED = frozenset({"deepseek4"})
+CHOOSING = 4  # tokens
 # Layers that only draft tokens have no cache.
-DRAFTING = frozenset({"bailingmoe2", "glm-dsa", "glm4moe"})
-KNOWN = WHOLE | PERIODS.keys() | PATTERNED | INTERVALS.keys() | HEADLESS
+DRAFTING = frozenset({"bailingmoe2", "glm-dsa", "glm4moe", "glm5next"})
+KNOWN = WHOLE | PERIODS.keys() | PATTERNED | INTERVALS.keys() | HEADLESS | COMPRESSED
+RATIOS = "attention.compress_ratios"
 MOST = 2**31
 
 
@@ -50,11 +64,16 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
     blocks = header.number("block_count")
     if arch not in KNOWN or not 0 < blocks <= MAX_LAYER or "attention.head_count" not in keys:
         return None
+    if arch in COMPRESSED:
+        return _compressed(header, blocks) if RATIOS in keys else None
     heads = header.of_layers("attention.head_count", blocks)
     kv_heads = header.of_layers("attention.head_count_kv", blocks, otherwise=heads)
     head = header.number("embedding_length") // heads[0] if heads[0] else 0
     latent = bool(header.number("attention.key_length_mla"))
     windows = _windows(arch, header, blocks)
+    # of glm5next, one of so many tokens
+    indexer = header.number("attention.indexer.key_length") // max(header.number("attention.indexer.kpool"), 1)
+    indexer *= arch == "glm5next"
     stateful, state = _stateful(arch, header, kv_heads), _state(arch, header, heads[0])
     kept_to = blocks - header.number("nextn_predict_layers") * (arch in DRAFTING)
     kept_to -= header.number("attention.shared_kv_layers") * (arch == "gemma4")
@@ -70,9 +89,27 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
             width[what] = short if windows[layer] else whole
         count = kv_heads[layer]
         values = 0 if latent else width["value"] * count
-        layers.append(
-            LayerCache(width["key"] * count, values, windows[layer], heads=heads[layer] * bool(count), kv_heads=count)
+        kept = LayerCache(
+            width["key"] * count, values, windows[layer], heads=heads[layer] * bool(count), kv_heads=count
         )
+        layers.append(replace(kept, indexer=indexer))
+    return Attention(tuple(layers))
+
+
+def _compressed(header: _Header, blocks: int) -> Attention:
+    """Layers that keep a window, and before it one position of every few tokens, as a key that is its value too.
+
+    The state holds what the next position is made of: values and scores, of twice the tokens if positions overlap.
+    """
+    heads = header.of_layers("attention.head_count", blocks)
+    keys, window = header.number("attention.key_length"), header.number("attention.sliding_window")
+    chosen_by = header.number("attention.indexer.key_length")
+    layers = []
+    for count, ratio in zip(heads, header.of_layers(RATIOS, blocks), strict=True):
+        indexer = chosen_by if ratio == CHOOSING else 0
+        overlapping = 2 if indexer else 1
+        state = 2 * overlapping**2 * ratio * (keys + indexer)
+        layers.append(LayerCache(keys, 0, window, state, count, 1, ratio, indexer))
     return Attention(tuple(layers))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -277,13 +278,19 @@ def _format(quant: Quant) -> str:
 
 def _header_keys(model: NamedModel) -> dict[str, Any]:
     """The keys for the context in a GGUF file of the model."""
-    keys = {"block_count": model.blocks, "embedding_length": model.hidden}
-    for section, value in model.context.items():
-        if isinstance(value, dict):
-            keys |= {f"{section}.{name}": each for name, each in value.items()}
-        else:
-            keys[section] = value
-    return keys
+    return {"block_count": model.blocks, "embedding_length": model.hidden} | _dotted(model.context)
+
+
+def _dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of tables as one, with names like attention.head_count."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= (
+            {f"{name}.{end}": each for end, each in _dotted(value).items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+    return found
 
 
 def _widths(model: NamedModel) -> GraphWidths | None:

@@ -122,7 +122,7 @@ def test_show_json_has_the_context(capsys: pytest.CaptureFixture[str]) -> None:
     context = document(capsys, "model", "show", "gpt-oss-20b")["context"]
     assert context["token_bytes"] == 24_576
     assert context["context_bytes"] == {str(tokens): 24_576 * (tokens + 768) for tokens in (4096, 32768, 131072)}
-    assert document(capsys, "model", "show", "kimi-k3")["context"] is None
+    assert document(capsys, "model", "show", "inkling-small")["context"] is None
 
 
 def test_the_header_of_a_gguf_file_is_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

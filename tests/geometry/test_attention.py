@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,23 @@ def test_layers_without_heads() -> None:
     assert of("qwen3moe", **heads) == (LayerCache(), kept(32, 32), LayerCache(), LayerCache())
 
 
+def test_layers_with_compressed_positions() -> None:
+    """A window of 3, and one position of every 4 tokens with an indexer, or of 128 without; two layers have neither."""
+    keys: dict[str, Any] = {"attention__key_length": 32, "attention__sliding_window": 300}
+    keys |= {"attention__compress_ratios": [0, 4, 128, 0, 9], "attention__indexer__key_length": 64}
+    layers = of("deepseek4", **keys)
+    plain = LayerCache(32, 0, 300, heads=4, kv_heads=1)
+    overlapping = 8 * (2 * 32 + 2 * 64) * 2
+    chosen = replace(plain, state=overlapping, ratio=4, indexer=64)
+    assert layers == (plain, chosen, replace(plain, state=128 * 32 * 2, ratio=128), plain)
+    assert chosen.attended(1000) == 300 + 250
+    assert chosen.attended(100) == 100 + 25
+    # 1024 cells: a window of 300 + 512 tokens in 1024 cells; a position of 4 tokens in 256, of 128 in 256
+    assert chosen.context_bytes(1024, kv_type="f16", sequences=1) == (1024 + 256) * 2 * (32 + 64)
+    assert layers[2].context_bytes(1024, kv_type="f16", sequences=1) == (1024 + 256) * 2 * 32
+    assert Attention(layers).token_bytes() == 2 * (32 + 64) // 4 + 2 * 32 // 128
+
+
 def test_layers_that_draft_have_none() -> None:
     assert len(of("glm4moe", nextn_predict_layers=1)) == 3
     assert len(of("qwen3moe", nextn_predict_layers=1)) == 4
@@ -219,6 +237,25 @@ def test_qwen3_5_as_llama_cpp_prints_it() -> None:
     found = attention("qwen3.5-35b-a3b")
     assert sum(layer.state for layer in found.layers) * 4 * 4 == 251.25 * MIB
     assert found.context_bytes(4096) == 80 * MIB + 251.25 * MIB / 4
+
+
+def test_deepseek_v4_flash_as_llama_cpp_prints_it() -> None:
+    """ggml-org/llama.cpp issue 27872: states of 10.00 MiB in 20 layers, and 0.33 MiB of the indexers of 21 others."""
+    layers = attention("deepseek-v4-flash").layers
+    assert sum(layer.state for layer in layers if layer.ratio == 128) * 4 == 10 * MIB
+    of_indexers = sum(16 * 2 * layer.indexer for layer in layers) * 4
+    assert round(of_indexers / MIB, 2) == 0.33
+    of_positions = sum(16 * 2 * layer.keys for layer in layers if layer.ratio == 4) * 4
+    assert sum(layer.state for layer in layers) * 4 == 10 * MIB + of_indexers + of_positions
+    assert attention("deepseek-v4-flash").token_bytes() == 2 * (21 * (512 + 128) // 4 + 20 * 512 // 128)
+
+
+def test_latents_beside_states() -> None:
+    """GLM-5.3-Flash keeps latents in 11 of 45 layers, Kimi-K3 in 24 of 93, whose states are 6 MiB and a convolution."""
+    glm, kimi = attention("glm-5.3-flash"), attention("kimi-k3")
+    assert [sum(bool(layer.keys) for layer in found.layers) for found in (glm, kimi)] == [11, 24]
+    assert glm.token_bytes() == 11 * 2 * (512 + 128 // 4)
+    assert {layer.state for layer in kimi.layers} == {0, 6 * MIB // 4 + 3 * 3 * 96 * 128}
 
 
 def test_qwen3_8_flash_next_as_published() -> None:

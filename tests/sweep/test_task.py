@@ -192,7 +192,10 @@ def test_every_field_of_the_model(inputs: Inputs) -> None:
     words |= {"widths", *(f"widths.{item.name}" for item in fields(GraphWidths))}
     context = {
         "attention",
-        *(f"attention.layers.{name}" for name in ("keys", "values", "window", "state", "heads", "kv_heads")),
+        *(
+            f"attention.layers.{name}"
+            for name in ("keys", "values", "window", "state", "heads", "kv_heads", "ratio", "indexer")
+        ),
     }
     assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
     inputs = replace(inputs, trace=inputs.trace.with_(dense_bytes=None))

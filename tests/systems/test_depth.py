@@ -122,7 +122,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({"depth": 8192, "context": 4096}, "--depth 8192: beyond --context 4096; give a context of at least 8192"),
         ({"depth": -1}, "--depth -1; expected a number of tokens from 0"),
-        ({"depth": 8, "model": "deepseek-v4-flash"}, "--depth 8: what attention of deepseek-v4-flash.* is not known"),
+        ({"depth": 8, "model": "inkling-small"}, "--depth 8: what attention of inkling-small.* is not known"),
     ],
 )
 def test_what_cannot_be_a_depth(asked: dict[str, Any], message: str) -> None:

@@ -14,11 +14,12 @@ from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_e
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Compute, Quantity
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
-from flashmoe_sim.timeline.attention import LATENT, attention_cost
+from flashmoe_sim.timeline.attention import COMPRESSED, COMPRESSED_TIMES, LATENT, attention_cost
 
 GROUPED = LayerCache(keys=1024, values=1024, heads=64, kv_heads=8)  # heads of 128, eight for each key
 WINDOWED = replace(GROUPED, window=128)
 MLA = LayerCache(keys=576, heads=128, kv_heads=1)
+COMPRESSED_4 = LayerCache(keys=512, window=128, state=9, heads=64, kv_heads=1, ratio=4, indexer=128)
 WIDE = LayerCache(keys=1024, values=1024, heads=16, kv_heads=2)  # heads of 512
 
 
@@ -42,6 +43,7 @@ def test_bytes_by_kind_of_layer() -> None:
     assert read_ms(LayerCache(state=1000), LayerCache()) == 0
     for api in ("cuda", "metal", CPU):
         assert read_ms(MLA, api=api) == pytest.approx(1.152 / LATENT[api])
+        assert read_ms(COMPRESSED_4, api=api) == pytest.approx(1280 * (128 + 25_000) / 1e8 / COMPRESSED)
 
 
 def test_a_quantized_cache_by_backend() -> None:
@@ -59,12 +61,14 @@ def test_arithmetic_of_a_prompt() -> None:
     assert cost.token_s == pytest.approx(1000 * 64 * 512 / 1e13)
     cost = attention_cost(Attention((MLA,)), 1000, UNIT, api="cuda", kv_type="f16")
     assert cost.token_s == pytest.approx(1000 * 128 * 2 * 1088 / 1e13)
+    cost = attention_cost(Attention((COMPRESSED_4,)), 1000, UNIT, api="cuda", kv_type="f16")
+    assert cost.token_s == pytest.approx((128 + 250) * 64 * 2 * 1088 * COMPRESSED_TIMES / 1e13)
 
 
 def test_deeper_never_takes_less() -> None:
     rng = np.random.default_rng(3)
     for _ in range(200):
-        layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, LayerCache(state=9)], 5))  # type: ignore[arg-type]
+        layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, COMPRESSED_4, LayerCache(state=9)], 5))  # type: ignore[arg-type]
         shallow, deep = sorted(rng.integers(0, 200_000, 2).tolist())
         api, kv_type = str(rng.choice(["cuda", "vulkan", CPU, ""])), str(rng.choice(["f16", "q8_0"]))
         less, more = (attention_cost(Attention(layers), at, UNIT, api=api, kv_type=kv_type) for at in (shallow, deep))
@@ -80,6 +84,17 @@ def test_seconds_of_gpt_oss_at_depth() -> None:
     costs = price(weights, on, Conditions(depth=65_536), io_split=4)
     assert 36 * costs.attention_s == pytest.approx(18 * 2048 * (65_536 + 128) / 500e9)
     assert price(weights, on, Conditions(), io_split=4).attention_s == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "us"), [("strix-halo-128", 400), ("m3-max + 128GiB", 284)], ids=["rocm, vulkan", "ds4 on a Mac"]
+)
+def test_slopes_of_deepseek_v4_flash(machine: str, us: float) -> None:
+    """Published microseconds per 1,000 tokens of depth, one token at a time."""
+    on, model = load_machine(machine), load_model("deepseek-v4-flash:ds4-q2")
+    weights = weigh(model, tuple(model.layers.values()), Conditions())
+    costs = price(weights, on, Conditions(depth=65_536), io_split=4)
+    assert 43 * costs.attention_s / 65.536 == pytest.approx(us * 1e-6, rel=0.15)
 
 
 def test_a_rate_is_estimated_where_a_file_has_none() -> None:
