@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 
 from flashmoe_sim.geometry.attention import Attention
@@ -39,7 +40,8 @@ def read_gguf(path: str | Path, *, cut: bool = False) -> ModelGeometry:
     expert_bytes: dict[int, dict[str, int]] = {}
     n_experts: dict[int, int] = {}
     quants: Counter[str] = Counter()
-    dense = [tensor.bytes for name, tensor in tensors.items() if not _EXPERTS.fullmatch(name)]
+    beside = [tensor for name, tensor in tensors.items() if not _EXPERTS.fullmatch(name)]
+    dense = [tensor.bytes for tensor in beside]
     for name, number, family, tensor in _expert_tensors(tensors):
         size, storage = _checked(path, name, number, tensor)
         n_experts.setdefault(number, tensor.ne[2])
@@ -82,6 +84,7 @@ def read_gguf(path: str | Path, *, cut: bool = False) -> ModelGeometry:
         width=widths.pop() if len(widths) == 1 else 0,
         format="gguf",
         drafting_layers=len(_drafting(arch, keys, layers)),
+        dense_weights=sum(prod(tensor.ne) for tensor in beside),
     )
 
 

@@ -51,6 +51,7 @@ class ModelGeometry:
     """A model's MoE layers by layer number, its experts per token and its dense bytes.
 
     dense_bytes: all weights outside the routed experts; None if the source does not record them.
+    dense_weights: how many weights these are; 0 if unknown.
     attention: what the context takes; None if the source does not record it.
     embedding_bytes: of dense_bytes, the table of the tokens' embeddings, if it is not the output matrix as well. A
         token reads a row of it, and an engine like llama.cpp keeps it in RAM.
@@ -78,6 +79,7 @@ class ModelGeometry:
     width: int = 0
     format: str = ""
     drafting_layers: int = 0
+    dense_weights: int = 0
 
     @property
     def base_name(self) -> str:
@@ -88,6 +90,11 @@ class ModelGeometry:
     def streamed_bytes(self) -> int | None:
         """Bytes outside the routed experts that every token reads: without the table of embeddings; None if unknown."""
         return None if self.dense_bytes is None else max(self.dense_bytes - self.embedding_bytes, 0)
+
+    @property
+    def dense_weight_bytes(self) -> float | None:
+        """Bytes of one weight outside the routed experts, in the mean; None if unknown."""
+        return self.dense_bytes / self.dense_weights if self.dense_bytes and self.dense_weights else None
 
     @property
     def largest_matrix_bytes(self) -> int:

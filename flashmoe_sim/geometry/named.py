@@ -228,6 +228,7 @@ def named_model(spec: str) -> ModelGeometry:
         width=model.width,
         format=_format(quant),
         drafting_layers=model.drafting,
+        dense_weights=round(model.dense_params_b * 1e9),
     )
 
 

@@ -17,6 +17,9 @@ KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP}  # by a part of th
 TOGETHER = 0.8
 # A core with AVX2 beside one with AVX-512: 0.43 for IQ2_XXS (pull request 154), half for IQ3_XXS and IQ4_KS (152).
 AVX2 = 0.5
+BYTE = 8.5 / 8  # of a weight of 8 bits, with its scale
+# Tokens of a call from which a GPU has other kernels, which compute an expert after they have read it.
+ADDED_FROM = 9
 _BITS = re.compile(r"fp?(16|32)|(?:q|int|fp)(\d)|(\d)bit")
 
 
@@ -49,14 +52,14 @@ def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) 
     return TOGETHER * times * cores * rates[known[0]]
 
 
-def knee_tokens(unit: Compute, quant: str) -> float:
-    """The largest batch, in tokens, that takes no longer than one token with weights of a quantization.
+def knee_tokens(unit: Compute, weight_bytes: float) -> float:
+    """The largest batch, in tokens, that takes no longer than one token with weights of so many bytes, in the mean.
 
     Reading takes as long as a weight is large, and arithmetic is the same for weights of 8 bits and fewer: the knee of
     8-bit weights is twice that of 4-bit ones. Weights of 16 bits are computed at half the rate.
     """
-    bytes_ = weight_bytes(quant)
-    return max(unit.knee_tokens.value * bytes_ / WEIGHT_BYTES / (1 + (bytes_ >= 2)), 1.0)
+    wide = min(max((weight_bytes - BYTE) / (2 - BYTE), 0.0), 1.0)  # the share of 16 bits beside 8
+    return max(unit.knee_tokens.value * weight_bytes / WEIGHT_BYTES / (1 + wide), 1.0)
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from flashmoe_sim.content import OURS, NoContent, hash_of
 from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
 from flashmoe_sim.io.version import version
+from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -23,7 +24,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 
 # The version of the program's results. Raise it by one with every change of an existing result, whether by a fix, a new
 # rule or a new default; leave it for speed, wording, and new policies, columns and inputs.
-SEMANTICS = 5
+SEMANTICS = 6
 
 # What no result depends on: texts for people, and what decides which engines run a model.
 WORDS: dict[type, tuple[str, ...]] = {
@@ -48,6 +49,9 @@ WORDS: dict[type, tuple[str, ...]] = {
     MeasuredRead: ("source",),
     Learnt: ("notes",),
 }
+
+
+OF_SECONDS = ("dense_bytes", "embedding_bytes", "dense_weights")  # of a model: no count depends on them
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +102,7 @@ def _model_id(workload: Workload, *, timed: bool) -> str | None:
         return None
     known = _MODEL_IDS.setdefault(workload, {})
     if timed not in known:
-        words = WORDS[ModelGeometry] if timed else (*WORDS[ModelGeometry], "dense_bytes", "embedding_bytes")
+        words = (*WORDS[ModelGeometry], *(() if timed else OF_SECONDS))
         known[timed] = hash_of(workload.geometry, without=WORDS | {ModelGeometry: words})
     return known[timed]
 
@@ -120,6 +124,7 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         "policy": _chosen(policy, read),
         "prefetch": _chosen(setup.prefetch, setup.prefetch.contents()),
         "machine": machine,
+        "arithmetic": None if machine is None else _arithmetic(workload, machine, conditions),
         "conditions": None if machine is None else conditions,
         "execution": None if execution is None else _chosen(execution, {}),
     }
@@ -134,6 +139,13 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
         return hash_of(document, without=without, own=own, digest_size=8)
     except NoContent:
         return None
+
+
+def _arithmetic(workload: Workload, machine: Machine, conditions: Conditions | None) -> list[float]:
+    """What the name of a quantization, the cores and the engine decide."""
+    quant = "" if workload.geometry is None else workload.geometry.quant
+    program = Conditions.program if conditions is None else conditions.program
+    return [arithmetic.weight_bytes(quant), arithmetic.most_gb_s(machine, quant, program)]
 
 
 def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) -> dict[str, Any]:

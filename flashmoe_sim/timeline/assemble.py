@@ -22,13 +22,13 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
-from flashmoe_sim.machines.machine import Compute, Machine
+from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
 from flashmoe_sim.timeline.costs import Costs
-from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.base import NEVER, ExecutionModel
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
@@ -73,6 +73,7 @@ class Weights:
     dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
     routed_bytes: bytes of all experts of the model. embedding_bytes: a table of which a token reads one row.
     attention: what the layers keep of the context; None if unknown. quant: the types of the experts' weights.
+    dense_weight_bytes: of one weight beside them, in the mean; None if unknown.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Weights:
     embedding_bytes: int = 0
     attention: Attention | None = None
     quant: str = ""
+    dense_weight_bytes: float | None = None
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -199,6 +201,7 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         embedding_bytes=0 if streamed is None else (geometry.dense_bytes or 0) - streamed,
         attention=geometry.attention,
         quant=geometry.quant,
+        dense_weight_bytes=geometry.dense_weight_bytes,
     )
 
 
@@ -273,13 +276,15 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(layers))
     reads = _reads_of(weights, io_split)
     expert_bytes, family_bytes = reads.expert_bytes, reads.family_bytes
+    weight_bytes = arithmetic.weight_bytes(weights.quant)
+    dense_weight_bytes = weights.dense_weight_bytes or max(weight_bytes, WEIGHT_BYTES)
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
     execution.check(machine, direct_io=conditions.direct_io)
     most_gb_s = arithmetic.most_gb_s(machine, weights.quant, conditions.program)
     if execution.in_place:
         assert machine.cpu is not None
         cold_expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
-        cold_knee = arithmetic.knee_tokens(machine.cpu, weights.quant)
+        cold_knee = arithmetic.knee_tokens(machine.cpu, weight_bytes)
     if execution.experts_on_cpu or machine.gpu is None:
         assert machine.cpu is not None
         expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
@@ -311,9 +316,10 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, dense_bytes),
         expert_s=expert_s,
         cold_expert_s=cold_expert_s,
-        dense_knee_tokens=max(arithmetic.knee_tokens(unit, weights.quant), unit.knee_tokens.value),
-        knee_tokens=arithmetic.knee_tokens(unit, weights.quant),
+        dense_knee_tokens=arithmetic.knee_tokens(unit, dense_weight_bytes),
+        knee_tokens=arithmetic.knee_tokens(unit, weight_bytes),
         cold_knee_tokens=cold_knee,
+        added_from=NEVER if machine.gpu is None or execution.experts_on_cpu else arithmetic.ADDED_FROM,
         chunks=reads.chunks,
         chunk_s=reads.of_chunks.seconds(read_s),
         warm_chunk_s=reads.of_chunks.seconds(warm_s),

@@ -67,6 +67,10 @@ def _run(
                 times = sim.state[0].verify_times
                 drafted = max(drafted, _INT(work.drafted[number]))
             tokens_each = work.refs[number] / requests if requests > 0 else 0.0
+            of_knee = tokens_each / knees.knee_tokens
+            expert_s = costs.expert_s * max(1.0, of_knee)
+            if work.n_tokens[number] >= knees.added_from:
+                expert_s = costs.expert_s * (1.0 + of_knee)
             dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, number, clock, dense_s)
             call_s = sim.state[0].call_s if work.misses[number] > 0 else sim.state[0].hit_call_s
             ready = work_on(sim, ON_HOST, IS_RESOLVE, number, dense_end, call_s)
@@ -82,7 +86,7 @@ def _run(
                 _INT(work.cold[number]),
                 _INT(work.installs[number]),
                 ready,
-                costs.expert_s * max(1.0, tokens_each / knees.knee_tokens) * times,
+                expert_s * times,
                 costs.cold_expert_s * max(1.0, tokens_each / knees.cold_knee_tokens) * times,
                 limits.threshold,
                 limits.copies_from,

@@ -97,11 +97,12 @@ class _Limits(NamedTuple):
 
 
 class _Knees(NamedTuple):
-    """The largest batches that take no longer than a token; see `Costs`."""
+    """The largest batches that take no longer than a token, and from which call on arithmetic is added; see `Costs`."""
 
     dense_knee_tokens: float
     knee_tokens: float
     cold_knee_tokens: float
+    added_from: int
 
 
 def _run(
@@ -113,7 +114,9 @@ def _run(
         sim,
         _Calls(*(_column(getattr(work, name)) for name in _Calls._fields)),
         _Limits(execution.threshold, execution.copies_from, execution.in_background),
-        _Knees(*(float(getattr(costs, name)) for name in _Knees._fields)),
+        _Knees(
+            float(costs.dense_knee_tokens), float(costs.knee_tokens), float(costs.cold_knee_tokens), costs.added_from
+        ),
         end,
         parts,
     )
@@ -135,7 +138,7 @@ def _check_work(work: Work, costs: Costs) -> None:
             (costs.family_chunks.sum(axis=1) == costs.chunks).all()
         ),
         "costs are not negative": all(_least(getattr(costs, item.name)) >= 0 for item in fields(costs))
-        and all(getattr(costs, name) > 0 for name in _Knees._fields),
+        and min(costs.dense_knee_tokens, costs.knee_tokens, costs.cold_knee_tokens) > 0,
     }
     broken = work.broken_rule or next((rule for rule, kept in rules.items() if not kept), "")
     if broken:

@@ -81,6 +81,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         dense_knee_tokens=8.0,
         knee_tokens=8.0,
         cold_knee_tokens=4.0,
+        added_from=9,
         chunks=np.full(ROWS, CHUNKS, np.int32),
         chunk_s=read_s,
         warm_chunk_s=read_s / 5,

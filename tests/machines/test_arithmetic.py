@@ -8,15 +8,17 @@ from math import inf
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.arithmetic import _rates, knee_tokens, most_gb_s, weight_bytes
+from flashmoe_sim.machines.arithmetic import ADDED_FROM, _rates, knee_tokens, most_gb_s, weight_bytes
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import WEIGHT_BYTES, Machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
+from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.models.hot_cold import HotCold
+from flashmoe_sim.timeline.models.mapped import Mapped
 from tests.systems.cases import workload
 
 DESKTOP = load_machine("rtx-3060 + ryzen-5600 + 64GiB")
@@ -71,25 +73,38 @@ def test_bytes_of_a_weight(quant: str, expected: float) -> None:
 def test_a_batch_waits_for_arithmetic_the_later_the_larger_its_weights() -> None:
     gpu = DESKTOP.gpu
     assert gpu is not None
-    four, eight, sixteen, two = (knee_tokens(gpu, quant) for quant in ("q4_0", "q8_0", "bf16", "q2_k"))
-    assert two < four < sixteen < eight
+    two, four, eight, mixed, sixteen = (knee_tokens(gpu, bits / 8) for bits in (2.5, 4.5, 8.5, (8.5 + 16) / 2, 16))
+    assert two < four < sixteen < mixed < eight
     assert eight == pytest.approx(four * 8.5 / 4.5)
     assert sixteen == pytest.approx(four * 16 / 4.5 / 2)  # computed at half the rate
-    assert knee_tokens(gpu, "") == gpu.knee_tokens.value
+    assert mixed == pytest.approx(four * 12.25 / 4.5 / 1.5)
+    assert knee_tokens(gpu, WEIGHT_BYTES) == gpu.knee_tokens.value
 
 
-def test_dense_weights_have_more_bits_than_experts_of_few() -> None:
-    knees = []
-    for quant in ("q2_k", "q4_0", "q8_0"):
-        of = load_model("qwen3.5-35b-a3b:q8_0")
-        conditions = Conditions(HotCold())
-        weights = replace(weigh(of, tuple(of.layers.values()), conditions), quant=quant)
-        costs = price(weights, DESKTOP, conditions, io_split=4)
-        knees.append((costs.dense_knee_tokens, costs.knee_tokens, costs.cold_knee_tokens))
+@pytest.mark.parametrize(
+    ("quant", "dense_bits", "expert_bits"), [("q8_0", 8.5, 8.5), ("ud-iq2_m", 8.5, 2.5), ("unknown", 4.48, 4.48)]
+)
+def test_dense_weights_have_their_own_bits(quant: str, dense_bits: float, expert_bits: float) -> None:
+    of = load_model("qwen3.5-35b-a3b:q8_0")
+    if quant == "unknown":
+        of = replace(of, dense_weights=0)
+    conditions = Conditions(HotCold())
+    weights = replace(weigh(of, tuple(of.layers.values()), conditions), quant=quant)
+    costs = price(weights, DESKTOP, conditions, io_split=4)
     assert DESKTOP.gpu is not None
-    for (dense, expert, cold), times in zip(knees, (2.5, 4.5, 8.5), strict=True):
-        assert expert / dense == pytest.approx(min(times / 8 / 0.56, 1))
-        assert cold / expert == pytest.approx(DESKTOP.cpu.knee_tokens.value / DESKTOP.gpu.knee_tokens.value)
+    on_gpu, on_cpu = DESKTOP.gpu.knee_tokens.value, DESKTOP.cpu.knee_tokens.value
+    assert costs.dense_knee_tokens == pytest.approx(on_gpu * dense_bits / 8 / 0.56, rel=0.01)
+    assert costs.knee_tokens == pytest.approx(on_gpu * expert_bits / 8 / 0.56)
+    assert costs.cold_knee_tokens == pytest.approx(on_cpu * expert_bits / 8 / 0.56)
+    assert costs.added_from == ADDED_FROM
+
+
+def test_a_cpu_computes_while_it_reads() -> None:
+    of = load_model("qwen3.5-35b-a3b:q8_0")
+    conditions = Conditions(Mapped())
+    weights = weigh(of, tuple(of.layers.values()), conditions)
+    costs = price(weights, replace(DESKTOP, gpu=None, link=None, api=""), conditions, io_split=4)
+    assert costs.added_from == NEVER
 
 
 def test_every_program_has_the_same_types() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim.timeline.costs import Costs
+from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.work import Work
 
 # Experts read ahead: after which call, row, whether the page cache serves it, the call that uses it; perhaps whether it
@@ -58,6 +59,7 @@ def costs_of(*, rows: int = 1, lanes: int = 2, **given: Any) -> Costs:
         "dense_knee_tokens": 1e9,
         "knee_tokens": 1e9,
         "cold_knee_tokens": 1e9,
+        "added_from": NEVER,
         "attention_s": 0.0,
         "attention_token_s": 0.0,
         "call_s": 0.0,
@@ -125,9 +127,10 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         dense_s=slow[2] * rng.uniform(0.5, 1.5, rows),
         expert_s=slow[2] * rng.uniform(0.1, 0.5, rows),
         cold_expert_s=slow[2] * rng.uniform(0.1, 2.0, rows),
-        dense_knee_tokens=float(times * rng.uniform(0.5, 20.0)),
-        knee_tokens=float(times * rng.uniform(0.5, 20.0)),
-        cold_knee_tokens=float(times * rng.uniform(0.5, 20.0)),
+        dense_knee_tokens=float(times * rng.uniform(1.0, 20.0)),
+        knee_tokens=float(times * rng.uniform(1.0, 20.0)),
+        cold_knee_tokens=float(times * rng.uniform(1.0, 20.0)),
+        added_from=int(rng.choice([2, 9, NEVER])),
         chunks=chunks,
         chunk_s=read_s[0],
         warm_chunk_s=read_s[1] * rng.uniform(0.05, 1.0),

@@ -217,6 +217,10 @@ def test_many_tokens_cost_more_beyond_the_knee() -> None:
     # with experts of twice the bits, 6 tokens of each take as long as one
     costs = replace(costs, knee_tokens=8.0)
     assert simulate(work, costs, parse_execution("resident")).end.tolist() == [2.0 + 2 * 0.5]
+    # kernels for batches compute an expert after they have read it
+    costs = replace(costs, added_from=8)
+    assert simulate(work, costs, parse_execution("resident")).end.tolist() == [2.0 + 2 * 0.5 * (1 + 0.75)]
+    assert simulate(work, replace(costs, added_from=9), parse_execution("resident")).end.tolist() == [3.0]
 
 
 AHEAD_MACHINE = MACHINE | {"lanes": 1, "upload_s": 0.5, "step_s": 0.0}

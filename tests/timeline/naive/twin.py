@@ -317,7 +317,9 @@ class Twin(ABC):
         work, costs = self.work, self.costs
         row, requests = int(work.row[call]), int(work.requests[call])
         each = work.refs[call] / requests if requests else 0.0
-        expert_s = float(costs.expert_s[row]) * max(1.0, each / costs.knee_tokens)
+        batch = each / costs.knee_tokens
+        times = 1.0 + batch if work.n_tokens[call] >= costs.added_from else max(1.0, batch)
+        expert_s = float(costs.expert_s[row]) * times
         cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
         dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.dense_knee_tokens)
         if work.drafted[call] > 0:
