@@ -447,8 +447,7 @@ def _others(found: Recommendation) -> Section:
     """The recommended system, and those that are faster in at least one of ten draws."""
     rivals = found.rivals
     if not rivals:
-        ran = any(one.runs for one in found.others)
-        slower = "No other system is faster in as many as one of ten draws." if ran else ""
+        slower = "No other system is faster in as many as one of ten draws." if found.timed else ""
         return Section("Other systems", tuple(part for part in (slower, _cannot(found)) if part))
     searched = {one.best: one for one in (found.best, *rivals)}
     often = {one.best: f"{found.wins(one):.0%}" for one in rivals}
@@ -464,7 +463,7 @@ def _others(found: Recommendation) -> Section:
     ]
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"
-    left = sum(one.runs for one in found.others) - len(rivals)
+    left = len(found.timed) - len(rivals)
     parts: list[str | Table | Command] = [
         table(columns, searched),
         "GPU, RAM: GiB that it keeps, mapped files included. faster in: the share of draws of all that is unknown in "
@@ -480,10 +479,13 @@ def _others(found: Recommendation) -> Section:
 
 
 def _cannot(found: Recommendation) -> str:
-    """Systems that are too large, and those that are shown to run this model in another format."""
+    """Systems that are not compared: too large, their prompts not timed, or shown to run this model in another format."""
     cannot = [one for one in found.found.systems if not one.runs]
     small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
     sentences = [f"Too large for this machine: {listed(small)}."] if small else []
+    untimed = [one.best.system.name for one in found.others if one.runs and one not in found.timed]
+    if untimed:
+        sentences.append(f"How they read prompts is not known here: {listed(untimed)}.")
     for one in cannot:
         if OTHER_FORMAT in one.best.why_not and found.proof_of(one).shown:
             sentences.append(f"{one.best.system.title} {one.best.why_not}.")

@@ -31,8 +31,8 @@ def document(found: Recommendation) -> dict[str, Any]:
         }
 
     def faster_in(one: Searched) -> float | None:
-        """The share of draws in which it is faster than the best; None for the best and for what does not run."""
-        return found.wins(one) if one.runs and one.best.system != found.best.best.system else None
+        """The share of draws in which it is faster than the best; None for the best and for what is not timed."""
+        return found.wins(one) if one in found.timed else None
 
     return {
         "model": found.case.model.name,

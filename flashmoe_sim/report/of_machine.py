@@ -20,7 +20,7 @@ def side_by_side(found: Material) -> list[Section]:
         return []
     advice = found.advice
     every = [advice.best.best, *(one.best for one in advice.others)]
-    often = {one.best.system: percent(advice.wins(one)) for one in advice.others if one.runs}
+    often = {one.best.system: percent(advice.wins(one)) for one in advice.timed}
     columns = [
         ("system", "left", lambda one: one.system.spec),
         ("tok/s", "right", lambda one: speed(one.tok_s)),

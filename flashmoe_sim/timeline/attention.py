@@ -23,7 +23,7 @@ UNKNOWN_API_LATENT = 0.4
 # their arithmetic takes: all are scored, some chosen, the others masked. Of 1,000 tokens in the context, a token of
 # DeepSeek-V4-Flash takes 400 us more on a Radeon 8060S with ROCm, 379 with Vulkan, 284 with ds4 on an M3 Max; a token
 # of a prompt 150 with ROCm, 397 with Vulkan.
-COMPRESSED, COMPRESSED_TIMES = 0.083, 4.0
+COMPRESSED, COMPRESSED_TIMES = 0.083, 2.5
 LATENT_NUMBERS = 1088  # multiplied by every head: the latent of 576 numbers as a key, 512 of them as a value
 
 

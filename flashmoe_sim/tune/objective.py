@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput, unknown_name
-from flashmoe_sim.machines.belief import Draws
+from flashmoe_sim.machines.belief import DRAWS, Draws
 from flashmoe_sim.systems.compare import Compared
 
 GOALS = ("decode", "prompt", "both")
@@ -48,8 +48,10 @@ class Objective:
         return float(self._seconds(found.tok_s, found.prompt_tok_s))
 
     def draws_s(self, found: Compared) -> Draws:
-        """Seconds of a system that runs, in every draw: f64 [512]."""
+        """Seconds of a system that runs, in every draw: f64 [512]; inf if its prompt was not timed."""
         assert found.draws is not None
+        if self.goal != "decode" and found.prompt_draws is None:
+            return np.full(DRAWS, np.inf)
         return np.asarray(self._seconds(found.draws, found.prompt_draws))
 
     def _seconds(self, tok_s: float | Draws, prompt_tok_s: float | Draws | None) -> float | Draws:

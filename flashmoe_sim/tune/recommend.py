@@ -132,7 +132,7 @@ class Recommendation(InNotebook):
         Their speed is higher, and they are faster in most draws.
         """
         own = self.objective.seconds(self.best.best) or 0.0
-        ran = [(one, seconds) for one in self.others if (seconds := self.objective.seconds(one.best)) is not None]
+        ran = [(one, self.objective.seconds(one.best) or 0.0) for one in self.timed]
         return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own and self.wins(one) > 0.5)
 
     def wins(self, one: Searched) -> float:
@@ -142,7 +142,12 @@ class Recommendation(InNotebook):
     @property
     def rivals(self) -> tuple[Searched, ...]:
         """Other systems that could be faster: they are in at least one of ten draws."""
-        return tuple(one for one in self.others if one.runs and self.wins(one) >= LEAST_WINS)
+        return tuple(one for one in self.timed if self.wins(one) >= LEAST_WINS)
+
+    @property
+    def timed(self) -> tuple[Searched, ...]:
+        """The other systems that run, and whose prompts are timed if the objective has one."""
+        return tuple(one for one in self.others if self.objective.seconds(one.best) is not None)
 
 
 @dataclass(frozen=True)

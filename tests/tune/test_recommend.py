@@ -13,12 +13,16 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors
+from flashmoe_sim.report.advice import sections
+from flashmoe_sim.report.advice_json import document
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.ktransformers import KTransformers
+from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.nvmoe import Nvmoe
+from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
@@ -62,6 +66,25 @@ def test_rivals_are_faster_in_one_of_ten_draws() -> None:
     for one in on.others:
         faster = one.best.draws is not None and float(np.mean(one.best.draws > best)) >= LEAST_WINS
         assert (one in on.rivals) == faster
+
+
+def test_a_system_whose_prompts_are_not_timed_is_no_rival() -> None:
+    prompt = Objective(goal="prompt", prompt_tokens=64)
+    answer = found(
+        Case(model(layers=range(2, 26), experts=64, top_k=4, arch="gpt-oss"), machine(gpu_gib=4.0)),
+        MoeCache(),
+        Placed(),
+        objective=prompt,
+    )
+    untimed = next(one for one in answer.others if one.best.system.name == "moe-cache")
+    assert untimed.runs
+    assert prompt.seconds(untimed.best) is None
+    assert np.isinf(prompt.draws_s(untimed.best)).all()
+    assert untimed not in answer.timed
+    assert answer.rivals == ()
+    (others,) = (section for section in sections(answer) if section.title == "Other systems")
+    assert others.parts[-1] == "How they read prompts is not known here: moe-cache."
+    assert next(row for row in document(answer)["systems"] if row["name"] == "moe-cache")["faster_in"] is None
 
 
 def test_neighbours_differ_enough_to_be_told_apart() -> None:
