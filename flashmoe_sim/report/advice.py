@@ -479,7 +479,7 @@ def _others(found: Recommendation) -> Section:
 
 
 def _cannot(found: Recommendation) -> str:
-    """Systems that are not compared: too large, their prompts not timed, or shown to run this model in another format."""
+    """Systems that are too large or not timed, and those that are shown to run this model in another format."""
     cannot = [one for one in found.found.systems if not one.runs]
     small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
     sentences = [f"Too large for this machine: {listed(small)}."] if small else []

@@ -71,7 +71,7 @@ def test_rivals_are_faster_in_one_of_ten_draws() -> None:
 def test_a_system_whose_prompts_are_not_timed_is_no_rival() -> None:
     prompt = Objective(goal="prompt", prompt_tokens=64)
     answer = found(
-        Case(model(layers=range(2, 26), experts=64, top_k=4, arch="gpt-oss"), machine(gpu_gib=4.0)),
+        Case(model(layers=range(2, 26), experts=64, top_k=4, arch="gpt-oss"), machine(gpu_gib=6.0)),
         MoeCache(),
         Placed(),
         objective=prompt,
