@@ -84,7 +84,7 @@ def test_a_system_whose_prompts_are_not_timed_is_no_rival() -> None:
     assert answer.rivals == ()
     (others,) = (section for section in sections(answer) if section.title == "Other systems")
     assert others.parts[-1] == "How they read prompts is not known here: moe-cache."
-    assert next(row for row in document(answer)["systems"] if row["name"] == "moe-cache")["faster_in"] is None
+    assert next(row for row in document(answer)["systems"] if row["system"] == "moe-cache")["faster_in"] is None
 
 
 def test_neighbours_differ_enough_to_be_told_apart() -> None:
