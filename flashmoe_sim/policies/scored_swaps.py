@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.routing import RoutingTrace
 
-MOST_TOKENS = 31  # of a call that uses the bank: more are a prompt's batch
+MOST_TOKENS = 31  # of a call that is counted: more are a prompt's batch
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ScoredSwaps(ScheduledPolicy):
     displaced expert is gone from the next step on. A newcomer is uploaded beside the next step, and is resident from
     the step after it. Newcomers count as prefetched.
 
-    Calls of more than 31 tokens bypass the bank and are not counted. The engine counts each of their experts once, and
+    Calls of more than 31 tokens find residents, but are not counted. The engine counts each of their experts once, and
     keeps some of those that it copied to the GPU for them.
 
     swaps: the most residents displaced after a step, in all layers together. The engine has as many as its link uploads
@@ -58,9 +58,6 @@ class ScoredSwaps(ScheduledPolicy):
             if not at_least <= (value := getattr(self, name)) < 2**31:
                 raise BadInput(f"policy scored-swaps: {name}={value} is not {at_least} or more")
 
-    def uses_bank(self, n_tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return n_tokens <= MOST_TOKENS
-
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
     ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
@@ -68,7 +65,8 @@ class ScoredSwaps(ScheduledPolicy):
         slots = np.minimum(candidates.slots, np.diff(first_key))
         row = np.searchsorted(trace.layers, trace.layer)
         tokens = np.maximum(trace.n_tokens, 1)  # if the recording does not say
-        following = _following(row, self.uses_bank(tokens))
+        counted = tokens <= MOST_TOKENS
+        following = _following(row, counted)
         ends = np.append(np.flatnonzero(np.diff(trace.steps)) + 1, trace.calls)[: trace.calls].tolist()
 
         layers, keys = len(slots), int(first_key[-1])
@@ -76,7 +74,7 @@ class ScoredSwaps(ScheduledPolicy):
         recently, lifetime, score = np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.zeros(keys)
         missed, arriving, resident = np.zeros(keys, np.bool_), np.zeros(keys, np.bool_), np.zeros(keys, np.bool_)
         if self.profile_steps and ends:
-            profile = np.flatnonzero(self.uses_bank(tokens[: ends[min(self.profile_steps, len(ends)) - 1]]))
+            profile = np.flatnonzero(counted[: ends[min(self.profile_steps, len(ends)) - 1]])
             for call in profile.tolist():
                 np.add.at(lifetime, key[trace.offset[call] : trace.offset[call + 1]], 1)
             resident = _most_used(lifetime, first_key, slots)

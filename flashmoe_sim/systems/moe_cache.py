@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
@@ -47,8 +48,8 @@ class MoeCache(System):
 
     The program keeps each matrix of an expert on its own, in pools of matrices of one size, and each layer on one GPU;
     here an expert is there as a whole, in one pool. It is there for the layer's next call, without the queue of uploads
-    and their share of the bandwidth of RAM. Calls of more than 8 tokens bypass the cache. For long prompts the program
-    copies experts to the GPU, which is not timed.
+    and their share of the bandwidth of RAM. Calls of more than 8 tokens bypass the cache. Prompts
+    of 32 tokens and more have all their experts copied to the GPU, cached or not.
 
     cache_mib: on each GPU; 0: the program's automatic rule, all that is free but 3072 MiB.
     """
@@ -65,7 +66,6 @@ class MoeCache(System):
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = (
         PAGE_FAULTS,
         Cost(
@@ -116,7 +116,9 @@ class MoeCache(System):
         whole = self._cache_bytes(case) == case.model.routed_bytes
         policy = NthMiss(empty=1) if whole else NthMiss()
         setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic", scope="global")
-        return Plan(setup, FilledBehind(), self.adapted(case.machine))
+        pinned = self.unmapped[0] in self.serving_words(case)
+        execution = FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=pinned)
+        return Plan(setup, execution, self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:
         return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= MOST_TOKENS)])

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
@@ -48,7 +49,8 @@ class Neurall(GpuSlots):
     The engine limits the uploads of a step to a quarter of the token's time, which it measures. A replay counts no
     seconds, so the limit is a number of swaps here: a quarter of the token's time, predicted as if whole layers were
     on the GPU, over the time to upload an expert from pinned RAM. The engine's self-tuner, its uploads for the same
-    token and its predictors are left out. For prompts it copies experts to the GPU, which is not timed.
+    token and its predictors are left out. Prompts of 32 tokens and more have
+    their misses copied to the GPU.
 
     slots: per layer; 0: as many as fit beside 384 MiB of each GPU, the engine's automatic rule. One more stays empty.
     swaps: the most experts swapped per step, in all layers together; -1: as many as the limit allows.
@@ -67,7 +69,6 @@ class Neurall(GpuSlots):
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory, exchanged by use"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
     several_gpus: ClassVar[bool] = True
-    times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = (
         PAGE_FAULTS,
         Cost(
@@ -105,7 +106,8 @@ class Neurall(GpuSlots):
     def plan(self, case: Case) -> Plan:
         machine = self.adapted(case.machine)
         policy = ScoredSwaps(swaps=self._swaps(case, machine), lead=self._lead(case), admit=self.admit)
-        return Plan(Setup(Bank(slots=min(self.slots, case.n_experts)), policy, "atomic"), HotCold(), machine)
+        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), policy, "atomic")
+        return Plan(setup, HotCold(copy_from_tokens=OFFLOAD_TOKENS), machine)
 
     def _lead(self, case: Case) -> int:
         """What an upload costs in experts that the CPU computes meanwhile, rounded up, if that is the lead."""

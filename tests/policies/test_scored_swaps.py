@@ -67,12 +67,14 @@ def test_uses_leave_with_the_last_tokens_and_the_weight_counts_all_time() -> Non
     assert held(swapped(one_layer([[0], [1], [2], [1], [3]]), 1, recent=3)) == [[1]]
 
 
-def test_calls_of_more_than_31_tokens_bypass_the_bank() -> None:
+def test_calls_of_more_than_31_tokens_are_not_counted_and_find_residents() -> None:
     for tokens, hits, after in ((31, [0, 0, 2], [[0, 1]]), (32, [0, 0, 0], [[]])):
         calls: list[Call] = [(0, [0, 1] * 5, tokens), (0, [2], 32), (0, [0, 1], tokens)]
         result = swapped(calls, 2)
         assert hits_of(result) == hits
         assert held(result) == after
+    calls = [(0, [0, 1], 1), (0, [2], 1), (0, [0, 1, 2, 3], 32)]
+    assert hits_of(swapped(calls, 2, profile_steps=1)) == [2, 0, 2]
 
 
 def test_a_profile_fills_the_slots_and_counts() -> None:

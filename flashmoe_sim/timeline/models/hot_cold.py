@@ -9,7 +9,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.machines.machine import Link, Quantity
 from flashmoe_sim.timeline.background import claim, upload_items
 from flashmoe_sim.timeline.models._in_ram import InRam, copied, two_lanes, wait_for_items
-from flashmoe_sim.timeline.models.base import Call
+from flashmoe_sim.timeline.models.base import NEVER, Call
 
 
 @inlined
@@ -23,6 +23,9 @@ def _serve(sim: Any, call: Call, parts: Any, hot: int) -> float:
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
+    if call.n_tokens >= call.copies_from:
+        all_computed: float = copied(sim, call, parts)
+        return all_computed
     end: float = _serve(sim, call, parts, call.requests - call.misses)
     return end
 
@@ -41,6 +44,8 @@ class HotCold(InRam):
     """The GPU computes hits while the CPU computes misses in RAM, and the call waits for the slower lane.
 
     min_parallel: requests of a call from which its two lanes run side by side.
+    copy_from_tokens, pinned: tokens of a call from which its misses are copied to the GPU, and from what; see
+        `prefill-copy`.
     """
 
     name: ClassVar[str] = "hot-cold"
@@ -48,26 +53,12 @@ class HotCold(InRam):
     serve: ClassVar[Any] = serve
 
     min_parallel: int = 2
+    copy_from_tokens: int = NEVER
+    pinned: bool = True
 
     @property
     def threshold(self) -> int:
         return self.min_parallel
-
-
-@dataclass(frozen=True)
-class HotColdPadded(HotCold):
-    """As `hot-cold`, but the GPU computes an empty expert for each miss if anything hits, and misses of calls of many
-    tokens are copied to it.
-
-    copy_from_tokens: tokens of a call from which its misses are copied. pinned: see `prefill-copy`.
-    """
-
-    name: ClassVar[str] = "hot-cold-padded"
-    describes: ClassVar[str] = "a fork of llama.cpp with a hot cache filled from a profile"
-    serve: ClassVar[Any] = serve_padded
-
-    copy_from_tokens: int = 256
-    pinned: bool = False
 
     @property
     def copies_from(self) -> int:
@@ -75,3 +66,16 @@ class HotColdPadded(HotCold):
 
     def link_rate(self, link: Link) -> Quantity:
         return link.pinned_gb_s if self.pinned else link.pageable_gb_s
+
+
+@dataclass(frozen=True)
+class HotColdPadded(HotCold):
+    """As `hot-cold`, but the GPU computes an empty expert for each miss if anything hits, and misses of calls of many
+    tokens are copied to it.
+    """
+
+    name: ClassVar[str] = "hot-cold-padded"
+    describes: ClassVar[str] = "a fork of llama.cpp with a hot cache filled from a profile"
+    serve: ClassVar[Any] = serve_padded
+
+    copy_from_tokens: int = 256

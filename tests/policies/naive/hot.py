@@ -416,11 +416,11 @@ class ScoredSwaps(Hot):
         self.arriving: list[Expert] = []
         self.turn = 0
 
-    def uses(self, tokens: int) -> bool:
+    def counts(self, tokens: int) -> bool:
         return tokens <= 31
 
     def references(self, calls: Sequence[Call]) -> list[Expert]:
-        return [(layer, expert) for layer, experts, tokens in calls if self.uses(tokens) for expert in experts]
+        return [(layer, expert) for layer, experts, tokens in calls if self.counts(tokens) for expert in experts]
 
     def often(self, one: Expert) -> int:
         return sum(list(experts).count(one[1]) for _, experts in self.last[one[0]])
@@ -434,7 +434,7 @@ class ScoredSwaps(Hot):
         missed = set(references) - self.resident()
         self.all_time.update(references)
         for layer, experts, tokens in calls:
-            if self.uses(tokens):
+            if self.counts(tokens):
                 last = self.last[layer]
                 last.append((max(tokens, 1), experts))
                 while len(last) > 1 and sum(size for size, _ in last) > self.most:
