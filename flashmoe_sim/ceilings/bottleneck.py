@@ -25,7 +25,7 @@ FREED = {
     "cpu": ("cold_expert_s", "merge_s"),
     "upload": ("upload_s", "family_upload_s", "install_s", "fill_s", "family_fill_s"),
     "compute": (
-        *("dense_s", "attention_s", "attention_token_s", "expert_s"),
+        *("dense_s", "layer_s", "attention_s", "attention_token_s", "expert_s"),
         *("call_s", "hit_call_s", "step_s", "draft_s", "verify_call_s"),
     ),
 }

@@ -122,7 +122,7 @@ def ceilings(
     """
     resident = replace(conditions, execution=Resident())
     free = costs_of(workload, setup, machine, resident)
-    if not (free.dense_s.any() or free.expert_s.any()):
+    if not (free.layer_s or free.dense_s.any() or free.expert_s.any()):
         raise BadInput(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
     notes = list(machine.notes)
     own = replay(workload, setup, record=True)

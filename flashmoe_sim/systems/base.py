@@ -415,10 +415,14 @@ class System(ABC):
 
     def conditions(self, plan: Plan, case: Case) -> Conditions:
         """How a plan of it runs, with what its engine takes for drafts."""
-        conditions = replace(plan.conditions(case), program=self.engine)
+        conditions = replace(plan.conditions(case), program=self.engine, attended=self.attended(case.model))
         if case.drafts is None or self.facts is None:
             return conditions
         return replace(conditions, drafts=replace(case.drafts, call_us=self.facts.drafts.call_us))
+
+    def attended(self, model: ModelGeometry) -> int:
+        """The most tokens of the context that its attention reads of a model; 0 for all."""
+        return 0
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         """Flags of engines like llama.cpp for one user: what the prediction assumes and their defaults leave open.

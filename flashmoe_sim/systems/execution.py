@@ -135,7 +135,28 @@ class ReadIntoSlots(OverlapPrefetch):
 
 
 @inlined
+def streamed(sim: Any, call: Call, parts: Any) -> float:
+    """Compute every expert on the GPU while those that are not there are uploaded; the call waits for the slower."""
+    there, stored = call.ready, call.misses - call.warm
+    if stored > 0:
+        read_before(sim, there, True)
+        there = read_batch(sim, 0, stored, 0, call.fills, sim.rows[call.row].chunks, call.row, there, call.number)
+        sim.state[0].storage_free = there
+    computed: float = compute(sim, call, parts, call.ready, call.requests)
+    read = max(computed, there)
+    parts[READ] += read - computed
+    uploaded, upload_s = read, sim.rows[call.row].upload_s
+    for _ in range(call.misses):
+        uploaded = max(uploaded, upload_now(sim, there, upload_s, call.number))
+    parts[UPLOAD] += uploaded - read
+    return uploaded
+
+
+@inlined
 def serve_sharing(sim: Any, call: Call, parts: Any) -> float:
+    if call.n_tokens >= call.copies_from:
+        all_computed: float = streamed(sim, call, parts)
+        return all_computed
     late = claim(sim, call.number, call.ready, False)
     uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
     begin = wait_for_items(sim, call, parts, late, call.ready, uploaded)
@@ -171,6 +192,7 @@ def serve_sharing(sim: Any, call: Call, parts: Any) -> float:
 @dataclass(frozen=True)
 class SharedMisses(HotCold):
     """Like hot-cold, but a share of a call's misses is uploaded and computed on the GPU after the hits; none is kept.
+    Misses of calls of many tokens are uploaded while the GPU computes.
 
     share: of the misses, in 256ths, rounded down to whole experts.
     """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
+from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.policies.bank import Bank
@@ -29,10 +31,16 @@ from flashmoe_sim.systems.base import (
     no_room,
 )
 from flashmoe_sim.systems.execution import WHOLE, SharedMisses
+from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.static_profile import ALL
 
 AUTO = -1.0
 RESERVE_BYTES = 700 * MIB
+CHUNKS = (8192, 6144, 4096, 3072, 2048, 1024, 512, 256)
+SHORT_READ = 64  # tokens of a prompt that are read like an answer's
+BUFFERS_BYTES, TOKEN_BYTES = 160 * MIB, 680 * 1024  # of a chunk
+CHOSEN = 2048  # tokens that the indexer chooses: of 5 to 477 thousand the published speeds are the same
+LENT_SHARE, KEPT = 0.9, 128  # of the slots, and slots that are not lent
 FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0, 0.05
 
 
@@ -41,8 +49,10 @@ class Strata(System):
     """A profile's most used experts are on the GPU, and every four windows a few are exchanged for experts used more.
     The CPU computes misses, of which the GPU takes a share over the link.
 
-    Every layer keeps as many experts as the profile gave it. For prompts the program streams experts to the GPU in
-    chunks, which is not timed. It swaps in copies of which RAM has another; its modes with less RAM are left out.
+    Every layer keeps as many experts as the profile gave it. A prompt is read in chunks, as large as nine tenths of the
+    slots lend buffers for; the experts that are not on the GPU, or whose slots are lent, are uploaded while it
+    computes. That the lent ones come back after it is left out. The program swaps in copies of which RAM has another;
+    its modes with less RAM are left out.
 
     experts: in GPU memory, in all layers together; 0: as many as fit beside 700 MiB, the program's automatic rule.
     every: windows between exchanges; 0: none, so that the residents stay those of the profile.
@@ -61,7 +71,6 @@ class Strata(System):
     misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
-    times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "gpu.layer_us",
@@ -102,13 +111,14 @@ class Strata(System):
 
     def _most(self, case: Case) -> int:
         every = sum(layer.n_experts for layer in case.model.layers.values())
-        return min(max(gpu_left(case) - RESERVE_BYTES, 0) // _largest_bytes(case), every)
+        return min(max(gpu_left(case) - RESERVE_BYTES, 0) // _largest_bytes(case.model), every)
 
     def plan(self, case: Case) -> Plan:
         machine = self.adapted(case.machine)
         policy = BoundedSwaps(every=self.every or 1, swaps=self.swaps if self.every else 0)
         setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic")
-        return Plan(setup, SharedMisses(share=round(WHOLE * self._share(case))), machine)
+        share = round(WHOLE * self._share(case))
+        return Plan(setup, SharedMisses(copy_from_tokens=SHORT_READ + 1, share=share), machine)
 
     def _share(self, case: Case) -> float:
         if self.pcie_share != AUTO:
@@ -120,13 +130,40 @@ class Strata(System):
         return 0.0 if gb_s < SLOW_GB_S else min(max(FULL_SHARE * gb_s / FULL_GB_S, LEAST_SHARE), FULL_SHARE)
 
     def _cache_bytes(self, case: Case) -> int:
-        return min(self.experts * _largest_bytes(case), case.model.routed_bytes)
+        return min(self.experts * _largest_bytes(case.model), case.model.routed_bytes)
+
+    def attended(self, model: ModelGeometry) -> int:
+        return CHOSEN if model.arch == "qwen4exp" else 0
+
+    def chunk(self, model: ModelGeometry) -> int:
+        """Tokens of a prompt that are read at once."""
+        return next((tokens for tokens in CHUNKS if self._lends(model, tokens)), CHUNKS[-1])
+
+    def _lends(self, model: ModelGeometry, tokens: int) -> bool:
+        lent = _lent(model, tokens)
+        return lent + KEPT <= self.experts and lent <= LENT_SHARE * self.experts
+
+    def prepared(self, workload: Workload) -> Workload:
+        assert workload.geometry is not None
+        return batched(workload, self.chunk(workload.geometry))
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:
         if self.profile == HALF and isinstance(setup.policy, BoundedSwaps):
             steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
             setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))
-        return super().replay(workload, setup)
+        found = super().replay(workload, setup)
+        assert workload.geometry is not None
+        return self._lending(found, workload.geometry)
+
+    def _lending(self, found: Replay, model: ModelGeometry) -> Replay:
+        """The replay with calls of prompts that also miss residents whose slots are lent, of all as many per layer."""
+        assert found.stream is not None
+        tokens = found.stream.n_tokens
+        chunk = min(self.chunk(model), int(tokens.max(initial=0)))
+        share = _lent(model, chunk) / self.experts if self._lends(model, chunk) else 0.0
+        lent = np.where(tokens > SHORT_READ, np.rint(share * found.stream.hits), 0).astype(np.int32)
+        stream = replace(found.stream, hits=found.stream.hits - lent, misses=found.stream.misses + lent)
+        return replace(found, stream=stream)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
@@ -144,5 +181,10 @@ class Strata(System):
         return Launch((*words, "--prefill", "auto"))
 
 
-def _largest_bytes(case: Case) -> int:
-    return max(layer.expert_bytes for layer in case.model.layers.values())
+def _largest_bytes(model: ModelGeometry) -> int:
+    return max(layer.expert_bytes for layer in model.layers.values())
+
+
+def _lent(model: ModelGeometry, tokens: int) -> int:
+    """Slots whose memory holds the buffers of a chunk."""
+    return math.ceil((BUFFERS_BYTES + tokens * TOKEN_BYTES) / _largest_bytes(model))

@@ -49,7 +49,7 @@ class Conditions:
     dense_bytes: weights outside the routed experts; None to use the model's or the trace's.
     kv_bytes: memory of the context. depth: tokens in the context before the run. kv_type: of its keys and values.
     drafts: what drafts the tokens that a pass of the workload verifies; None for none. program: the engine, whose
-    kernels the CPU runs.
+    kernels the CPU runs. attended: the most tokens of the context that attention reads; 0 for all.
     direct_io: reads bypass the page cache. hot: the storage is throttled. checked: whether a system has checked that a
     GPU with its own memory holds what it keeps.
     """
@@ -64,6 +64,7 @@ class Conditions:
     kv_type: str = DEFAULT_TYPE
     drafts: Drafts | None = None
     program: str = arithmetic.LLAMA_CPP
+    attended: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +297,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         memory_s = expert_bytes * least_s
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
-    call_s = machine.host.call_us.value * 1e-6
+    call_s, layer_s = machine.host.call_us.value * 1e-6, unit.layer_us.value * 1e-6
     attention = attention_of(weights, machine, conditions)
 
     def warm_s(size_bytes: int) -> list[float]:
@@ -313,7 +314,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         ]
 
     return Costs(
-        dense_s=unit.layer_us.value * 1e-6 + _streamed(unit, dense_bytes),
+        dense_s=_streamed(unit, dense_bytes) + (0.0 if unit.weights_gb_s is not None else layer_s),
+        layer_s=layer_s if unit.weights_gb_s is not None else 0.0,
         expert_s=expert_s,
         cold_expert_s=cold_expert_s,
         dense_knee_tokens=arithmetic.knee_tokens(unit, dense_weight_bytes),
@@ -367,7 +369,8 @@ def attention_of(weights: Weights, machine: Machine, conditions: Conditions) -> 
     assert unit is not None
     if unit.attention_gb_s is None:
         raise BadInput(f"--depth {conditions.depth}: machine {machine.name} has no {section}.attention_gb_s; add it")
-    return attention_cost(weights.attention, conditions.depth, unit, api=api, kv_type=conditions.kv_type)
+    depth = min(conditions.depth, conditions.attended) if conditions.attended else conditions.depth
+    return attention_cost(weights.attention, depth, unit, api=api, kv_type=conditions.kv_type)
 
 
 def _check_fitted(weights: Weights, machine: Machine) -> None:

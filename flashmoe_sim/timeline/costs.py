@@ -14,7 +14,7 @@ class Costs:
     """Seconds of each kind of work, by row: the place of a layer in `RoutingTrace.layers`.
 
     dense_s: f64 [rows], everything in a routed call but its experts and attention to earlier tokens, one token, on the
-        computing unit.
+        computing unit. layer_s: of it beside that, however many tokens the call has.
     attention_s, attention_token_s: reading the keys and values of earlier tokens, once in a routed call; and computing
         with them, for each token of it, if that takes longer. Equal in all rows.
     expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU if there is no GPU).
@@ -65,6 +65,7 @@ class Costs:
     resume_s: float
     merge_s: float
     step_s: float
+    layer_s: float = 0.0
     draft_s: float = 0.0
     verify_call_s: float = 0.0
     verify_times: float = 1.0

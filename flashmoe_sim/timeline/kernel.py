@@ -60,7 +60,8 @@ def _run(
         if number >= 0 and (work.refs[number] > 0 or work.n_tokens[number] > 0):
             costs, requests = sim.rows[work.row[number]], work.requests[number]
             of_context = max(sim.state[0].attention_s, sim.state[0].attention_token_s * work.n_tokens[number])
-            dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knees.dense_knee_tokens) + of_context
+            dense_s = costs.dense_s * max(1.0, work.n_tokens[number] / knees.dense_knee_tokens)
+            dense_s = sim.state[0].layer_s + dense_s + of_context
             times = 1.0
             if work.drafted[number] > 0:
                 dense_s += sim.state[0].verify_call_s

@@ -64,7 +64,7 @@ SPAN = np.dtype(
 # The costs that are the same in every row; as in `Costs`.
 SCALARS = (
     *("attention_s", "attention_token_s", "call_s", "hit_call_s", "install_s", "resume_s", "merge_s", "step_s"),
-    *("draft_s", "verify_call_s", "verify_times"),
+    *("layer_s", "draft_s", "verify_call_s", "verify_times"),
 )
 
 # How many of the experts read ahead are issued, and of those how many are read, and uploaded, or claimed by a call; how

@@ -80,6 +80,41 @@ def test_what_ram_does_not_hold_is_read_before_both() -> None:
     assert found == {"experts": 0.5, "read": 1.75, "upload": 0.75, "merge": 0.0625}
 
 
+def test_a_prompt_is_computed_while_its_misses_are_uploaded() -> None:
+    """Four experts of 1/4 s beside three uploads of 3/4 s; then two of the three are read first, until 2."""
+    prompt = SharedMisses(copy_from_tokens=1, share=128)
+    assert parts_of(prompt) == {"experts": 1.0, "upload": 1.25}
+    assert parts_of(prompt, misses=1, warm=1) == {"experts": 1.0}
+    assert parts_of(prompt, warm=1) == {"experts": 1.0, "read": 1.0, "upload": 2.25}
+
+
+@pytest.mark.parametrize(
+    # experts of 1 MiB: buffers of 160 MiB, and 170 for each 256 tokens
+    ("experts", "chunk"),
+    [(100, 256), (457, 256), (458, 256), (627, 256), (628, 512), (967, 512), (968, 1024), (6222, 6144), (6223, 8192)],
+)
+def test_the_chunk_that_slots_lend_buffers_for(experts: int, chunk: int) -> None:
+    model = replace(geometry_of({0: MIB}, 8192), top_k=2, dense_bytes=GIB, arch="qwen4exp")
+    assert Strata(experts=experts).chunk(model) == chunk
+
+
+def test_residents_whose_slots_are_lent_are_missed_in_prompts() -> None:
+    """330 of 660 slots lend the buffers of a chunk: half of the hits of a call of 256 tokens, none of one token's."""
+    model = replace(geometry_of({0: MIB}, 660), top_k=2, dense_bytes=GIB, arch="qwen4exp")
+    calls: list[Call] = [(0, [*range(660)], 1), (0, [*range(100)], 256), (0, [*range(100)], 1)]
+    on = prepare(trace_of(calls, 660), model)
+    system = Strata(experts=660, profile="all")
+    stream = system.replay(on, system.plan(replace(case(), model=model)).setup).stream
+    assert stream is not None
+    assert (stream.hits + stream.misses).tolist() == [660, 100, 100]
+    assert stream.misses.tolist() == [stream.misses[0], 50, 0]
+
+
+def test_attention_reads_what_an_indexer_chooses() -> None:
+    assert Strata().attended(MODEL) == 2048
+    assert Strata().attended(replace(MODEL, arch="qwen35moe")) == 0
+
+
 @pytest.mark.parametrize(
     ("link_gb_s", "share"),
     # 0.55 from 20 GB/s on and none below 4; between, 0.55 x GB/s / 26
@@ -90,7 +125,7 @@ def test_the_share_of_the_link_is_the_engines_rule(link_gb_s: float, share: int)
     assert isinstance(execution, SharedMisses)
     assert execution.share == share
     given = Strata(experts=2, pcie_share=0.25).plan(case(link_gb_s=link_gb_s)).execution
-    assert given == SharedMisses(share=64)
+    assert given == SharedMisses(copy_from_tokens=65, share=64)
 
 
 @pytest.mark.parametrize(("gpu_mib", "experts"), [(2048 + 700 + 3, 1), (2048 + 700 + 23, 7), (24 * 1024, 8)])

@@ -146,6 +146,7 @@ def random_case(rng: np.random.Generator) -> tuple[Work, Costs]:
         step_s=float(rng.uniform(0.0, 2.0)),
         attention_s=float(rng.choice([0.0, 1.0]) * slow[2] * rng.uniform(0.0, 1.0)),
         attention_token_s=float(slow[2] * rng.uniform(0.0, 0.2)),
+        layer_s=float(slow[2] * rng.uniform(0.0, 0.5)),
         draft_s=float(slow[2] * rng.uniform(0.0, 0.2)),
         verify_call_s=float(slow[2] * rng.uniform(0.0, 0.2)),
         verify_times=float(rng.uniform(1.0, 2.0)),

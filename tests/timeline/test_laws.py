@@ -107,7 +107,16 @@ PARTS_OF_A_MACHINE = {
     "storage alone": ("chunk_s", "family_chunk_s"),
     "link": ("upload_s", "family_upload_s"),
     "memory": ("memory_s",),
-    "compute": ("dense_s", "attention_s", "attention_token_s", "expert_s", "cold_expert_s", "merge_s", "step_s"),
+    "compute": (
+        "dense_s",
+        "layer_s",
+        "attention_s",
+        "attention_token_s",
+        "expert_s",
+        "cold_expert_s",
+        "merge_s",
+        "step_s",
+    ),
     "host": ("call_s", "hit_call_s", "install_s", "resume_s"),
 }
 

@@ -325,7 +325,7 @@ class Twin(ABC):
         if work.drafted[call] > 0:
             expert_s, cold_s = expert_s * costs.verify_times, cold_s * costs.verify_times
         of_context = max(costs.attention_s, work.n_tokens[call] * costs.attention_token_s)
-        dense_s += of_context
+        dense_s = costs.layer_s + dense_s + of_context
         if work.drafted[call] > 0:
             dense_s += costs.verify_call_s
         yield from self.during(call, "dense", self.once("compute", dense_s))
