@@ -136,19 +136,12 @@ class ReadIntoSlots(OverlapPrefetch):
 
 @inlined
 def streamed(sim: Any, call: Call, parts: Any) -> float:
-    """Compute every expert on the GPU while those that are not there are uploaded; the call waits for the slower."""
-    there, stored = call.ready, call.misses - call.warm
-    if stored > 0:
-        read_before(sim, there, True)
-        there = read_batch(sim, 0, stored, 0, call.fills, sim.rows[call.row].chunks, call.row, there, call.number)
-        sim.state[0].storage_free = there
+    """Compute every expert on the GPU while the others are uploaded from RAM; the call waits for the slower."""
     computed: float = compute(sim, call, parts, call.ready, call.requests)
-    read = max(computed, there)
-    parts[READ] += read - computed
-    uploaded, upload_s = read, sim.rows[call.row].upload_s
+    uploaded, upload_s = computed, sim.rows[call.row].upload_s
     for _ in range(call.misses):
-        uploaded = max(uploaded, upload_now(sim, there, upload_s, call.number))
-    parts[UPLOAD] += uploaded - read
+        uploaded = max(uploaded, upload_now(sim, call.ready, upload_s, call.number))
+    parts[UPLOAD] += uploaded - computed
     return uploaded
 
 
