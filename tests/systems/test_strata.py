@@ -84,7 +84,7 @@ def test_a_prompt_is_computed_while_its_misses_are_uploaded() -> None:
     """Four experts of 1/4 s beside three uploads of 3/4 s, or one."""
     prompt = SharedMisses(copy_from_tokens=1, share=128)
     assert parts_of(prompt) == {"experts": 1.0, "upload": 1.25}
-    assert parts_of(prompt, misses=1) == {"experts": 1.0}
+    assert parts_of(prompt, misses=1, warm=1) == {"experts": 1.0}
 
 
 @pytest.mark.parametrize(
