@@ -322,6 +322,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         knee_tokens=arithmetic.knee_tokens(unit, weight_bytes),
         cold_knee_tokens=cold_knee,
         added_from=NEVER if machine.gpu is None or execution.experts_on_cpu else arithmetic.ADDED_FROM,
+        padded_tokens=arithmetic.PADDED_TOKENS.get(machine.api, arithmetic.PADDED_OTHERWISE),
         chunks=reads.chunks,
         chunk_s=reads.of_chunks.seconds(read_s),
         warm_chunk_s=reads.of_chunks.seconds(warm_s),

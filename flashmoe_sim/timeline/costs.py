@@ -20,7 +20,8 @@ class Costs:
     expert_s: f64 [rows], one expert, one token, on the GPU (or on the CPU if there is no GPU).
     cold_expert_s: f64 [rows], one expert, one token, on the CPU lane of `hot-cold` and `prefill-copy`.
     dense_knee_tokens, knee_tokens, cold_knee_tokens: the largest batch, in tokens, that takes no longer than one token,
-        for each of these three. added_from: tokens of a call from which an expert's arithmetic comes after it is read.
+        for each of these three. added_from: tokens of a call from which an expert's arithmetic comes after it is read,
+        and is padded by a quarter of the call's tokens, or by padded_tokens if that is less.
     chunks: i32 [rows], reads per expert, at least 1.
     chunk_s: f64 [rows, lanes], service time of one read from storage with 1, 2, … `lanes` reads in flight.
     warm_chunk_s: f64 [rows, lanes], the same from the page cache; 0 if an expert in RAM is used in place.
@@ -46,6 +47,7 @@ class Costs:
     knee_tokens: float
     cold_knee_tokens: float
     added_from: int
+    padded_tokens: float
     chunks: NDArray[np.int32]
     chunk_s: NDArray[np.float64]
     warm_chunk_s: NDArray[np.float64]

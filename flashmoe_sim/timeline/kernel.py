@@ -71,7 +71,8 @@ def _run(
             of_knee = tokens_each / knees.knee_tokens
             expert_s = costs.expert_s * max(1.0, of_knee)
             if work.n_tokens[number] >= knees.added_from:
-                expert_s = costs.expert_s * (1.0 + of_knee)
+                padding = min(knees.padded_tokens, work.n_tokens[number] / 4)
+                expert_s = costs.expert_s * (1.0 + of_knee + padding / knees.knee_tokens)
             dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, number, clock, dense_s)
             call_s = sim.state[0].call_s if work.misses[number] > 0 else sim.state[0].hit_call_s
             ready = work_on(sim, ON_HOST, IS_RESOLVE, number, dense_end, call_s)

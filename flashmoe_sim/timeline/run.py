@@ -103,6 +103,7 @@ class _Knees(NamedTuple):
     knee_tokens: float
     cold_knee_tokens: float
     added_from: int
+    padded_tokens: float
 
 
 def _run(
@@ -115,7 +116,11 @@ def _run(
         _Calls(*(_column(getattr(work, name)) for name in _Calls._fields)),
         _Limits(execution.threshold, execution.copies_from, execution.in_background),
         _Knees(
-            float(costs.dense_knee_tokens), float(costs.knee_tokens), float(costs.cold_knee_tokens), costs.added_from
+            float(costs.dense_knee_tokens),
+            float(costs.knee_tokens),
+            float(costs.cold_knee_tokens),
+            costs.added_from,
+            float(costs.padded_tokens),
         ),
         end,
         parts,

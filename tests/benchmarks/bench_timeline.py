@@ -82,6 +82,7 @@ def decode(calls: int, *, ahead: bool, seed: int = 1) -> tuple[Work, Costs]:
         knee_tokens=8.0,
         cold_knee_tokens=4.0,
         added_from=9,
+        padded_tokens=64.0,
         chunks=np.full(ROWS, CHUNKS, np.int32),
         chunk_s=read_s,
         warm_chunk_s=read_s / 5,

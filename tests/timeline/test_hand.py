@@ -221,6 +221,10 @@ def test_many_tokens_cost_more_beyond_the_knee() -> None:
     costs = replace(costs, added_from=8)
     assert simulate(work, costs, parse_execution("resident")).end.tolist() == [2.0 + 2 * 0.5 * (1 + 0.75)]
     assert simulate(work, replace(costs, added_from=9), parse_execution("resident")).end.tolist() == [3.0]
+    # tiles are padded by a quarter of the 8 tokens, or by one
+    for padded, tokens in ((64.0, 2), (1.0, 1)):
+        end = simulate(work, replace(costs, padded_tokens=padded), parse_execution("resident")).end
+        assert end.tolist() == [2.0 + 2 * 0.5 * (1 + (6 + tokens) / 8)]
 
 
 AHEAD_MACHINE = MACHINE | {"lanes": 1, "upload_s": 0.5, "step_s": 0.0}

@@ -318,7 +318,9 @@ class Twin(ABC):
         row, requests = int(work.row[call]), int(work.requests[call])
         each = work.refs[call] / requests if requests else 0.0
         batch = each / costs.knee_tokens
-        times = 1.0 + batch if work.n_tokens[call] >= costs.added_from else max(1.0, batch)
+        times = max(1.0, batch)
+        if work.n_tokens[call] >= costs.added_from:
+            times = 1.0 + batch + min(costs.padded_tokens, work.n_tokens[call] / 4) / costs.knee_tokens
         expert_s = float(costs.expert_s[row]) * times
         cold_s = float(costs.cold_expert_s[row]) * max(1.0, each / costs.cold_knee_tokens)
         dense_s = float(costs.dense_s[row]) * max(1.0, work.n_tokens[call] / costs.dense_knee_tokens)
