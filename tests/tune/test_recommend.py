@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
-from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.resolve import parse_systems
@@ -68,23 +68,25 @@ def test_rivals_are_faster_in_one_of_ten_draws() -> None:
         assert (one in on.rivals) == faster
 
 
+@dataclass(frozen=True, kw_only=True)
+class Untimed(HotCache):
+    """Like hot-cache, and how it reads prompts is not known."""
+
+    name: ClassVar[str] = "untimed"
+    times_prompts: ClassVar[bool] = False
+
+
 def test_a_system_whose_prompts_are_not_timed_is_no_rival() -> None:
     prompt = Objective(goal="prompt", prompt_tokens=64)
-    answer = found(
-        Case(model(layers=range(2, 26), experts=64, top_k=4, arch="gpt-oss"), machine(gpu_gib=6.0)),
-        MoeCache(),
-        Placed(),
-        objective=prompt,
-    )
-    untimed = next(one for one in answer.others if one.best.system.name == "moe-cache")
+    answer = found(case(arch="gpt-oss"), Untimed(), Placed(), objective=prompt)
+    (untimed,) = answer.others
     assert untimed.runs
     assert prompt.seconds(untimed.best) is None
     assert np.isinf(prompt.draws_s(untimed.best)).all()
-    assert untimed not in answer.timed
-    assert answer.rivals == ()
+    assert answer.timed == answer.rivals == ()
     (others,) = (section for section in sections(answer) if section.title == "Other systems")
-    assert others.parts[-1] == "How they read prompts is not known here: moe-cache."
-    assert next(row for row in document(answer)["systems"] if row["system"] == "moe-cache")["faster_in"] is None
+    assert others.parts[-1] == "How they read prompts is not known here: untimed."
+    assert next(row for row in document(answer)["systems"] if row["system"] == "untimed")["faster_in"] is None
 
 
 def test_neighbours_differ_enough_to_be_told_apart() -> None:
