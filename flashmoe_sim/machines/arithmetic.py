@@ -18,8 +18,9 @@ TOGETHER = 0.8
 # A core with AVX2 beside one with AVX-512: 0.43 for IQ2_XXS (pull request 154), half for IQ3_XXS and IQ4_KS (152).
 AVX2 = 0.5
 BYTE = 8.5 / 8  # of a weight of 8 bits, with its scale
-# Tokens of a call from which a GPU has other kernels, which compute an expert after they have read it.
-ADDED_FROM = 9
+# Tokens of a call from which a GPU's kernels compute an expert after they have read it; passes of 16 and 32 tokens of
+# DeepSeek-V2-Lite and Qwen3-30B-A3B take no longer than the slower of both.
+ADDED_FROM = 33
 # They compute tiles that are not full, as if each expert had so many tokens more: gpt-oss-120b on an H200 (llama.cpp,
 # 2,610 tok/s in micro-batches of 512, 6,340 of 2,048) and Qwen3-Coder-Next on RTX 3090 fit 64, a Radeon 8060S 16.
 PADDED_TOKENS, PADDED_OTHERWISE = {"cuda": 64.0}, 16.0
