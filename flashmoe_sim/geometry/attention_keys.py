@@ -21,18 +21,9 @@ Keys = Mapping[str, Value | Sequence[Value]]
 # Every layer keeps keys and values, or a latent, of all tokens.
 WHOLE = frozenset(
     (
-        *(
-            "arctic",
-            "bailingmoe",
-            "bailingmoe2",
-            "dbrx",
-            "deepseek",
-            "deepseek2",
-            "deepseek32",
-            "dots1",
-            "ernie4_5-moe",
-        ),
-        *("glm-dsa", "glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2", "minimax-m3"),
+        *("arctic", "bailingmoe", "bailingmoe2", "dbrx", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa"),
+        *("ernie4_5-moe", "glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2"),
+        "minimax-m3",
         *("mistral4", "olmoe", "phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
     )
 )
@@ -71,9 +62,8 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
     head = header.number("embedding_length") // heads[0] if heads[0] else 0
     latent = bool(header.number("attention.key_length_mla"))
     windows = _windows(arch, header, blocks)
-    # of glm5next, one of so many tokens
-    indexer = header.number("attention.indexer.key_length") // max(header.number("attention.indexer.kpool"), 1)
-    indexer *= arch == "glm5next"
+    pooled = header.number("attention.indexer.kpool")  # tokens that share a key of the indexer
+    indexer = header.number("attention.indexer.key_length") // pooled if pooled else 0
     stateful, state = _stateful(arch, header, kv_heads), _state(arch, header, heads[0])
     kept_to = blocks - header.number("nextn_predict_layers") * (arch in DRAFTING)
     kept_to -= header.number("attention.shared_kv_layers") * (arch == "gemma4")

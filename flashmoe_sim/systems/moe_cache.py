@@ -48,8 +48,8 @@ class MoeCache(System):
 
     The program keeps each matrix of an expert on its own, in pools of matrices of one size, and each layer on one GPU;
     here an expert is there as a whole, in one pool. It is there for the layer's next call, without the queue of uploads
-    and their share of the bandwidth of RAM. Calls of more than 8 tokens bypass the cache. Prompts
-    of 32 tokens and more have all their experts copied to the GPU, cached or not.
+    and their share of the bandwidth of RAM. Calls of more than 8 tokens bypass the cache. Prompts of 32 tokens and more
+    have all their experts copied to the GPU, cached or not.
 
     cache_mib: on each GPU; 0: the program's automatic rule, all that is free but 3072 MiB.
     """

@@ -49,8 +49,7 @@ class Neurall(GpuSlots):
     The engine limits the uploads of a step to a quarter of the token's time, which it measures. A replay counts no
     seconds, so the limit is a number of swaps here: a quarter of the token's time, predicted as if whole layers were
     on the GPU, over the time to upload an expert from pinned RAM. The engine's self-tuner, its uploads for the same
-    token and its predictors are left out. Prompts of 32 tokens and more have
-    their misses copied to the GPU.
+    token and its predictors are left out. Prompts of 32 tokens and more have their misses copied to the GPU.
 
     slots: per layer; 0: as many as fit beside 384 MiB of each GPU, the engine's automatic rule. One more stays empty.
     swaps: the most experts swapped per step, in all layers together; -1: as many as the limit allows.
