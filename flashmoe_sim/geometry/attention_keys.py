@@ -9,7 +9,7 @@ The keys of an indexer (glm-dsa) have no cache there; deepseek32 and minimax-m3 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.families import MAX_LAYER
@@ -23,8 +23,7 @@ WHOLE = frozenset(
     (
         *("arctic", "bailingmoe", "bailingmoe2", "dbrx", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa"),
         *("ernie4_5-moe", "glm4moe", "granitemoe", "grok", "grovemoe", "hunyuan-moe", "llama", "minimax-m2"),
-        "minimax-m3",
-        *("mistral4", "olmoe", "phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
+        *("minimax-m3", "mistral4", "olmoe", "phimoe", "qwen2moe", "qwen3moe", "qwen3vlmoe"),
     )
 )
 # Some layers have a window: the last layer of every period has none, unless the header has its own pattern.
@@ -36,9 +35,9 @@ PATTERNED = frozenset({"gemma4", "laguna", "mimo2", "step35"})
 # Some layers have a state: all but the last of every period, or all without KV heads.
 INTERVALS = {"qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
 HEADLESS = frozenset({"glm5next", "granitehybrid", "jamba", "kimi-k3", "kimi-linear", "lfm2moe", "nemotron_h_moe"})
-# Layers keep one position of every few tokens beside a window; those of few tokens choose positions by an indexer.
+# Beside a window, a layer keeps one position for every 4 or 128 tokens. With 4, an indexer chooses what is attended to.
 COMPRESSED = frozenset({"deepseek4"})
-CHOOSING = 4  # tokens
+CHOOSING = 4
 # Layers that only draft tokens have no cache.
 DRAFTING = frozenset({"bailingmoe2", "glm-dsa", "glm4moe", "glm5next"})
 KNOWN = WHOLE | PERIODS.keys() | PATTERNED | INTERVALS.keys() | HEADLESS | COMPRESSED
@@ -79,10 +78,8 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
             width[what] = short if windows[layer] else whole
         count = kv_heads[layer]
         values = 0 if latent else width["value"] * count
-        kept = LayerCache(
-            width["key"] * count, values, windows[layer], heads=heads[layer] * bool(count), kv_heads=count
-        )
-        layers.append(replace(kept, indexer=indexer))
+        of_heads = {"heads": heads[layer] * bool(count), "kv_heads": count}
+        layers.append(LayerCache(width["key"] * count, values, windows[layer], **of_heads, indexer=indexer))
     return Attention(tuple(layers))
 
 

@@ -59,8 +59,8 @@ def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) 
 def knee_tokens(unit: Compute, weight_bytes: float) -> float:
     """The largest batch, in tokens, that takes no longer than one token with weights of so many bytes, in the mean.
 
-    Reading takes as long as a weight is large, and arithmetic is the same for weights of 8 bits and fewer: the knee of
-    8-bit weights is twice that of 4-bit ones. Weights of 16 bits are computed at half the rate.
+    Larger weights take longer to read, but up to 8 bits no longer to compute, so 8-bit weights have about twice the
+    knee of 4-bit ones. Of 16-bit weights a unit computes half as many in the same time.
     """
     wide = min(max((weight_bytes - BYTE) / (2 - BYTE), 0.0), 1.0)  # the share of 16 bits beside 8
     return max(unit.knee_tokens.value * weight_bytes / WEIGHT_BYTES / (1 + wide), 1.0)

@@ -433,6 +433,10 @@ class System(ABC):
         needed = sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
         return (*words, *self.unmapped) if maps and 0 < needed <= LOADED_SHARE * case.ram_bytes else words
 
+    def loads_whole(self, case: Case) -> bool:
+        """Whether it reads its files into RAM as a whole, so that experts are copied to a GPU from pinned buffers."""
+        return self.unmapped[0] in self.serving_words(case)
+
     def files(self, workload: Workload) -> Mapping[str, bytes]:
         """The files that `launch` names by placeholders such as PROFILE.json, with contents made from a workload."""
         return {}
@@ -539,7 +543,7 @@ def context_words(case: Case) -> tuple[str, ...]:
 
 
 def halved(most: int, *, least: int = 1) -> list[int]:
-    """The largest size, its half, quarter and eighth, ascending; those of at least `least`."""
+    """The largest size, its half, quarter and eighth in ascending order, without those below `least`."""
     return sorted({size for size in (most // 8, most // 4, most // 2, most) if size >= least})
 
 

@@ -95,7 +95,7 @@ class Cached(System):
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(None, self._cache_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
-        pinned = self.unmapped[0] in self.serving_words(case)
+        pinned = self.loads_whole(case)
         return Plan(setup, CopiedFromFile(pinned=pinned), self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:

@@ -130,8 +130,7 @@ class HotCache(System):
 
     def plan(self, case: Case) -> Plan:
         side_by_side_from = HotColdPadded.min_parallel if case.machine.api == "cuda" else NEVER
-        pinned = self.unmapped[0] in self.serving_words(case)
-        execution = HotColdPadded(side_by_side_from, pinned=pinned)
+        execution = HotColdPadded(min_parallel=side_by_side_from, pinned=self.loads_whole(case))
         return Plan(
             Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
         )

@@ -116,8 +116,7 @@ class MoeCache(System):
         whole = self._cache_bytes(case) == case.model.routed_bytes
         policy = NthMiss(empty=1) if whole else NthMiss()
         setup = Setup(Bank(None, self._cache_bytes(case)), policy, "atomic", scope="global")
-        pinned = self.unmapped[0] in self.serving_words(case)
-        execution = FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=pinned)
+        execution = FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=self.loads_whole(case))
         return Plan(setup, execution, self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replay:

@@ -232,7 +232,7 @@ class Placed(System):
         layers = [case.model.layers[number] for number in on.values()]
         policy = TheseLayers(rows=tuple(on)) if on else Demand()
         bank = Bank(None, sum(layer.expert_bytes * layer.n_experts for layer in layers) or 1)
-        pinned = self.pins and self.unmapped[0] in self.serving_words(case)
+        pinned = self.pins and self.loads_whole(case)
         execution = PrefillCopy(self.copy_from_tokens(case), pinned)
         return Plan(Setup(bank, policy, "atomic"), execution, self.machine_of(case))
 

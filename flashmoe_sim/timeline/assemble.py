@@ -298,6 +298,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s, layer_s = machine.host.call_us.value * 1e-6, unit.layer_us.value * 1e-6
+    computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
     attention = attention_of(weights, machine, conditions)
 
     def warm_s(size_bytes: int) -> list[float]:
@@ -314,8 +315,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
         ]
 
     return Costs(
-        dense_s=_streamed(unit, dense_bytes) + (0.0 if unit.weights_gb_s is not None else layer_s),
-        layer_s=layer_s if unit.weights_gb_s is not None else 0.0,
+        dense_s=_streamed(unit, dense_bytes) + layer_s * computes_in_layer,
+        layer_s=layer_s * (not computes_in_layer),
         expert_s=expert_s,
         cold_expert_s=cold_expert_s,
         dense_knee_tokens=arithmetic.knee_tokens(unit, dense_weight_bytes),

@@ -19,10 +19,10 @@ WIDE_HEAD = 512  # numbers of a key
 # The rate at which a latent is read, over that of keys and values.
 LATENT = {"cuda": 0.25, "rocm": 0.55, "vulkan": 0.43, "metal": 0.4, "sycl": 0.4, CPU: 0.7}
 UNKNOWN_API_LATENT = 0.4
-# The rate at which compressed positions are read, over that of keys and values, and how many times as long as on paper
-# their arithmetic takes: all are scored, some chosen, the others masked. Of 1,000 tokens in the context, a token of
-# DeepSeek-V4-Flash takes 400 us more on a Radeon 8060S with ROCm, 379 with Vulkan, 284 with ds4 on an M3 Max; a token
-# of a prompt 150 with ROCm, 397 with Vulkan.
+# Engines score all compressed positions, choose some and mask the others. They read them at this share of the rate of
+# keys and values, and their arithmetic takes so many times as long as on paper. With 1,000 tokens more in the context,
+# a token of DeepSeek-V4-Flash takes 400 us longer on a Radeon 8060S with ROCm, 379 with Vulkan, 284 with ds4 on an M3
+# Max; a token of a prompt 150 with ROCm, 397 with Vulkan.
 COMPRESSED, COMPRESSED_TIMES = 0.083, 2.5
 LATENT_NUMBERS = 1088  # multiplied by every head: the latent of 576 numbers as a key, 512 of them as a value
 

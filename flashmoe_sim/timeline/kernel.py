@@ -69,8 +69,9 @@ def _run(
                 drafted = max(drafted, _INT(work.drafted[number]))
             tokens_each = work.refs[number] / requests if requests > 0 else 0.0
             of_knee = tokens_each / knees.knee_tokens
-            expert_s = costs.expert_s * max(1.0, of_knee)
-            if work.n_tokens[number] >= knees.added_from:
+            if work.n_tokens[number] < knees.added_from:
+                expert_s = costs.expert_s * max(1.0, of_knee)
+            else:
                 padding = min(knees.padded_tokens, work.n_tokens[number] / 4)
                 expert_s = costs.expert_s * (1.0 + of_knee + padding / knees.knee_tokens)
             dense_end = work_on(sim, ON_COMPUTE, IS_DENSE, number, clock, dense_s)

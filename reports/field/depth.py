@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
+from flashmoe_sim.systems.strata import CHOSEN
 from reports.field.rows import FieldRow
 
 # Stands for models whose attention is not known: about the slopes of DeepSeek-V4-Flash on two machines.
 ASSUMED = Attention((LayerCache(19_200, 19_200),))
 SPARSE = ("Strata",)  # engines that read only the tokens that an indexer chooses
-CHOSEN = 2048
 ALLOCATED_FROM = 60_000  # a context of so many tokens is what was allocated, unless the row says that it was filled
 _ALLOCATED = re.compile(r"allocated", re.IGNORECASE)
 _FILLED = re.compile(r"\bfilled\b|\bat depth \d|-d \d", re.IGNORECASE)

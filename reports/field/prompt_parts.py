@@ -10,9 +10,10 @@ from flashmoe_sim.machines.machine import Compute, Machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.strata import CHOSEN
 from flashmoe_sim.timeline.attention import operations
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
-from reports.field.depth import ASSUMED, CHOSEN, SPARSE
+from reports.field.depth import ASSUMED, SPARSE
 from reports.field.predict import Raw
 from reports.field.prompt import Prompt, prompt_of
 from reports.field.rows import FieldRow

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.ahead import upload_beside
 from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now
 from flashmoe_sim.timeline.calls import compute, install
-from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+from flashmoe_sim.timeline.models.base import NEVER, Call, ExecutionModel
 from flashmoe_sim.timeline.names import (
     COLD_LANE,
     IS_COLD_EXPERTS,
@@ -104,11 +104,25 @@ def copied(sim: Any, call: Call, parts: Any) -> float:
 
 @dataclass(frozen=True)
 class InRam(ExecutionModel):
-    """Misses are in RAM, and experts read ahead are only uploaded."""
+    """Misses are in RAM, and experts read ahead are only uploaded.
+
+    copy_from_tokens: tokens of a call from which its misses are copied to the GPU; the CPU computes those of others.
+    pinned: whether what is uploaded is in pinned buffers, as llama.cpp has it without mmap, and not in a mapped file.
+    """
 
     in_place: ClassVar[bool] = True
     in_background: ClassVar[bool] = True
     after: ClassVar[Any] = upload_beside
+
+    copy_from_tokens: int = NEVER
+    pinned: bool = True
+
+    @property
+    def copies_from(self) -> int:
+        return self.copy_from_tokens
+
+    def link_rate(self, link: Link) -> Quantity:
+        return link.pinned_gb_s if self.pinned else link.pageable_gb_s
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:

@@ -88,7 +88,7 @@ class ExecutionModel:
 
     @property
     def copies_from(self) -> int:
-        """Tokens of a call from which its misses are copied to the GPU; the CPU computes those of smaller calls."""
+        """Tokens of a call from which its misses are copied to the GPU, if the CPU computes those of smaller calls."""
         return NEVER
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.machines.machine import Link, Quantity
 from flashmoe_sim.timeline.background import claim, upload_items
 from flashmoe_sim.timeline.models._in_ram import InRam, copied, two_lanes, wait_for_items
-from flashmoe_sim.timeline.models.base import NEVER, Call
+from flashmoe_sim.timeline.models.base import Call
 
 
 @inlined
 def _serve(sim: Any, call: Call, parts: Any, hot: int) -> float:
+    if call.n_tokens >= call.copies_from:
+        all_computed: float = copied(sim, call, parts)
+        return all_computed
     late = claim(sim, call.number, call.ready, False)
     uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
     usable = wait_for_items(sim, call, parts, late, call.ready, uploaded)
@@ -23,18 +25,12 @@ def _serve(sim: Any, call: Call, parts: Any, hot: int) -> float:
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
-    if call.n_tokens >= call.copies_from:
-        all_computed: float = copied(sim, call, parts)
-        return all_computed
     end: float = _serve(sim, call, parts, call.requests - call.misses)
     return end
 
 
 @inlined
 def serve_padded(sim: Any, call: Call, parts: Any) -> float:
-    if call.n_tokens >= call.copies_from:
-        all_computed: float = copied(sim, call, parts)
-        return all_computed
     end: float = _serve(sim, call, parts, call.requests if call.misses < call.requests else 0)
     return end
 
@@ -44,8 +40,6 @@ class HotCold(InRam):
     """The GPU computes hits while the CPU computes misses in RAM, and the call waits for the slower lane.
 
     min_parallel: requests of a call from which its two lanes run side by side.
-    copy_from_tokens, pinned: tokens of a call from which its misses are copied to the GPU, and from what; see
-        `prefill-copy`.
     """
 
     name: ClassVar[str] = "hot-cold"
@@ -53,19 +47,10 @@ class HotCold(InRam):
     serve: ClassVar[Any] = serve
 
     min_parallel: int = 2
-    copy_from_tokens: int = NEVER
-    pinned: bool = True
 
     @property
     def threshold(self) -> int:
         return self.min_parallel
-
-    @property
-    def copies_from(self) -> int:
-        return self.copy_from_tokens
-
-    def link_rate(self, link: Link) -> Quantity:
-        return link.pinned_gb_s if self.pinned else link.pageable_gb_s
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.machines.machine import Link, Quantity
 from flashmoe_sim.timeline.background import claim, upload_items
 from flashmoe_sim.timeline.models._in_ram import InRam, copied, two_lanes, wait_for_items
 from flashmoe_sim.timeline.models.base import Call
@@ -29,8 +28,6 @@ class PrefillCopy(InRam):
     """Calls of many tokens copy missing experts to the GPU. Smaller calls compute them in RAM after the hits.
 
     A call without misses does not stop for the host, for example in a layer whose experts are all on the GPU.
-    copy_from_tokens: tokens of a call from which its misses are copied to the GPU. pinned: whether the experts in RAM
-    are in pinned buffers, as llama.cpp has them without mmap, and not in a mapped file.
     """
 
     name: ClassVar[str] = "prefill-copy"
@@ -40,10 +37,3 @@ class PrefillCopy(InRam):
 
     copy_from_tokens: int = 32
     pinned: bool = False
-
-    @property
-    def copies_from(self) -> int:
-        return self.copy_from_tokens
-
-    def link_rate(self, link: Link) -> Quantity:
-        return link.pinned_gb_s if self.pinned else link.pageable_gb_s
