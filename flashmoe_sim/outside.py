@@ -26,7 +26,7 @@ _MOST_SHOWN = 300
 
 def is_outside(kind: Any) -> bool:
     """Whether a class or function is the user's rather than this program's."""
-    return kind.__module__.partition(".")[0] not in OURS
+    return (kind.__module__ or "").partition(".")[0] not in OURS
 
 
 def find_class(kind: str, name: str, base: type) -> type[Any]:

@@ -17,7 +17,7 @@ from flashmoe_sim.trace.bundled import catalog
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("flashmoe_sim", "native_bridge")
-MOST_BYTES = 12_000_000  # 8 MB of them the model that ships
+MOST_BYTES = 12_500_000  # 8 MB of them the model that ships, 2 MB the traces
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,7 @@ def command(
 
     if asked.model is None and len(asked.sources) == 1 and names_model(asked.sources[0]):
         asked = replace(asked, sources=(), model=asked.sources[0])
-    rows, workloads = _read(asked.sources, asked.model, lenient=lenient)
+    rows, workloads = _read(asked, lenient=lenient)
     with stages() as progress:
         found = asked.gather(rows, workloads, progress)
         content = sections(found, command=_again())
@@ -210,15 +210,18 @@ def command(
         message(f"wrote {len(names)} files to {figures.folder}")
 
 
-def _read(sources: tuple[str, ...], model: Any, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
+def _read(asked: Report, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
     """The rows of the folders of results, and the traces that are given or in the catalogue."""
-    from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, read_results
+    from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, of_traces, read_results
     from flashmoe_sim.sweep.workloads import plan_workloads
 
+    sources, model = asked.sources, None if asked.model is None else str(asked.model)
     folders = [Path(source) for source in sources if is_results(Path(source))]
     if len(folders) > 1:
         raise BadInput(f"{folders[1]}: a second folder of results; one page shows one folder")
     traces = [source for source in sources if Path(source) not in folders]
+    if asked.only is not None and not folders:
+        raise BadInput("--only chooses rows of a folder of results; give the folder, or that trace alone")
     workloads = [load_workload(trace, model, lenient=lenient) for trace in traces]
     if not folders:
         return [], plan_workloads(workloads, traces)
@@ -228,6 +231,7 @@ def _read(sources: tuple[str, ...], model: Any, *, lenient: bool) -> tuple[list[
     rows, notes = read_results(folders[0])
     for note in notes:
         message(note)
+    rows = rows if asked.only is None else of_traces(rows, asked.only)
     check_swept(rows, workloads)
     return rows, workloads or bundled_traces(rows, model)
 

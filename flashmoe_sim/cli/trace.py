@@ -275,7 +275,7 @@ def _identity(trace: RoutingTrace) -> dict[str, Any]:
 
 def _summary(trace: RoutingTrace, statistics: TraceStatistics) -> Table:
     """A summary of a whole trace."""
-    from flashmoe_sim.trace.seen import SEEN
+    from flashmoe_sim.trace.seen import QUESTIONS, SEEN
 
     union, reuse = statistics.union, statistics.reuse
     prompt = "" if statistics.prompt_share is None else f"{rate(statistics.prompt_share)} of them prompt"
@@ -299,8 +299,12 @@ def _summary(trace: RoutingTrace, statistics: TraceStatistics) -> Table:
         ("first uses", f"{reuse.first_uses:,}", "cold in any bank"),
         ("token overlap", rate(statistics.overlap), "of a token's experts were used by the previous token"),
     ]
-    absent = ", ".join(name for name in SEEN if name not in statistics.seen)
-    rows.append(("policies see", "", ", ".join(statistics.seen) + (f"; not {absent}" if absent else "")))
+    for what, has, every in (
+        ("policies see", statistics.seen, list(SEEN)),
+        ("it allows", statistics.allows, list(QUESTIONS)),
+    ):
+        absent = ", ".join(one for one in every if one not in has)
+        rows.append((what, "", ", ".join(has) + ("; " * bool(has) + f"not {absent}" if absent else "")))
     if statistics.aliased_refs is not None:
         rows.append(("aliased", f"{statistics.aliased_refs:,}", "references computed in another expert's slot"))
     return Table([(trace.name, "left"), ("", "right"), (trace.format, "left")], rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import RESULT_COLUMNS, frame
 from flashmoe_sim.sweep import ledger
@@ -35,6 +35,15 @@ def read_results(folder: Path) -> tuple[list[Row], list[str]]:
     if not rows:
         raise BadInput(f"{folder}: has no rows yet; run its `sim sweep` again, which goes on where it was")
     return rows, notes
+
+
+def of_traces(rows: Sequence[Row], only: str) -> list[Row]:
+    """The rows of some traces. only: their names, with commas between them. Raises BadInput for one without rows."""
+    names = [name.strip() for name in only.split(",")]
+    for name in names:
+        if not any(row["trace"] == name for row in rows):
+            raise unknown_name("trace of these results", name, {row["trace"] for row in rows})
+    return [row for row in rows if row["trace"] in names]
 
 
 def _of_table(path: Path) -> list[Row]:

@@ -22,12 +22,19 @@ SEEN = {
     "phase": np.uint8,
     "tokens": np.int32,
 }
+# What can be asked of a trace, and what it must have for that beside its experts.
+QUESTIONS = {
+    "prompt and answer apart": "phase",
+    "requests apart": "request",
+    "rules of gate weights": "weight",
+    "check of slots": "slot",
+}
 
 
 def has(trace: RoutingTrace, name: str) -> bool:
-    """Whether all references of a trace have what SEEN calls `name`."""
-    if name == "weight":
-        return trace.weight is not None
+    """Whether all references of a trace have `name`, one of SEEN or `slot`."""
+    if name in ("weight", "slot"):
+        return getattr(trace, name) is not None
     if name == "rank":
         return trace.weight is not None and all(_even(trace))
     if name in ("request", "position"):

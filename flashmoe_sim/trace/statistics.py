@@ -17,7 +17,7 @@ from flashmoe_sim.trace.chunk import parts_of
 from flashmoe_sim.trace.counting import LayerCounts, count_aliased, count_requests, fresh
 from flashmoe_sim.trace.phases import distinct_steps, find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace, blocks
-from flashmoe_sim.trace.seen import SEEN, has
+from flashmoe_sim.trace.seen import QUESTIONS, SEEN, has
 
 if TYPE_CHECKING:
     import polars
@@ -86,7 +86,8 @@ class TraceStatistics(InNotebook):
     steps: None if they were not counted.
     aliased_refs: distinct experts of a call whose slot belongs to another one; None if no slots were recorded.
     prompt_share: share of the tokens that are prompt; None if unknown. phases_recorded: whether the phases were
-    recorded rather than inferred. seen: what policies can see in the trace, by the names of trace/seen.py.
+    recorded rather than inferred. seen: what policies can see in the trace, and allows: what can be asked of it, both
+    by the names of trace/seen.py.
     """
 
     calls: int
@@ -105,6 +106,7 @@ class TraceStatistics(InNotebook):
     prompt_share: float | None
     phases_recorded: bool
     seen: tuple[str, ...]
+    allows: tuple[str, ...]
     banks: tuple[BankUse, ...]
     layers: tuple[LayerStatistics, ...]
 
@@ -164,6 +166,7 @@ def inspect(
         prompt_share=prompt_share,
         phases_recorded=recorded,
         seen=tuple(name for name in SEEN if has(trace, name)),
+        allows=tuple(asked for asked, needed in QUESTIONS.items() if has(trace, needed)),
         banks=tuple(_bank_use(unions, slots) for slots in banks),
         layers=tuple(layers),
     )

@@ -43,6 +43,7 @@ class Report(MemoryOptions):
     bank: OneBank | None = option_field(None, "SIZES", "Sizes as for `sim sweep`; default: 16 sizes up to all experts.")
     policy: str = field(default="lru", metadata=RULES)
     contract: str = field(default="protected", metadata=CONTRACT)
+    only: str | None = option_field(None, "TRACE", "Of RESULTS, only the rows of this trace; several with commas.")
     measured: Several = option_field(
         (),
         "FILE|SPEED",

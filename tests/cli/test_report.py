@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.report import FigureFiles
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.report.results import read_results
 from tests.asked import document, refusal
 
 RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"
@@ -132,6 +134,19 @@ def test_no_folder_is_left_if_a_figure_cannot_be_written() -> None:
         with pytest.raises(BadInput, match=message):
             write(folder)
     assert sorted(path.name for path in Path().iterdir()) == ["here", "there.html"]
+
+
+def test_one_trace_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only its rows are drawn; other names are known ones, in one line."""
+    assert main(["sweep", "python-256", "prose-256", "--bank", "16,64", "--out", "both"]) == 0
+    words = "report both --only prose-256 --figures drawn --format csv --out one.html"
+    assert "gains" not in document(capsys, *words.split())["figures"]
+    rates = {row["hit_rate"] for row in read_results(Path("both"))[0] if row["trace"] == "prose-256"}
+    with Path("drawn", "hit-curves.csv").open() as lines:
+        drawn = {float(row["y"]) / 100 for row in csv.DictReader(lines) if row["mark"] == "point"}
+    assert sorted(drawn) == pytest.approx(sorted(rates))
+    assert "did you mean 'prose-256'?" in refusal(capsys, "report", "both", "--only", "prose", "--out", "a.html")
+    assert "--only chooses rows of a folder" in refusal(capsys, "report", "prose-256", "--only", "x", "--out", "a.html")
 
 
 def test_what_is_left_out_of_a_ledger_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,14 @@ def test_the_catalogue_has_the_size_of_each_trace(capsys: pytest.CaptureFixture[
     assert [first[key] for key in ("name", "tokens", "layers", "experts", "top_k")] == ["python-256", 1026, 6, 256, 8]
 
 
+def test_inspect_says_what_a_trace_can_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights and requests of the recorded requests, but not the slots that the runtime's own trace has."""
+    requests, run = (document(capsys, "trace", "inspect", name) for name in ("requests-64", "python-256"))
+    assert requests["seen"] == ["weight", "rank", "request", "position", "phase", "tokens"]
+    assert requests["allows"] == ["prompt and answer apart", "requests apart", "rules of gate weights"]
+    assert run["allows"] == ["prompt and answer apart", "check of slots"]
+
+
 def test_inspect_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "trace", "inspect", str(trace), "--bank", "4")
     assert (found["calls"], found["refs"], found["tokens"], found["format"]) == (

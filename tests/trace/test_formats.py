@@ -14,7 +14,7 @@ from flashmoe_sim.trace.formats import FORMATS, find_format
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = {
-    "parquet": ["tests/fuzz/corpus/*/control-character-of-arrow"],
+    "parquet": ["traces/requests/*.parquet", "tests/fuzz/corpus/*/control-character-of-arrow"],
     "route-csv": ["traces/bigmoeonedge/*.route.csv.gz"],
     "imp-json": ["data/made-up/imp.json"],
     "token-pairs": ["traces/nvmoe/*.tokens.jsonl.gz"],

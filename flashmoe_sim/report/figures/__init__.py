@@ -7,6 +7,7 @@ from flashmoe_sim.report.figures.compared import systems
 from flashmoe_sim.report.figures.depth import speeds_by_depth
 from flashmoe_sim.report.figures.gains import gains
 from flashmoe_sim.report.figures.hits import hit_curves
+from flashmoe_sim.report.figures.judged import judged
 from flashmoe_sim.report.figures.layers import misses_by_layer
 from flashmoe_sim.report.figures.measured import predicted_measured
 from flashmoe_sim.report.figures.parts import waterfall
@@ -20,6 +21,7 @@ __all__ = [
     "drift",
     "gains",
     "hit_curves",
+    "judged",
     "misses_by_layer",
     "popularity",
     "predicted_measured",

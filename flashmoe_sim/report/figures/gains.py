@@ -32,7 +32,7 @@ def gains(rows: polars.DataFrame) -> Chart:
     traces = {trace for of_traces in points.values() for trace in of_traces}
     if len(traces) < 2:
         raise BadInput("gains: rows of two traces or more are needed, each under lru and another policy")
-    names, kind = named(known, "hit_rate").of, {line_of(row): _kind(row) for row in known}
+    names, kind = named(known, "hit_rate").of, {line_of(row): kind_of(row) for row in known}
     mean = {line: fmean(of_traces.values()) for line, of_traces in points.items()}
     ranked = sorted(points, key=lambda line: (kind[line] != YOURS, -mean[line]))
     shown = sorted(ranked[:MOST_ROWS], key=mean.__getitem__, reverse=True)
@@ -90,5 +90,6 @@ def _points(rows: list[Row]) -> dict[tuple[str, ...], dict[tuple[str, str], floa
     return found
 
 
-def _kind(row: Row) -> str:
+def kind_of(row: Row) -> str:
+    """Whose policy a row is, or whether it knows the future: one of KINDS."""
     return YOURS if of_user(row) else HINDSIGHT if foresees(row) else ONLINE

@@ -1,0 +1,83 @@
+"""Policies against another one, with intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.report.figures.gains import KINDS, ROW_PIXELS, kind_of
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, titled, values
+
+if TYPE_CHECKING:
+    import polars
+
+MOST_ROWS = 24
+FINE = 0.3  # opacity of one trace's interval
+ENDS = {"value": "difference", "lo": "lower end", "hi": "upper end"}
+
+
+def judged(rows: polars.DataFrame) -> Chart:
+    """How far policies are above another one: a dot and an interval for each trace, and heavier ones for their mean.
+
+    rows: schema.JUDGED, as returned by `judge_policies`: of one trace or several, in one bank or several. Speeds are
+        drawn if they were asked for, or else points of hit rate. Your own policies are on top, then the best means.
+    Raises BadInput without rows.
+    """
+    altair = altair_module()
+    every = rows.to_dicts()
+    if not every:
+        raise BadInput("judged: no rows; give the table of judge_policies")
+    timed = all(row["gain"] is not None for row in every)
+    value, scale, nothing = ("gain", 1.0, 1.0) if timed else ("more_hits", 100.0, 0.0)
+    means = [row for row in every if row["trace"] is None] or every
+    one_bank = len({row["bank"] for row in means}) == 1
+    texts = {(row["bank"], row["policy"]): row["policy"] + ("" if one_bank else f", {row['bank']}") for row in means}
+    short = labels(list(texts.values()))
+    kinds = {line: kind_of({"policy": line[1], "prefetch": "none"}) for line in texts}
+    ranked = sorted(means, key=lambda row: (KINDS.index(kinds[row["bank"], row["policy"]]), -row[value]))[:MOST_ROWS]
+    shown = {(row["bank"], row["policy"]): short[texts[row["bank"], row["policy"]]] for row in ranked}
+
+    def drawn(row: Row) -> Row:
+        line = row["bank"], row["policy"]
+        ends = {end: scale * row[f"{value}_{end}"] for end in ("lo", "hi") if row[f"{value}_{end}"] is not None}
+        trace = "mean" if row["trace"] is None else label(row["trace"])
+        return {"policy": shown[line], "trace": trace, "kind": kinds[line], "value": scale * row[value], **ends}
+
+    single = [drawn(row) for row in every if row["trace"] is not None and (row["bank"], row["policy"]) in shown]
+    heavy = [drawn(row) for row in ranked]
+    against = label(every[0]["against"])
+    title = f"times as fast as {against}" if timed else f"points of hit rate above {against}"
+    order = list(shown.values())
+    x = altair.X("value:Q", scale=altair.Scale(zero=False), axis=altair.Axis(title=title, orient="top"))
+    y = altair.Y("policy:N", sort=order, axis=altair.Axis(title=None, labelLimit=220))
+    used = [kind for kind in KINDS if kind in kinds.values()]
+    legend = altair.Legend(title=None, symbolOpacity=1) if len(used) > 1 else None
+    colour = altair.Color("kind:N", scale=altair.Scale(domain=used), legend=legend)
+    form = ".3f" if timed else "+.2f"
+    exact = [altair.Tooltip(f"{name}:Q", title=text, format=form) for name, text in ENDS.items()]
+    tooltip = ["policy:N", "trace:N", *exact]
+    layers = [altair.Chart(values([{"nothing": nothing}])).mark_rule(style="ceiling").encode(x="nothing:Q")]
+    for data, opacity, weight in ((single, FINE, 1.5), (heavy, 1.0, 4.0)):
+        if data is single and means is every:
+            continue
+        place = {"y": y, "color": colour} | ({"yOffset": "trace:N"} if data is single else {})
+        chart = altair.Chart(values(data)).encode(**place, tooltip=tooltip)
+        layers += [
+            chart.mark_rule(strokeWidth=weight, opacity=opacity).encode(
+                x=altair.X("lo:Q", title=title), x2="hi:Q", color=colour
+            ),
+            chart.mark_point(opacity=max(opacity, 0.6), size=8 * weight + 12).encode(x=x),
+        ]
+    traces = len({row["trace"] for row in every} - {None})
+    first = ranked[0]
+    what = f"{scale * first[value]:.2f} times as fast" if timed else f"{scale * first[value]:+.1f} points"
+    subtitle = f"{shown[first['bank'], first['policy']]}: {what}."
+    if means is not every:
+        subtitle += f" Fine: each of {traces} traces; heavy: their means."
+    if left := len(means) - len(ranked):
+        subtitle += f" Not shown: {left} others."
+    bank = f", bank {cleaned(first['bank'])}" if one_bank else ""
+    on = label(every[0]["trace"]) if traces == 1 else f"{traces} traces"
+    heading = f"Policies against {against} on {on}{bank}"
+    chart = altair.layer(*layers).properties(height=(ROW_PIXELS + 4 * (means is not every)) * len(shown))
+    return titled(chart, heading, subtitle, f"{heading}. {subtitle}")
