@@ -17,6 +17,19 @@ WORDS = {
     "oracle-prefetch, overlapped": "perfect one-call prefetch",
     "min": "the best policy",
 }
+CHANGED = {  # the changes of ceilings/hardware.py in words
+    "twice storage.read_gb_s": "storage that is twice as fast",
+    "twice memory.copy_gb_s": "copying within RAM twice as fast",
+    "twice memory.ram_gib": "twice the RAM",
+    "twice link.pinned_gb_s": "a link to the GPU that is twice as fast",
+    "twice link.pageable_gb_s": "copies from pageable RAM to the GPU twice as fast",
+    "twice gpu.weights_gb_s": "GPU memory that is twice as fast",
+    "half gpu.layer_us": "half the GPU's fixed time per layer",
+    "twice cpu.weights_gb_s": "a CPU that reads weights twice as fast",
+    "half cpu.layer_us": "half the CPU's fixed time per layer",
+    "half host.call_us": "half the host's time per call",
+    "half host.install_us": "half the host's time per install",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,8 @@ def speed_verdict(
         (first, speed), *others = worth
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
     if hardware and hardware[0].gain >= WORTH_NAMING:
-        parts.append(f"the most helpful hardware change is {hardware[0].name}: {three(hardware[0].tok_s)} tok/s")
+        best = hardware[0]
+        parts.append(f"the most helpful hardware change is {CHANGED[best.name]}: {three(best.tok_s)} tok/s")
     else:
         parts.append("no single hardware change helps")
     text = "; ".join(parts) + "."

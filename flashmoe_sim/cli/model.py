@@ -143,7 +143,7 @@ def _summary(model: ModelGeometry, io_split: int) -> Table:
         ("routed experts", f"{model.routed_bytes / GIB:,.2f} GiB"),
         ("dense weights", dense),
         *_context_rows(model),
-        ("token cycle", cycle),
+        ("experts of one token", cycle),
         (f"reads an install (split {io_split})", _min_max(reads)),
     ]
     return Table([("model", "left"), (model.name, "right")], rows)

@@ -138,7 +138,7 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
     if rows[0]["execution"] is not None and not _varies(rows, "execution"):
         caption += f", {rows[0]['execution']}"
     if any(row["best_hit_rate"] is not None for row in rows):
-        under = "by reference" if contract == "sequential" else "event-atomic"
+        under = "by reference" if contract == "sequential" else "for whole calls"
         caption += f"; best: no policy hits more (min with bypass, {under})"
     if len(own) < len(rows):
         caption += "; *: under atomic"

@@ -25,7 +25,7 @@ DRIFT = (
 )
 REUSE = (
     "how many other experts of the layer are requested before an expert comes back. A bank under LRU holds what comes "
-    "back within its slots, so the line is its hit rate under the contract atomic."
+    "back within its slots, so the line is its hit rate where calls are served as a whole (contract atomic)."
 )
 
 

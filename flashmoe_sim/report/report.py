@@ -13,9 +13,16 @@ from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.close import knee
 from flashmoe_sim.report.material import Material, Row
 from flashmoe_sim.sweep.task import SEMANTICS
+from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.tune.evidence import evidence
 
 MOST_NAMED = 4
+CONTRACT_MEANINGS = {
+    "runtime": "as the patched llama.cpp runtime counts, slot aliasing included",
+    "protected": "no expert of a call evicts another one of it",
+    "atomic": "a call is served as a whole, and what exceeds the bank streams through",
+    "sequential": "one reference after another, as in an ordinary cache",
+}
 
 
 def sections(found: Material, *, command: str) -> list[Section]:
@@ -44,8 +51,10 @@ def _in_a_bank(found: Material, sections: Sequence[Section]) -> Section:
         return Section("", ())
     rows = found.rows
     timed_as = _listed(rows, "execution")
+    models = dict.fromkeys(row["execution"] for row in rows if row["execution"] is not None)
     first = (
-        f"These figures show {_listed(rows, 'policy')} in a slot bank ({timed_as}), not the engine recommended above."
+        f"These figures show {_listed(rows, 'policy')} in a slot bank ({timed_as}), not the engine recommended above. "
+        f"Timed as {'; '.join(f'{name}: {parse_execution(name).describes}' for name in models)}."
     )
     return Section("A slot bank on this machine", (first, *_bank_in_short(found), *parts))
 
@@ -81,10 +90,11 @@ def _question(found: Material) -> str:
     ends = banks[0] + (f" to {banks[-1]}" if len(banks) > 1 else "")
     unit = {"slots": " slots a layer", "bytes": "", "share": " of the experts"}[parse_bank(banks[0]).unit]
     fast = "" if rows[0]["machine"] is None else f", and how fast is it on {_listed(rows, 'machine')}"
+    contracts = dict.fromkeys(row["contract"] for row in rows)
     traces = f"trace{'s' * (len({row['trace'] for row in rows}) > 1)} {_listed(rows, 'trace')}"
     return (
         f"The question: what do banks of {ends}{unit} hit on the {traces} under {_listed(rows, 'policy')} "
-        f"(contract {_listed(rows, 'contract')}){fast}?"
+        f"({'; '.join(f'contract {name}: {CONTRACT_MEANINGS[name]}' for name in contracts)}){fast}?"
     )
 
 
@@ -100,7 +110,7 @@ def _in_short(row: Row | None) -> str:
     best = "" if optimum is None else f"; the best that starts empty hits {percent(optimum)}%"
     return (
         f"On the trace {row['trace']}, {row['policy']}{engine} reaches nine tenths of its best {what}{where} "
-        f"with a bank of {row['bank']}: it hits {percent(row['hit_rate'])} %{fast}{best}."
+        f"with a bank of {row['bank']}: it hits {percent(row['hit_rate'])}%{fast}{best}."
     )
 
 

@@ -6,14 +6,12 @@ import sys
 
 import polars as pl
 
-import flashmoe_sim.api as sim
 from reports.policy_study import figures, page, seconds
-from reports.policy_study.measure import FOLDER, RESULTS, measure
+from reports.policy_study.measure import FOLDER, RESULTS, TRACES, measure
 
-names = list(sim.catalog())
 tables = []
-for number, name in enumerate(names, start=1):
-    print(f"policy study: {name} ({number} of {len(names)})", file=sys.stderr)
+for number, name in enumerate(TRACES, start=1):
+    print(f"policy study: {name} ({number} of {len(TRACES)})", file=sys.stderr)
     tables.append(measure(name))
 results = pl.concat(tables)
 results.write_csv(RESULTS)

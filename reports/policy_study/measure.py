@@ -14,12 +14,15 @@ from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import FIXED_SLOT_CONTRACTS
 from flashmoe_sim.sweep.plan import plan_setup
+from flashmoe_sim.trace.bundled import catalog
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.csv"
 
 SHARES = (16, 8, 4, 2)
 MIDDLE = 8
+# The bundled traces of which a bank of an eighth holds more than one token's experts: elsewhere all policies are alike.
+TRACES = tuple(name for name, entry in catalog().items() if entry.experts // MIDDLE > entry.top_k)
 STEPS = (1, 2, 4, 8, 16, 32)
 REVERSE = "lru:stamp=reverse"
 FIRST_HALF = "static, first half"

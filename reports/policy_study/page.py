@@ -40,7 +40,7 @@ def markdown(results: pl.DataFrame, seconds: pl.DataFrame) -> str:
     policies, traces = len(ONLINE) + len(HINDSIGHT) - 1, against["trace"].n_unique()  # one is there twice
     return wrapped(f"""# Which eviction policy?
 
-All {policies} policies that keep anything, on all {traces} bundled traces, with banks of {ORDINALS[SHARES[0]]} to
+All {policies} policies that keep anything, on {traces} bundled traces, with banks of {ORDINALS[SHARES[0]]} to
 {ORDINALS[SHARES[-1]]} of each layer's experts. `./dev report` makes this page, its figures and
 [results.csv](results.csv) again; no number in it is typed.
 

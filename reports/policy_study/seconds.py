@@ -24,8 +24,8 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.timed import time_replay
-from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.merge import concat, interleave
+from reports.policy_study.measure import TRACES
 
 RESULTS = Path(__file__).with_name("seconds.csv")
 SHARES = (8, 4)
@@ -58,7 +58,7 @@ def measure() -> pl.DataFrame:
     gain_lo, gain_hi: the 90% interval of the mean gain over all traces of the question, the same in each of its rows.
     """
     rows = list[dict[str, object]]()
-    workloads = [sim.load_trace(name) for name in catalog()]
+    workloads = [sim.load_trace(name) for name in TRACES]
     for kind in KINDS:
         for share in SHARES:
             rows += _compared("policies", kind, share, workloads, [(name, "none") for name in TIMED])

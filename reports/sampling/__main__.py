@@ -11,7 +11,7 @@ from reports.sampling import page
 from reports.sampling.measure import FOLDER, OTHER_WAYS, RESULTS, measure
 from reports.sampling.other_ways import other_ways
 
-print("sampling: 8 traces, then other ways", file=sys.stderr)
+print("sampling: every trace, then other ways", file=sys.stderr)
 results = pl.concat([measure(name) for name in sim.catalog()])
 others = other_ways()
 results.write_csv(RESULTS)

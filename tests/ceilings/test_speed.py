@@ -10,7 +10,9 @@ import pytest
 
 from flashmoe_sim.api import load_trace as load_workload
 from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
+from flashmoe_sim.ceilings.hardware import CHANGES
 from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
+from flashmoe_sim.ceilings.speed_verdict import CHANGED
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
@@ -156,8 +158,13 @@ def test_the_verdict_by_hand() -> None:
     )
     assert verdict.text == (
         "Reads hold it back (free reads: 920 tok/s instead of 428); all hits would give 2,220, perfect one-call "
-        "prefetch 541, the best policy 510; the most helpful hardware change is twice storage.read_gb_s: 584 tok/s."
+        "prefetch 541, the best policy 510; the most helpful hardware change is storage that is twice as fast: "
+        "584 tok/s."
     )
+
+
+def test_every_change_of_the_machine_has_its_words() -> None:
+    assert CHANGED.keys() == CHANGES.keys()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +172,7 @@ def test_the_verdict_by_hand() -> None:
     [
         (tiny(link__pinned_gb_s=0.0002), 2, "upload", "Uploads and installs hold it back (free uploads"),
         (tiny(gpu__layer_us=5000), 2, "compute", "Computing holds it back (free layers, experts and slot lookups"),
-        (tiny(gpu__layer_us=5000), 2, "compute", "the most helpful hardware change is half gpu.layer_us"),
+        (tiny(gpu__layer_us=5000), 2, "compute", "the most helpful hardware change is half the GPU's fixed"),
     ],
 )
 def test_what_takes_longest_is_the_bottleneck(machine: Machine, bank: int, kind: str, words: str) -> None:
@@ -190,8 +197,8 @@ def test_where_all_is_resident_there_is_only_the_hit_path() -> None:
     assert math.isinf(table.verdict.free_tok_s["compute"])
     assert table.verdict.text == (
         "Computing holds it back (free layers, experts and slot lookups: no limit instead of 2,500 tok/s); "
-        "neither hits nor prefetch nor policy would help; the most helpful hardware change is twice "
-        "gpu.weights_gb_s: 3,330 tok/s."
+        "neither hits nor prefetch nor policy would help; the most helpful hardware change is GPU memory "
+        "that is twice as fast: 3,330 tok/s."
     )
     this, stock, all_hit = table.rows[:3]
     assert this.tok_s == stock.tok_s == all_hit.tok_s

@@ -48,7 +48,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
         "bytes a token of context 98,304",
         "context of 4,096 tokens 384 MiB",
         "context of 131,072 tokens 12.0 GiB",
-        "token cycle 1,046.2 MiB",
+        "experts of one token 1,046.2 MiB",
         "reads an install (split 4) 9 to 12",
         "24 128 3,059,712 9",
         "64 8.17 50.0%",
