@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
 
 PREDICTORS, EXECUTIONS = ", ".join(PREFETCHERS), ", ".join(EXECUTION_MODELS)
-SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split", "warm")
+SIZED = ("bank", "policy", "contract", "scope", "prefetch", "io_split", "warm", "minor")
 DRAFTS = ("draft", "accept", "drafter")
 CONDITIONS = ("execution", "dense", "context", "depth", "kv", "kv_type", *DRAFTS, "direct_io", "hot")
 
@@ -40,6 +40,11 @@ RULES = option("P,P", "Eviction policies; all: every one, ranked; mine:Gap: your
 WARM = option(
     "PROFILE",
     "Start with the experts used most in a profile: first-100 (the first steps), another trace, or trace (hindsight).",
+)
+MINOR = option(
+    "RULE",
+    "What misses of minor experts cost: drop@4 (rank 4 and later: not computed), substitute@4 (a resident stands in), "
+    "half@4 (half the bytes), or by gate weight: drop@0.05. What that does to the text is not known.",
 )
 MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
 
@@ -96,6 +101,7 @@ class SweepOptions(SeveralOptions, ConditionOptions):
 
     prefetch: OnePredictor | Iterable[OnePredictor] = option_field("none", "F,F", f"Predictors, or all: {PREDICTORS}.")
     warm: str | None = field(default=None, metadata=WARM)
+    minor: str | None = field(default=None, metadata=MINOR)
     io_split: int = field(default=4, metadata=IO_SPLIT)
     machine: OneMachine | Iterable[OneMachine] | None = option_field(
         None, "X,X", "The machines to time: names from `sim machine list`, files, or parts."

@@ -48,6 +48,7 @@ COUNTS = (
     Column("cold_installs", "int", "experts", "first fills: installs into an empty slot"),
     Column("evictions", "int", "experts", "experts evicted"),
     Column("bypassed", "int", "experts", "misses served without an install"),
+    Column("minor_misses", "int", "experts", "misses of minor experts, which a rule makes cheaper (`minor`)"),
     Column("aliased_refs", "int", "experts", "experts of a call that share a slot with another expert of the call"),
     Column("full_hit_calls", "int", "calls", "calls without a miss, calls without tokens included"),
     Column("hit_rate", "float", "1", "hits / requests"),

@@ -24,7 +24,7 @@ from flashmoe_sim.timeline.models.table import EXECUTION_MODELS
 
 FILE = Path(__file__).with_name("frozen.csv")
 MACHINES = ("m3-max-48,rtx-3060", "vm-2core")  # the last has no GPU, which some execution models need
-NOT_RESULTS = ("id", "version", "trace_id")
+NOT_RESULTS = ("id", "version", "trace_id", "minor_misses")  # of which there are none here
 LABELS = ("trace", "contract", "policy", "prefetch", "execution", "machine")
 COLUMNS = (*LABELS, "rows", "misses", "tok_s", "digest")
 CHANGELOG = Path(__file__).parents[1] / "CHANGELOG.md"

@@ -68,7 +68,7 @@ def test_every_parameter_is_explained_also_in_a_section_of_the_page(kind: Kind) 
     assert section.startswith(f"\n{described['summary']}")
     assert ("(future)" in section) == described["hindsight"]
     for name, default in described["parameters"].items():
-        shared = name == "cost_us" or (issubclass(kind, EvictingPolicy) and name in ("stamp", "warm"))
+        shared = name == "cost_us" or (issubclass(kind, EvictingPolicy) and name in ("stamp", "warm", "minor"))
         assert (f"- `{name}={default}`: {first_sentence(described['meanings'][name])}" in section) != shared
     assert described["source"] in section
 

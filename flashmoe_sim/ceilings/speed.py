@@ -118,8 +118,10 @@ def ceilings(
     lookahead: steps that the row `lookahead-W` sees. Every setup is replayed once.
     progress: called after each row with the number done and the total.
     Raises BadInput for a bank that does not fit the trace or the machine, for a machine that lacks what the execution
-    model needs, and if sizes or tokens are not known.
+    model needs, if sizes or tokens are not known, and for a policy that makes misses of minor experts cheaper.
     """
+    if setup.policy.minor_rule is not None:
+        raise BadInput(f"policy {setup.policy.spec}: ceilings are of runs that read every miss; leave out minor")
     resident = replace(conditions, execution=Resident())
     free = costs_of(workload, setup, machine, resident)
     if not (free.layer_s or free.dense_s.any() or free.expert_s.any()):

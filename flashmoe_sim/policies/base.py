@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import place_of_function
 from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.policies.minor import MinorRule, parse_minor
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.seen import SEEN
 
@@ -153,6 +154,11 @@ class Policy:
         return None
 
     @property
+    def minor_rule(self) -> MinorRule | None:
+        """What a miss of a minor expert costs, if it is not what all misses cost."""
+        return None
+
+    @property
     def spec(self) -> str:
         """The name with all parameters that differ from their defaults, as written on the command line."""
         return spec_of(self)
@@ -183,6 +189,10 @@ class EvictingPolicy(Policy, ABC):
         (hindsight), `first-N` for its first N steps, or the file or bundled name of another trace. Empty for an empty
         bank.
     cost_us: host time that its decisions take in every routed call, in microseconds. Counts do not change.
+    minor: what a miss of a minor expert costs: `drop@4`: those of rank 4 and later (0 is the router's first choice) are
+        neither read nor computed; `substitute@4`: a resident expert is computed in their place; `half@4`: they are read
+        at half the bytes; `drop@0.05`: those with a smaller gate weight. Needs gate weights in the trace. What it does
+        to the text is not known.
     """
 
     kernels: ClassVar[dict[str, Any]]
@@ -191,14 +201,21 @@ class EvictingPolicy(Policy, ABC):
     stamp: str = "first"
     warm: str = field(default="", kw_only=True)
     cost_us: float = field(default=0.0, kw_only=True)
+    minor: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.stamp not in STAMPS:
             raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
+        if self.minor:
+            parse_minor(self.minor)
 
     @property
     def reads_profile(self) -> str | None:
         return "" if self.warm == REPLAYED else self.warm or None
+
+    @property
+    def minor_rule(self) -> MinorRule | None:
+        return parse_minor(self.minor) if self.minor else None
 
     @abstractmethod
     def allocate(self, shape: PoolShape) -> State:

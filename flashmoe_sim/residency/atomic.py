@@ -15,7 +15,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.seen import admits, on_miss
-from flashmoe_sim.residency.served import Served, add_call
+from flashmoe_sim.residency.served import NOT_READ, Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -29,7 +29,7 @@ def replay(
     Free slots are used last freed first, then in ascending order. A prediction makes room for each expert before it
     reads it, and stops if nothing is left to evict.
     """
-    key, offset, row, step, number, key_row, upcoming = calls
+    key, offset, row, step, number, key_row, upcoming, minor = calls
     slot_key, key_slot, fresh, free, carry = held
     bypass, stamp, capacity, size, out_used = rules.bypass, rules.stamp, rules.room, rules.size, recording.used
     blocked, _, seen, missed, sorted_seen, visit = scratch
@@ -107,7 +107,7 @@ def replay(
         visits = end - begin
         if stamp != FIRST:
             visits = visit_order(stamp, key, begin, end, key_slot, sorted_seen, mark, visit)
-        requests, hits, bypassed, useful, late = 0, 0, 0, 0, 0
+        requests, hits, bypassed, lesser, useful, late = 0, 0, 0, 0, 0, 0
         for i in range(visits):
             r = visit[i] if stamp != FIRST else begin + i
             k = key[r]
@@ -130,7 +130,9 @@ def replay(
                 continue
             missed[k] = mark
             on_miss(state, k, now, upcoming[r])
-            if not admits(state, k, now, upcoming[r]):
+            small = len(minor) > 0 and minor[r]
+            lesser += small
+            if (small and not rules.reads_minor) or not admits(state, k, now, upcoming[r]):
                 bypassed += 1
                 continue
             if n_free:
@@ -147,6 +149,8 @@ def replay(
         if len(recording.hit):
             for r in range(begin, end):
                 recording.hit[r] = missed[key[r]] != mark
+                if not rules.reads_minor and minor[r] and missed[key[r]] == mark:
+                    recording.hit[r] = NOT_READ
         evictions = 0
         while used > capacity:
             slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), mark)
@@ -171,7 +175,7 @@ def replay(
             n_free += 1
         misses = requests - hits
         cold = max(misses - bypassed - evictions, 0)
-        served = Served(requests, hits, misses, cold, evictions, 0, bypassed)
+        served = Served(requests, hits, misses, cold, evictions, 0, bypassed, lesser)
         add_call(counts, recording.calls, row[call], call, end - begin, served)
         into = counts[row[call]]
         into[tally.PREFETCH_USEFUL] += useful

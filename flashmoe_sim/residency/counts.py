@@ -20,6 +20,7 @@ class Counts:
     tokens: tokens of the workload. slots: slots that a call's experts compete for; 0 for a bank in bytes.
     expert_bytes, reads_per_install: of each layer; None if no geometry is known.
     resident_bytes: memory of the banks; None if no geometry is known.
+    minor_share: the share of its bytes that a miss of a minor expert reads.
     """
 
     layers: tuple[int, ...]
@@ -30,23 +31,20 @@ class Counts:
     expert_bytes: tuple[int, ...] | None = None
     reads_per_install: tuple[int, ...] | None = None
     resident_bytes: int | None = None
+    minor_share: float = 1.0
 
     def __add__(self, other: Counts) -> Counts:
-        same = ("layers", "slots", "expert_bytes", "reads_per_install", "resident_bytes")
+        same = ("layers", "slots", "expert_bytes", "reads_per_install", "resident_bytes", "minor_share")
         for name in same:
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(
                     f"counts of different configurations: {name} {getattr(self, name)} and {getattr(other, name)}"
                 )
-        return Counts(
-            self.layers,
-            self.table + other.table,
-            added(self.unions, other.unions),
-            self.tokens + other.tokens,
-            self.slots,
-            self.expert_bytes,
-            self.reads_per_install,
-            self.resident_bytes,
+        return replace(
+            self,
+            table=self.table + other.table,
+            unions=added(self.unions, other.unions),
+            tokens=self.tokens + other.tokens,
         )
 
     def since(self, earlier: Counts) -> Counts:
@@ -75,9 +73,9 @@ class Counts:
         """The columns of schema.COUNTS that a replay can fill, over all layers."""
         row = _columns(self.table.sum(axis=0), self.tokens)
         row |= {
-            "bytes_read": self._weighted(tally.MISSES, self.expert_bytes),
+            "bytes_read": None if self.expert_bytes is None else sum(map(self._bytes_read, range(len(self.layers)))),
             "bytes_per_token": None,
-            "read_ops": self._weighted(tally.MISSES, self.reads_per_install),
+            "read_ops": None if self.reads_per_install is None else sum(map(self._read_ops, range(len(self.layers)))),
             "prefetch_bytes": self._weighted(tally.PREFETCH_ISSUED, self.expert_bytes),
             "prefetch_read_ops": self._weighted(tally.PREFETCH_ISSUED, self.reads_per_install),
             "prefetch_wasted_bytes": self._weighted(tally.PREFETCH_WASTED, self.expert_bytes),
@@ -96,9 +94,9 @@ class Counts:
             row = {"layer": layer, **_columns(self.table[i], self.tokens)}
             size = self.expert_bytes[i] if self.expert_bytes else None
             reads = self.reads_per_install[i] if self.reads_per_install else None
+            row["bytes_read"] = None if size is None else self._bytes_read(i)
+            row["read_ops"] = None if reads is None else self._read_ops(i)
             for name, column, each in (
-                ("bytes_read", tally.MISSES, size),
-                ("read_ops", tally.MISSES, reads),
                 ("prefetch_bytes", tally.PREFETCH_ISSUED, size),
                 ("prefetch_read_ops", tally.PREFETCH_ISSUED, reads),
                 ("prefetch_wasted_bytes", tally.PREFETCH_WASTED, size),
@@ -106,6 +104,21 @@ class Counts:
                 row[name] = None if each is None else int(self.table[i, column]) * each
             rows.append(row)
         return rows
+
+    def _bytes_read(self, row: int) -> int:
+        """What the misses of a layer read; row: its place."""
+        assert self.expert_bytes is not None
+        misses, minor, size = (
+            int(self.table[row, tally.MISSES]),
+            int(self.table[row, tally.MINOR]),
+            self.expert_bytes[row],
+        )
+        return (misses - minor) * size + minor * int(self.minor_share * size)
+
+    def _read_ops(self, row: int) -> int:
+        assert self.reads_per_install is not None
+        unread = 0 if self.minor_share else int(self.table[row, tally.MINOR])
+        return (int(self.table[row, tally.MISSES]) - unread) * self.reads_per_install[row]
 
     def _weighted(self, column: int, each: tuple[int, ...] | None) -> int | None:
         return None if each is None else sum(int(n) * one for n, one in zip(self.table[:, column], each, strict=True))
@@ -137,6 +150,7 @@ def _columns(counted: NDArray[np.int64], tokens: int) -> dict[str, Any]:
         "cold_installs": tally.COLD,
         "evictions": tally.EVICTIONS,
         "bypassed": tally.BYPASSED,
+        "minor_misses": tally.MINOR,
         "aliased_refs": tally.ALIASED,
         "full_hit_calls": tally.FULL_HIT_CALLS,
         "prefetch_calls": tally.PREFETCH_CALLS,

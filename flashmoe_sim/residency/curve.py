@@ -69,7 +69,7 @@ def one_pass_policy(policy: Policy, contract: str) -> bool:
     """Whether one pass counts every bank size for this policy under this contract."""
     if policy.textbook == "most-requested":
         return contract != "sequential"
-    if policy.reads_profile is not None:  # the bank does not begin empty
+    if policy.reads_profile is not None or policy.minor_rule is not None:  # not empty at first, or not all come in
         return False
     if policy.textbook == "lru":
         return getattr(policy, "stamp", "first") == "first" and contract in ("protected", "atomic")

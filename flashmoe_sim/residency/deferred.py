@@ -20,7 +20,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import NOW, OPENED
 from flashmoe_sim.residency.seen import on_miss
-from flashmoe_sim.residency.served import Served, add_call
+from flashmoe_sim.residency.served import NOT_READ, Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_SLOT, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -38,7 +38,7 @@ def replay(
     counts: i64 [rows, N_COLUMNS], added to. recording: a `Recording`, of which `used` is unchanged for an expert that
         was not read.
     """
-    key, offset, row, step, number, key_row, upcoming = calls
+    key, offset, row, step, number, key_row, upcoming, minor = calls
     slot_key, key_slot, fresh, carry = held.slot_key, held.key_slot, held.fresh, held.carry
     protect, stamp, out_used = rules.protect, rules.stamp, recording.used
     blocked, evicted, seen, missed, sorted_seen, visit = scratch
@@ -66,7 +66,8 @@ def replay(
             visits = end - begin
             if stamp != FIRST:
                 visits = visit_order(stamp, asked, begin, end, key_slot, sorted_seen, epoch, visit)
-            requests, hits, aliased, useful, late, evictions = 0, 0, 0, 0, 0, 0
+            requests, hits, aliased, useful, late = 0, 0, 0, 0, 0
+            evictions, bypassed, lesser = 0, 0, 0
             for i in range(visits):
                 r = visit[i] if stamp != FIRST else begin + i
                 k = asked[r]
@@ -98,6 +99,12 @@ def replay(
                         on_hit(state, slot, k, now, coming[r])
                     continue
                 on_miss(state, k, now, coming[r])
+                if not prefetching and len(minor) and minor[r]:
+                    lesser += 1
+                    if not rules.reads_minor:
+                        bypassed += 1
+                        missed[k] = epoch
+                        continue
                 if opened < len(slot_key):
                     slot = opened
                     opened += 1
@@ -128,6 +135,8 @@ def replay(
                 for r in range(begin, end):
                     recording.slot[r] = key_slot[key[r]]
                     recording.hit[r] = missed[key[r]] != epoch
+                    if not rules.reads_minor and minor[r] and missed[key[r]] == epoch:
+                        recording.hit[r] = NOT_READ
             for i in range(evictions):
                 key_slot[evicted[i]] = -1
             misses = requests - hits
@@ -137,7 +146,8 @@ def replay(
                 into[tally.PREFETCH_REQUESTS] += requests
                 into[tally.PREFETCH_ISSUED] += misses
                 continue
-            served = Served(requests, hits, misses, misses - evictions, evictions, aliased, 0)
+            cold = misses - bypassed - evictions
+            served = Served(requests, hits, misses, cold, evictions, aliased, bypassed, lesser)
             add_call(counts, recording.calls, row[call], call, end - begin, served)
             into = counts[row[call]]
             into[tally.PREFETCH_USEFUL] += useful

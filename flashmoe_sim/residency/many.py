@@ -159,7 +159,7 @@ def _shares_last_uses(workload: Workload, setup: Setup, banks: list[Capacity]) -
     """Whether a setup is LRU under `runtime`, starts empty and reads nothing ahead, and every call fits its bank."""
     if setup.contract != "runtime" or setup.policy.textbook != "lru" or not isinstance(setup.prefetch, NoPrefetch):
         return False
-    if setup.policy.reads_profile is not None:
+    if setup.policy.reads_profile is not None or setup.policy.minor_rule is not None:
         return False
     return _holds_every_call(workload, setup, banks)
 

@@ -28,5 +28,5 @@ def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: 
                 seen[k] = call
                 n += 1
                 hits += pinned[k]
-        served = Served(n, hits, n - hits, 0, 0, 0, n - hits)
+        served = Served(n, hits, n - hits, 0, 0, 0, n - hits, 0)
         add_call(counts, stream, row[call], call, offset[call + 1] - offset[call], served)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from flashmoe_sim._jit import allocating, jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
-from flashmoe_sim.residency.seen import records
+from flashmoe_sim.policies.minor import MinorRule
+from flashmoe_sim.residency.seen import minor_of, records
 from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
 from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
@@ -54,7 +55,8 @@ class Calls(NamedTuple):
 
     number: i64 [calls], the place of each call in the trace. upcoming: i32 [references], the next use of each key:
     `next_call`, or `next_reference` if every reference is a request. If the policy sees something, it is a record of
-    this and of what the policy sees.
+    this and of what the policy sees. minor: bool [references], whether a miss has the price of a minor expert; empty if
+    none has.
     """
 
     key: NDArray[np.uint32]
@@ -64,6 +66,7 @@ class Calls(NamedTuple):
     number: NDArray[np.int64]
     key_row: NDArray[np.int32]
     upcoming: NDArray[np.int32]
+    minor: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +87,7 @@ class Pool:
     steps: int
     # for each policy's `sees`, and whether every reference is a request
     _records: dict[tuple[tuple[str, ...], bool], NDArray[Any]] = field(default_factory=dict, init=False)
+    _minor: dict[tuple[str, float, bool], NDArray[np.bool_]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for values in (self.call, self.row, self.key_row):
@@ -157,8 +161,11 @@ class Pool:
         """For each reference, the next one to its key, or NEVER; i32 [references]."""
         return self._next(_numbers(self.trace, self.refs + 1))
 
-    def calls(self, *, by_reference: bool, sees: tuple[str, ...] = ()) -> Calls:
-        """For the replay loops. by_reference: whether every reference is a request. sees: what a policy sees."""
+    def calls(self, *, by_reference: bool, sees: tuple[str, ...] = (), minor: MinorRule | None = None) -> Calls:
+        """For the replay loops.
+
+        by_reference: whether every reference is a request. sees: what a policy sees. minor: which experts are minor.
+        """
         upcoming: NDArray[Any] = self.next_reference if by_reference else self.next_call
         if sees:
             kind = sees, by_reference
@@ -166,7 +173,14 @@ class Pool:
                 pool = self.call, self.offset, self.key, self.keys
                 self._records[kind] = frozen(records(self.trace, *pool, upcoming, sees, by_reference=by_reference))
             upcoming = self._records[kind]
-        return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming)
+        small = np.empty(0, np.bool_)
+        if minor is not None:
+            of = minor.by, minor.limit, by_reference
+            if of not in self._minor:
+                pool = self.call, self.offset, self.key, self.keys
+                self._minor[of] = frozen(minor_of(self.trace, *pool, minor, by_reference=by_reference))
+            small = self._minor[of]
+        return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming, small)
 
     def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:
         out = self.trace.empty(self.refs, np.int32)

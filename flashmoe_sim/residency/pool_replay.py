@@ -32,7 +32,8 @@ class Recording(NamedTuple):
 
     calls: i32 [calls, len(tally.STREAM)].
     used: i64 [predicted], the routed call that first uses an expert read ahead, UNUSED, or NOT_READ.
-    slot: i32 [references], -1 before it is written. hit: u8 [references].
+    slot: i32 [references], -1 before it is written. hit: u8 [references], 1 if the expert was resident, NOT_READ (of
+        residency/served.py) if it was not and, being minor, was not read.
     """
 
     calls: NDArray[np.int32]
@@ -114,10 +115,16 @@ def go_on(
     """
     pool = workload.pools(setup.scope)[number]
     assert isinstance(setup.policy, EvictingPolicy)
+    policy, minor = setup.policy, setup.policy.minor_rule
     rules = Rules(
-        setup.contract == "protected", setup.policy.bypass, STAMPS.index(setup.policy.stamp), bank.room, bank.size
+        setup.contract == "protected",
+        policy.bypass,
+        STAMPS.index(policy.stamp),
+        minor is None or minor.reads,
+        bank.room,
+        bank.size,
     )
-    calls = pool.calls(by_reference=setup.contract == "sequential", sees=setup.policy.sees)
+    calls = pool.calls(by_reference=setup.contract == "sequential", sees=policy.sees, minor=minor)
     predicted = ahead.arrays()
     if setup.policy.sees:  # the loop compiles for one type of `upcoming`, also where nothing is predicted
         predicted = predicted._replace(upcoming=calls.upcoming[:0])

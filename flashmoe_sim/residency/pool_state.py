@@ -43,6 +43,7 @@ class Rules(NamedTuple):
 
     protect: whether residents that a call requests are reserved. bypass: whether a miss may be declined. stamp: the
         order of the visits, a place in policies.base.STAMPS.
+    reads_minor: whether a miss of a minor expert is read and installed; one that is not counts as bypassed.
     room: what the contents may weigh in total, in the unit of `size`. size: i64 [keys], what a key weighs: 1 for a bank
         of slots, bytes for a bank of bytes.
     """
@@ -50,6 +51,7 @@ class Rules(NamedTuple):
     protect: bool
     bypass: bool
     stamp: int
+    reads_minor: bool
     room: int
     size: NDArray[np.int64]
 

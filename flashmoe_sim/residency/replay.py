@@ -29,7 +29,8 @@ class Replay:
     """The result of one replay.
 
     contents: for every pool the final resident keys, i32, ascending.
-    hit: u8 [references], 1 if the expert was resident when it was looked up; only if recorded.
+    hit: u8 [references], 1 if the expert was resident when it was looked up, NOT_READ (of residency/served.py) if it
+        was not and, being minor, was not read; only if recorded.
     slot: i32 [references], the slot of each reference; only if recorded and the contract has fixed slots.
     stream: the install stream; only if recorded.
     """
@@ -90,7 +91,7 @@ def replay(
         contents,
         hit if record else None,
         slot if len(slot) else None,
-        _install_stream(workload, stream, ReadAhead.of(reads)) if record else None,
+        _install_stream(workload, setup, stream, ReadAhead.of(reads)) if record else None,
     )
 
 
@@ -117,7 +118,7 @@ def _replay_scheduled(
         [np.flatnonzero(mask).astype(np.int32) for mask in masks],
         hit if record else None,
         None,
-        _install_stream(workload, stream, ahead) if record else None,
+        _install_stream(workload, setup, stream, ahead) if record else None,
     )
 
 
@@ -205,17 +206,20 @@ def build_counts(
         expert_bytes=sizes,
         reads_per_install=None if layers is None else tuple(one.read_ops(io_split=setup.io_split) for one in layers),
         resident_bytes=resident_bytes,
+        minor_share=setup.minor_share,
     )
 
 
-def _install_stream(workload: Workload, stream: NDArray[np.int32], ahead: ReadAhead) -> InstallStream:
+def _install_stream(workload: Workload, setup: Setup, stream: NDArray[np.int32], ahead: ReadAhead) -> InstallStream:
     trace = workload.trace
     moment = np.maximum(ahead.after, 0)
     column = {name: stream[:, place] for place, name in enumerate(tally.STREAM)}
-    size, ahead_bytes = None, None
+    bytes_read, ahead_bytes = None, None
     if workload.expert_bytes is not None:
         sizes = np.array(workload.expert_bytes, np.int64)
         size = sizes[np.searchsorted(trace.layers, trace.layer)]
+        misses, minor = column[tally.MISSES], column[tally.MINOR]
+        bytes_read = (misses - minor) * size + minor * (setup.minor_share * size).astype(np.int64)
         ahead_bytes = np.bincount(moment, sizes[ahead.row], trace.calls).astype(np.int64)
     return InstallStream(
         layer=trace.layer,
@@ -228,8 +232,9 @@ def _install_stream(workload: Workload, stream: NDArray[np.int32], ahead: ReadAh
         evictions=column[tally.EVICTIONS],
         aliased=column[tally.ALIASED],
         bypassed=column[tally.BYPASSED],
+        minor=column[tally.MINOR],
         prefetch_issued=np.bincount(moment, minlength=trace.calls).astype(np.int32),
-        bytes_read=None if size is None else column[tally.MISSES] * size,
+        bytes_read=bytes_read,
         prefetch_bytes=ahead_bytes,
         ahead=ahead,
     )

@@ -97,7 +97,7 @@ def count(
                     used[fresh[k] - 1] = call
                     fresh[k] = 0
                     counts[row[call], tally.PREFETCH_USEFUL] += 1
-        served = Served(n, hits, n - hits, 0, 0, 0, n - hits)
+        served = Served(n, hits, n - hits, 0, 0, 0, n - hits, 0)
         add_call(counts, stream, row[call], call, offset[call + 1] - offset[call], served)
 
 

@@ -8,7 +8,7 @@ from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.seen import admits, on_miss
-from flashmoe_sim.residency.served import Served, add_call
+from flashmoe_sim.residency.served import NOT_READ, Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
@@ -19,7 +19,14 @@ def replay(
 
     Arguments and result are as for the atomic loop, except that nothing is predicted.
     """
-    key, offset, row, step, upcoming = calls.key, calls.offset, calls.row, calls.step, calls.upcoming
+    key, offset, row, step, upcoming, minor = (
+        calls.key,
+        calls.offset,
+        calls.row,
+        calls.step,
+        calls.upcoming,
+        calls.minor,
+    )
     slot_key, key_slot, free, carry = held.slot_key, held.key_slot, held.free, held.carry
     bypass, capacity, size = rules.bypass, rules.room, rules.size
     blocked = scratch.blocked
@@ -29,7 +36,7 @@ def replay(
     for call in range(len(offset) - 1):
         begin, end = offset[call], offset[call + 1]
         now = earlier + begin
-        misses, cold, evictions, bypassed = 0, 0, 0, 0
+        misses, cold, evictions, bypassed, lesser = 0, 0, 0, 0, 0
         on_call(state, step[call])
         for r in range(begin, end):
             k = key[r]
@@ -43,7 +50,12 @@ def replay(
             misses += 1
             on_miss(state, k, now, upcoming[r])
             place = -1
-            declined = not admits(state, k, now, upcoming[r])
+            small = len(minor) > 0 and minor[r]
+            lesser += small
+            unread = small and not rules.reads_minor
+            if unread and len(recording.hit):
+                recording.hit[r] = NOT_READ
+            declined = unread or not admits(state, k, now, upcoming[r])
             while not declined and used + size[k] > capacity:
                 victim = choose_victim(state, read_only(slot_key), read_only(blocked), NO_MARK)
                 fault = fault_of(victim, slot_key, blocked, NO_MARK)
@@ -78,7 +90,7 @@ def replay(
             key_slot[k] = place
             used += size[k]
             on_install(state, place, k, now, upcoming[r])
-        served = Served(end - begin, end - begin - misses, misses, cold, evictions, 0, bypassed)
+        served = Served(end - begin, end - begin - misses, misses, cold, evictions, 0, bypassed, lesser)
         add_call(counts, recording.calls, row[call], call, end - begin, served)
     carry[NOW], carry[OPENED], carry[N_FREE], carry[USED] = earlier + offset[-1], opened, n_free, used
     return len(offset) - 1, FINE, -1

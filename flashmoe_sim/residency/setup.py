@@ -54,6 +54,12 @@ class Setup:
         return 1e-6 * (getattr(self.policy, "cost_us", 0.0) + self.prefetch.cost_us)
 
     @property
+    def minor_share(self) -> float:
+        """The share of its bytes that a miss of a minor expert reads."""
+        rule = self.policy.minor_rule
+        return 1.0 if rule is None else rule.read_share
+
+    @property
     def fixed_slots(self) -> bool:
         """Whether the banks have a fixed number of slots, each of which fits any expert of the pool."""
         return isinstance(self.policy, EvictingPolicy) and self.contract in FIXED_SLOT_CONTRACTS

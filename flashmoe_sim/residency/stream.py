@@ -59,6 +59,7 @@ class InstallStream:
     evictions: NDArray[np.int32]
     aliased: NDArray[np.int32]
     bypassed: NDArray[np.int32]
+    minor: NDArray[np.int32]
     prefetch_issued: NDArray[np.int32]
     bytes_read: NDArray[np.int64] | None
     prefetch_bytes: NDArray[np.int64] | None

@@ -15,6 +15,7 @@ from flashmoe_sim.io.sizes import asked_size
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, Policy
+from flashmoe_sim.policies.minor import parse_minor
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.base import OnePredictor, Prefetcher
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -67,7 +68,7 @@ def _conditions(
 
 def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list[LeftOut] | None) -> list[Setup]:
     """The setups whose memory does not grow with a trace; BadInput for one that does, unless it comes from `all`."""
-    policies = _rules(question.policy, getattr(question, "warm", None))
+    policies = _rules(question.policy, getattr(question, "warm", None), getattr(question, "minor", None))
     predictors = _named(getattr(question, "prefetch", "none"), WITHOUT_FILE, _predictor)
     kept, impossible = [], []
     for setup in setups:
@@ -98,14 +99,15 @@ def plan_setup(
     prefetch: OnePredictor = "none",
     io_split: int = 4,
     warm: str | None = None,
+    minor: str | None = None,
 ) -> Setup:
-    """One setup from words or objects. warm: the profile with which a policy starts unless it names its own.
+    """One setup from words or objects. warm, minor: of a policy unless it has its own.
 
     Raises BadInput for unknown words and for an impossible combination.
     """
     return Setup(
         parse_bank(str(bank)),
-        _started(plan_policy(policy), warm),
+        _asked(plan_policy(policy), warm, minor),
         contract,
         _predictor(prefetch),
         cast(Scope, scope),
@@ -143,6 +145,7 @@ def plan_setups(
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
     warm: str | None = None,
+    minor: str | None = None,
     left_out: list[LeftOut] | None = None,
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
@@ -155,7 +158,7 @@ def plan_setups(
     is possible.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
-    chosen = _rules(policy, warm)
+    chosen = _rules(policy, warm, minor)
     predictors = _named(prefetch, WITHOUT_FILE, _predictor)
     for what, given in (("policies", chosen), ("predictors", predictors)):
         if not given:
@@ -189,18 +192,20 @@ def plan_setups(
     return setups
 
 
-def _rules(policy: Any, warm: str | None) -> dict[Policy, bool]:
-    """The policies, as they start, and whether each is named by itself."""
-    return {_started(rule, warm): itself for rule, itself in _named(policy, POLICIES, plan_policy).items()}
+def _rules(policy: Any, warm: str | None, minor: str | None) -> dict[Policy, bool]:
+    """The policies, as they are asked, and whether each is named by itself."""
+    return {_asked(rule, warm, minor): itself for rule, itself in _named(policy, POLICIES, plan_policy).items()}
 
 
-def _started(policy: Policy, warm: str | None) -> Policy:
-    """The policy with the profile that it starts with; one that never installs keeps its own, or none."""
-    if warm is None or not isinstance(policy, EvictingPolicy) or policy.warm:
+def _asked(policy: Policy, warm: str | None, minor: str | None) -> Policy:
+    """The policy with its start and its minor experts, unless it has its own; one that never installs has none."""
+    if not isinstance(policy, EvictingPolicy):
         return policy
-    if not warm:
+    if warm == "":
         raise BadInput("an empty warm; give first-N, such as first-100, the file or bundled name of a trace, or trace")
-    return replace(policy, warm=warm)
+    if minor == "":
+        parse_minor(minor)
+    return replace(policy, warm=policy.warm or warm or "", minor=policy.minor or minor or "")
 
 
 def names_all(policy: Any) -> bool:

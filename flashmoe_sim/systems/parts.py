@@ -53,7 +53,7 @@ def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np
     )
 
 
-STREAM_NAMES = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed")  # as tally.STREAM
+STREAM_NAMES = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed", "minor")  # as tally.STREAM
 
 
 def references(trace: RoutingTrace, calls: NDArray[np.int64]) -> NDArray[np.int64]:

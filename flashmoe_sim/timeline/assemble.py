@@ -24,6 +24,7 @@ from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.served import NOT_READ
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
@@ -122,15 +123,26 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
         warm, ahead_warm = served.warm, served.ahead_warm
     else:
         warm, ahead_warm = np.zeros(trace.calls, np.int32), np.zeros(len(stream.ahead.after), np.uint8)
+    refs, requests, misses = np.diff(trace.offset).astype(np.int32), stream.requests, stream.misses
+    policy = replay.setup.policy
+    if (rule := policy.minor_rule) is not None:
+        if rule.reads:
+            raise BadInput(f"policy {policy.spec}: reads of half the bytes are counted, not timed; leave out --machine")
+        misses = misses - stream.minor
+        if rule.kind == "drop":
+            assert replay.hit is not None
+            of_call = np.repeat(np.arange(trace.calls), refs)
+            refs = refs - np.bincount(of_call[replay.hit == NOT_READ], minlength=trace.calls).astype(np.int32)
+            requests = requests - stream.minor
     return Work(
         row=np.searchsorted(trace.layers, trace.layer).astype(np.int32),
         step=stream.step,
         n_tokens=stream.n_tokens,
         n_text=trace.text,
         drafted=_drafted(trace, phase),
-        refs=np.diff(trace.offset).astype(np.int32),
-        requests=stream.requests,
-        misses=stream.misses,
+        refs=refs,
+        requests=requests,
+        misses=misses,
         warm=warm,
         cold=stream.cold,
         installs=stream.misses - stream.bypassed,

@@ -14,7 +14,7 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
-from flashmoe_sim.question import IN_CHUNKS, MACHINE, ConditionOptions, SetupOptions, bank_text, slots_hint
+from flashmoe_sim.question import IN_CHUNKS, MACHINE, MINOR, ConditionOptions, SetupOptions, bank_text, slots_hint
 from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
+    minor: str | None = field(default=None, metadata=MINOR)
     machine: OneMachine | None = field(default=None, metadata=MACHINE)
     model: Model | None = field(default=None, metadata=MODEL)
     by: By = option_field("trace", "", "trace: one row; layer, step or request: a row for every one.", in_python=True)
@@ -215,6 +216,10 @@ def _total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> Table:
         ("calls without a miss", f"{total['full_hit_calls']:,}  ({total['full_hit_rate']:.1%})"),
         ("aliased references", f"{total['aliased_refs']:,}"),
     ]
+    if (rule := setup.policy.minor_rule) is not None:
+        cost = {"drop": "neither read nor computed", "substitute": "a resident stands in", "half": "half the bytes"}
+        done = f"{total['minor_misses']:,}  ({cost[rule.kind]}; what that does to the text is not known)"
+        rows.insert(8, ("  of minor experts", done))
     if total["misses_per_token"] is not None:
         rows.append(("misses per token", f"{total['misses_per_token']:.2f}"))
     if total["bytes_read"] is not None:

@@ -100,7 +100,7 @@ def test_the_current_folder_is_for_what_is_typed(folder: Path) -> None:
             "No module named 'absent' in the current folder ({here}), in PYTHONPATH or among installed",
         ),
         (GAP, "mine:Gpa", "no Gpa in mine.py; a policy there: Gap; expected a name from `sim policy list` or"),
-        (GAP, "mine:Gap:wide=1", "'wide=1' is not a parameter; mine:Gap has: stamp, warm, cost_us, width"),
+        (GAP, "mine:Gap:wide=1", "'wide=1' is not a parameter; mine:Gap has: stamp, warm, cost_us, minor, width"),
         ("import absent\n", "mine:Gap", "mine.py:1: ModuleNotFoundError: No module named 'absent'"),
         ("def f(:\n", "mine:Gap", "mine.py:1: SyntaxError: invalid syntax"),
         ("\nx = 1 / 0\n", "mine:Gap", "mine.py:2: ZeroDivisionError: division by zero"),

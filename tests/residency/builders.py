@@ -27,6 +27,7 @@ COLUMNS = {
     "aliased": tally.ALIASED,
     "full_hit_calls": tally.FULL_HIT_CALLS,
     "bypassed": tally.BYPASSED,
+    "minor": tally.MINOR,
     "prefetch_calls": tally.PREFETCH_CALLS,
     "prefetch_requests": tally.PREFETCH_REQUESTS,
     "prefetch_issued": tally.PREFETCH_ISSUED,

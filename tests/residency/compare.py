@@ -21,7 +21,7 @@ from tests.policies.naive.hot import StepKinds
 from tests.residency import naive
 from tests.residency.builders import COLUMNS, Call, geometry_of, run, trace_of
 
-STREAM = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed", "prefetch_issued")
+STREAM = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed", "minor", "prefetch_issued")
 FIXED_SLOTS = ("runtime", "protected")
 
 

@@ -46,8 +46,23 @@ PINNING = (
 
 
 @dataclass
+class Minor:
+    """of: of each call and reference, whether its expert is minor; none if empty. read: whether its misses are read."""
+
+    of: Sequence[Sequence[bool]] = ()
+    read: bool = True
+
+    def has(self, number: int, place: int) -> bool:
+        return bool(self.of) and self.of[number][place]
+
+
+NONE_MINOR = Minor()
+
+
+@dataclass
 class Result:
-    """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots, hits: of each reference.
+    """table: columns of builders.COLUMNS of each layer. stream: the same of each call. slots, hits: of each reference,
+    with 2 for a hit where it missed and was not read.
 
     contents: the experts held at the end, of each layer, or under -1 of the global bank.
     reads: after which call, layer, expert, call of the first use (or -1) and whether into free room, of everything that
@@ -57,7 +72,7 @@ class Result:
     table: dict[int, Counter[str]]
     stream: list[Counter[str]]
     slots: list[list[int]]
-    hits: list[list[bool]]
+    hits: list[list[int]]
     contents: dict[int, set[Expert]]
     reads: list[list[int]]
 
@@ -119,7 +134,7 @@ class Run:
         self.table: dict[int, Counter[str]] = {layer: Counter() for layer in self.layers}
         self.stream: list[Counter[str]] = [Counter() for _ in calls]
         self.slots: list[list[int]] = [[-1] * len(experts) for experts in self.calls]
-        self.hits: list[list[bool]] = [[False] * len(experts) for experts in self.calls]
+        self.hits: list[list[int]] = [[0] * len(experts) for experts in self.calls]
         self.reads: list[list[int]] = []
         self.uses: dict[Expert, list[tuple[int, int]]] = defaultdict(list)
         for number, experts in enumerate(self.calls):
@@ -213,6 +228,7 @@ def deferred(
     protect: bool,
     predictions: Predicted = (),
     stamp: str = "first",
+    minor: Minor = NONE_MINOR,
 ) -> Result:
     """The contracts `runtime` and, with `protect`, `protected`: tables are updated after the whole call is resolved."""
     run = Run(calls, banks, stamp)
@@ -222,6 +238,7 @@ def deferred(
         given: dict[Expert, int] = {}
         reserved: set[int] = set()
         queue: dict[int, Expert] = {}
+        unread: set[Expert] = set()
         if protect:
             reserved = {bank.where[expert] for expert in experts if expert in bank.where}
         for expert in run.union(experts, bank.where):
@@ -241,6 +258,13 @@ def deferred(
             else:
                 done["misses"] += 1
                 bank.policy.missed(expert, bank.now)
+                if not prefetching and minor.has(number, experts.index(expert)):
+                    done["minor"] += 1
+                    if not minor.read:
+                        done["bypassed"] += 1
+                        unread.add(expert)
+                        given[expert] = -1
+                        continue
                 empty = [slot for slot in range(bank.capacity) if slot not in bank.held and slot not in reserved]
                 allowed = bank.candidates(lambda slot: slot not in reserved)
                 if not empty and not allowed:
@@ -269,7 +293,7 @@ def deferred(
                 bank.fresh[slot] = run.read(number, expert, cold=cold)
         if not prefetching:
             run.slots[number] = [given[expert] for expert in experts]
-            run.hits[number] = [expert not in queue.values() for expert in experts]
+            run.hits[number] = [2 if one in unread else int(one not in queue.values()) for one in experts]
         return done
 
     def read_ahead(after: int) -> None:
@@ -298,6 +322,7 @@ def atomic(
     *,
     predictions: Predicted = (),
     stamp: str = "first",
+    minor: Minor = NONE_MINOR,
 ) -> Result:
     """The contract `atomic`: look the whole call up, serve it, then keep what fits.
 
@@ -360,7 +385,9 @@ def atomic(
         before = dict(bank.where)
         union = run.union(experts, before)
         brought = {expert for expert in union if expert not in before}
-        run.hits[number] = [expert in before for expert in experts]
+        small = {expert for expert in brought if minor.has(number, experts.index(expert))}
+        unread = set() if minor.read else small
+        run.hits[number] = [2 if expert in unread else int(expert in before) for expert in experts]
         bank.policy.number = number
         bank.policy.call(run.step_of[number])
         refused = set()
@@ -374,7 +401,7 @@ def atomic(
                 bank.policy.used(before[expert], expert, bank.now, coming)
                 continue
             bank.policy.missed(expert, bank.now)
-            if not bank.policy.admits(expert, bank.now):
+            if expert in unread or not bank.policy.admits(expert, bank.now):
                 refused.add(expert)
             else:
                 slot = bank.free_slot()
@@ -394,13 +421,16 @@ def atomic(
             cold=max(len(bank.where) - len(before), 0),
             evictions=len(given_up - brought),
             bypassed=len(given_up & brought | refused),
+            minor=len(small),
         )
         read_ahead(number)
     run.count_unused(banks)
     return run.result(banks)
 
 
-def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int]) -> Result:
+def sequential(
+    calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int, int], minor: Minor = NONE_MINOR
+) -> Result:
     """The contract `sequential`: every reference is looked up and admitted on its own.
 
     The newcomer takes the slot of the first that made room for it.
@@ -418,13 +448,17 @@ def sequential(calls: Sequence[Call], banks: dict[int, Bank], size: Mapping[int,
             coming = run.next_reference(expert, number, place)
             bank.policy.reference = place
             if expert in bank.where:
-                run.hits[number][place] = True
+                run.hits[number][place] = 1
                 bank.policy.used(bank.where[expert], expert, bank.now, coming)
                 continue
             done["misses"] += 1
             bank.policy.missed(expert, bank.now)
             emptied: list[int] = []
-            declined = not bank.policy.admits(expert, bank.now)
+            small = minor.has(number, place)
+            done["minor"] += small
+            unread = small and not minor.read
+            run.hits[number][place] = 2 if unread else 0
+            declined = unread or not bank.policy.admits(expert, bank.now)
             while sum(size[one[0]] for one in bank.where) + size[layer] > bank.capacity and not declined:
                 slot = bank.victim(bank.candidates(lambda _: True), number)
                 declined = not emptied and bank.policy.declines(slot, coming)
@@ -572,6 +606,7 @@ def replay(
     predictions: Predicted = (),
     request_starts: Sequence[int] = (),
     kinds: StepKinds | None = None,
+    minor: Minor = NONE_MINOR,
 ) -> Result:
     """The twin of `flashmoe_sim.residency.replay.replay` for `slots` a layer, or `budget_bytes` for all.
 
@@ -636,9 +671,10 @@ def replay(
             banks[pool].loaded = loaded_first(calls, warm, experts_of[pool], each, room)
     if not fixed:
         if contract == "atomic":
-            return atomic(calls, banks, weights, predictions=predictions, stamp=stamp or "first")
-        return sequential(calls, banks, weights)
+            return atomic(calls, banks, weights, predictions=predictions, stamp=stamp or "first", minor=minor)
+        return sequential(calls, banks, weights, minor)
     for number, (layer, experts, _) in enumerate(calls if contract == "protected" else []):
         if len(set(experts)) > capacity[layer if layer in capacity else -1]:
             raise Overflow(number)
-    return deferred(calls, banks, protect=contract == "protected", predictions=predictions, stamp=stamp or "first")
+    rules = {"protect": contract == "protected", "predictions": predictions, "stamp": stamp or "first"}
+    return deferred(calls, banks, **rules, minor=minor)

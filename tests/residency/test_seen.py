@@ -257,7 +257,7 @@ def test_a_trace_without(absent: str, without: str) -> None:
     with pytest.raises(BadInput) as refused:
         replay(prepare(lacking), Setup(Bank(slots=2), Wants(), "atomic"))
     assert str(refused.value) == (
-        f"policy lru sees the {without} of each reference, which written by hand does not have; "
+        f"policy lru needs the {without} of each reference, which written by hand does not have; "
         "`sim trace inspect` shows what a trace has"
     )
 

@@ -298,6 +298,8 @@ def test_every_parameter_of_policies_and_predictors(inputs: Inputs, kind: Any, t
             others = (str(files[1]),)
         if item.name == "warm":
             others = ("first-3", "first-4", "trace")
+        if item.name == "minor":
+            others = ("drop@4", "half@4", "drop@5", "drop@0.05")
         changed = []
         for other in others:
             try:
