@@ -50,11 +50,18 @@ class NextRun(MemoryOptions, Verb["Next"]):
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.next_run import next_runs
         from flashmoe_sim.tune.search import search
-        from flashmoe_sim.verbs.given import learnt_machine, workload_and_model
+        from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model
 
         workload, model = workload_and_model(self.trace, self.model)
         machine = learnt_machine(self.machine, self.measured, workload=workload, model=model)
-        on = resolve(workload=workload, model=model, machine=machine, systems=self.systems, memory=self)
+        on = resolve(
+            workload=workload,
+            model=model,
+            machine=machine,
+            systems=self.systems,
+            memory=self,
+            any_file=names_no_quantization(self.trace, self.model),
+        )
         assert on.workload is not None
         tried = search(on.workload, on.case, on.systems, borrowed=bool(on.borrowed), progress=progress)
         best = [one.best for one in tried.systems]
@@ -96,6 +103,10 @@ class NextRun(MemoryOptions, Verb["Next"]):
         parts += [*(() if learnt is None else learnt.notes), table(columns, found.runs, caption=caption)]
         commands = [Section("", (run.setting.system.spec, Command(run.line))) for run in found.runs[:MOST]]
         return [Section("", tuple(parts)), *commands]
+
+    def notes(self, found: Next) -> list[str]:
+        """Which file of the model is meant, and what its trace was made from."""
+        return list(found.notes)
 
 
 def _row(run: Run) -> dict[str, object]:

@@ -72,3 +72,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "narrows: how much of the width" in printed
     assert max(len(line) for line in printed.splitlines() if not line.startswith("    ")) <= 80
+
+
+def test_the_file_is_the_one_that_is_recommended(capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that is named without a quantization is measured in the file that fits, and that is said."""
+    asked = ("--model", "kimi-k2", "--machine", "m1-pro-32", "--system", "cpu,slot-bank")
+    found, advised = document(capsys, "machine", "next", *asked), document(capsys, "recommend", *asked)
+    assert found["model"] == advised["model"] == "kimi-k2:q3_k_m"
+    assert main(["machine", "next", *asked]) == 0
+    assert "q3_k_m" in capsys.readouterr().err
