@@ -12,6 +12,7 @@ from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.close import knee
 from flashmoe_sim.report.material import Material, Row
+from flashmoe_sim.sweep.summary import of_user
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.tune.evidence import evidence
@@ -62,7 +63,8 @@ def _in_a_bank(found: Material, sections: Sequence[Section]) -> Section:
 def _bank_in_short(found: Material) -> list[Part]:
     """The bank that is looked at closely: what it hits, why it misses, what holds it back."""
     close = found.close
-    parts: list[Part] = [_in_short(knee(found.rows) if close is None else close.row)]
+    row = knee(found.rows) if close is None else close.row
+    parts: list[Part] = [_in_short(row), *([] if row is None else _of_yours(row, found.rows))]
     if close is not None and close.diagnosis is not None:
         kind = close.diagnosis.verdict.kind.replace("-", " ")
         parts.append(f"Why it misses there ({kind}): {close.diagnosis.verdict.text}")
@@ -112,6 +114,20 @@ def _in_short(row: Row | None) -> str:
         f"On the trace {row['trace']}, {row['policy']}{engine} reaches nine tenths of its best {what}{where} "
         f"with a bank of {row['bank']}: it hits {percent(row['hit_rate'])}%{fast}{best}."
     )
+
+
+def _of_yours(row: Row, rows: Sequence[Row]) -> list[str]:
+    """What your own policies hit in the bank that is looked at closely, against its policy."""
+    same = ("trace_id", "bank", "scope", "contract", "prefetch", "machine")
+    if row["hit_rate"] is None or of_user(row):
+        return []
+    found = []
+    for own in rows:
+        if of_user(own) and own["hit_rate"] is not None and all(own[name] == row[name] for name in same):
+            more = 100 * (own["hit_rate"] - row["hit_rate"])
+            where = f"{abs(more):.1f} points {'above' if more > 0 else 'below'} {row['policy']}"
+            found.append(f"Your own {own['policy']} hits {percent(own['hit_rate'])}% there, {where}.")
+    return found
 
 
 def _origin(found: Material, command: str) -> Section:

@@ -15,6 +15,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.report.results import read_results
 from tests.asked import document, refusal
 
+GUIDE = Path(__file__).parents[1] / "guide"
+NAMES = ("lru", "least-weight")
 RATES = "bank,hit_pct,decode_tok_s\n64,80,30\n128,95,60\n"
 
 
@@ -137,15 +139,20 @@ def test_no_folder_is_left_if_a_figure_cannot_be_written() -> None:
 
 
 def test_one_trace_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    """Only its rows are drawn; other names are known ones, in one line."""
-    assert main(["sweep", "python-256", "prose-256", "--bank", "16,64", "--out", "both"]) == 0
-    words = "report both --only prose-256 --figures drawn --format csv --out one.html"
+    """Only its rows are drawn, and its page speaks of one's own policy; other names are known ones, in one line."""
+    Path("mine.py").write_text((GUIDE / "mine.py").read_text())
+    words = "sweep requests-64 qwen3-30b-phone --bank 16,46 --contract atomic --policy lru,mine:LeastWeight --out both"
+    assert main(words.split()) == 0
+    words = "report both --only requests-64 --figures drawn --format csv --out one.html"
     assert "gains" not in document(capsys, *words.split())["figures"]
-    rates = {row["hit_rate"] for row in read_results(Path("both"))[0] if row["trace"] == "prose-256"}
+    rows = [row for row in read_results(Path("both"))[0] if row["trace"] == "requests-64"]
     with Path("drawn", "hit-curves.csv").open() as lines:
         drawn = {float(row["y"]) / 100 for row in csv.DictReader(lines) if row["mark"] == "point"}
-    assert sorted(drawn) == pytest.approx(sorted(rates))
-    assert "did you mean 'prose-256'?" in refusal(capsys, "report", "both", "--only", "prose", "--out", "a.html")
+    assert sorted(drawn) == pytest.approx(sorted(row["hit_rate"] for row in rows))
+    lru, own = (next(row["hit_rate"] for row in rows if (row["policy"], row["bank"]) == (one, "46")) for one in NAMES)
+    said = f"Your own least-weight hits {100 * own:.1f}% there, {100 * (lru - own):.1f} points below lru."
+    assert said in re.sub("</?span>", "", Path("one.html").read_text())
+    assert "did you mean 'requests-64'?" in refusal(capsys, "report", "both", "--only", "request-64", "--out", "a.html")
     assert "--only chooses rows of a folder" in refusal(capsys, "report", "prose-256", "--only", "x", "--out", "a.html")
 
 
