@@ -70,11 +70,12 @@ def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -
         try:
             if types[key] in (int, float) and ("_" in value or not value.isascii()):
                 raise ValueError
-            if types[key] is bool and value not in ("False", "True"):
+            if types[key] is bool and value.lower() not in ("false", "true"):
                 raise ValueError
-            parameters[key] = value == "True" if types[key] is bool else types[key](value)
+            parameters[key] = value.lower() == "true" if types[key] is bool else types[key](value)
         except (TypeError, ValueError):
-            raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {types[key].__name__}") from None
+            expected = "True or False" if types[key] is bool else types[key].__name__
+            raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {expected}") from None
         if types[key] is int and abs(parameters[key]) > MOST:
             raise BadInput(f"{kind} {text!r}: {key} is beyond {MOST}, the most that a kernel counts with")
     return chosen(**parameters)

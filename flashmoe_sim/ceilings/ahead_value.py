@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+
 from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
@@ -19,7 +21,9 @@ from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions
-from flashmoe_sim.timeline.timed import time_replay
+from flashmoe_sim.timeline.names import LATE
+from flashmoe_sim.timeline.timed import Timed, time_replay
+from flashmoe_sim.trace.routing import PHASE_PROMPT
 
 RECALLS = (0.25, 0.5, 0.75, 1.0)
 
@@ -40,6 +44,8 @@ class AheadValue:
     misses: demand misses. saved: how many fewer than without a predictor.
     tokens: of the workload. bytes_read: by demand reads and prefetches together; None if no geometry is known.
     tok_s, tok_s_lo, tok_s_hi: the speed and its 90% interval; None without a machine.
+    late_layers: the layers in which most decoded calls that use experts read ahead wait for one of them; None without
+        a machine.
     """
 
     prefetch: str
@@ -57,6 +63,7 @@ class AheadValue:
     tok_s: float | None = None
     tok_s_lo: float | None = None
     tok_s_hi: float | None = None
+    late_layers: tuple[int, ...] | None = None
 
     @property
     def worth(self) -> float | None:
@@ -169,9 +176,22 @@ def _judged(
             tok_s=None if timed is None else timed.timing.tok_s,
             tok_s_lo=None if timed is None else timed.tok_s_lo,
             tok_s_hi=None if timed is None else timed.tok_s_hi,
+            late_layers=None if timed is None else _late_layers(timed, workload.trace.layers),
         )
 
     return judged
+
+
+def _late_layers(timed: Timed, layers: Sequence[int]) -> tuple[int, ...]:
+    """The layers in which most decoded calls that use experts read ahead wait for one of them."""
+    work = timed.work
+    uses = np.zeros(len(work.row), np.bool_)
+    uses[work.ahead_used[work.ahead_used >= 0]] = True
+    uses &= work.phase != PHASE_PROMPT
+    used, waited = (
+        np.bincount(work.row[of], minlength=len(layers)) for of in (uses, uses & (timed.timeline.parts[:, LATE] > 0))
+    )
+    return tuple(layers[row] for row in np.flatnonzero(2 * waited > used).tolist())
 
 
 def _in_threads(function: Callable[[T], R], items: Sequence[T], progress: Progress | None) -> list[R]:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, most_experts, rows_of
 from flashmoe_sim.prefetchers.oracle import steps_ahead
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.phases import find_phases
+from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
 
 @allocating
@@ -59,6 +61,8 @@ class Synthetic(Prefetcher):
     recall: the probability that an expert of the step is predicted, drawn for each expert.
     extra: wrong experts predicted per call, at random, after the right ones.
     steps: how many steps ahead. seed: seed of the draws.
+    layers: only so many layers are predicted, the first ones: beyond, a read comes too late. 0 for all.
+    drafted: only passes that verify drafted tokens are predicted, as a drafter's tokens foretell them.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -70,11 +74,13 @@ class Synthetic(Prefetcher):
     extra: int = 0
     steps: int = 1
     seed: int = 1
+    layers: int = 0
+    drafted: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.recall <= 1:
             raise BadInput(f"predictor synthetic: recall={self.recall} is not in 0..1")
-        for name, least in (("extra", 0), ("steps", 1), ("seed", 0)):
+        for name, least in (("extra", 0), ("steps", 1), ("seed", 0), ("layers", 0)):
             if getattr(self, name) < least:
                 raise BadInput(f"predictor synthetic: {name}={getattr(self, name)} is not {least} or more")
 
@@ -84,4 +90,21 @@ class Synthetic(Prefetcher):
         most = most_experts(trace)
         drawn, wrong = generator.random(trace.refs), generator.random((trace.calls, min(self.extra, most)))
         offset, expert = mix(row, trace.offset, trace.expert, counts, drawn, wrong, self.recall, most)
-        return Predictions(steps_ahead(trace, self.steps), row, offset, expert, np.arange(trace.calls))
+        call = np.flatnonzero(self._predicted(trace, row))
+        length = np.diff(offset)[call]
+        kept = np.zeros(len(call) + 1, np.int64)
+        np.cumsum(length, out=kept[1:])
+        expert = expert[np.arange(kept[-1]) + np.repeat(offset[call] - kept[:-1], length)]
+        return Predictions(steps_ahead(trace, self.steps)[call], row[call], kept, expert, call)
+
+    def _predicted(self, trace: RoutingTrace, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which calls are predicted, bool [calls]."""
+        chosen = row < (self.layers or len(trace.layers))
+        if not self.drafted:
+            return chosen
+        if trace.n_text is None:
+            return np.zeros(trace.calls, np.bool_)
+        phases = find_phases(trace)
+        prompt = np.zeros(trace.calls, np.bool_) if phases is None else phases.of_calls(trace) == PHASE_PROMPT
+        drafted: NDArray[np.bool_] = chosen & ~prompt & (trace.n_tokens > 1)
+        return drafted

@@ -151,7 +151,13 @@ def _arithmetic(workload: Workload, machine: Machine, conditions: Conditions | N
 def _chosen(chosen: Policy | Prefetcher | ExecutionModel, read: dict[str, Any]) -> dict[str, Any]:
     """Parameters, with a file's content in place of its path, and the user's code."""
     parameters = {item.name: getattr(chosen, item.name) for item in fields(chosen)}
-    for name, plain in (("warm", ""), ("cost_us", 0), ("minor", "")):  # then an id is as it was before there were these
+    for name, plain in (
+        ("warm", ""),
+        ("cost_us", 0),
+        ("minor", ""),
+        ("layers", 0),
+        ("drafted", False),
+    ):  # then an id is as it was before there were these
         if parameters.get(name) == plain:
             del parameters[name]
     ours = type(chosen).__module__.partition(".")[0] in OURS

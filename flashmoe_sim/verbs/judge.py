@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.io.cells import Column, count, decimals, interval, percent, speed, table
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
@@ -118,13 +119,24 @@ def _values(task: Task, values: list[AheadValue]) -> Table:
             ("tok/s", "right", lambda one: speed(one.tok_s)),
             ("90% interval", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
         ]
+    waits = any(one.late_layers for one in values)
+    if waits:
+        columns.append(("waits in layers", "right", lambda one: ranges(one.late_layers or ()) or "-"))
     title = f"{task.workload.trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}{on}"
     caption = (
         "recall, prec., useful and late in %; what is prefetched but not useful is wasted; late: useful, but asked for "
         "by the very next call; read/tok: demand reads and prefetches; worth: misses saved per expert prefetched; *: "
         "knows the future"
     )
-    dispensable = ("late", "useful", "saved", "prec.", *(("read/tok", "ahead/tok", "recall", "misses") if on else ()))
+    if waits:
+        caption += "; waits in layers: where most calls that use what was read ahead wait for it"
+    dispensable = (
+        "late",
+        "useful",
+        "saved",
+        "prec.",
+        *(("read/tok", "ahead/tok", "misses", "waits in layers", "recall") if on else ()),
+    )
     return table(columns, values, title=title, caption=caption, dispensable=dispensable)
 
 

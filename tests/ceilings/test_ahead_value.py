@@ -48,7 +48,7 @@ def test_each_read_ahead_saves_a_miss() -> None:
         "saved": 4,
         "tokens": 4,
         "bytes_read": 400,
-        **dict.fromkeys(("tok_s", "tok_s_lo", "tok_s_hi")),
+        **dict.fromkeys(("tok_s", "tok_s_lo", "tok_s_hi", "late_layers")),
     }
     assert value.worth == 1
     assert value.pays(1)

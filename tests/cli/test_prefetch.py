@@ -104,6 +104,19 @@ def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixt
     assert "split-install on rtx-4090" in shown
 
 
+def test_where_calls_wait_for_what_is_read_ahead(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is named as a step begins comes too late for its first layers, not for its last; layers that are not named
+    wait for nothing."""
+    words = "prefetch judge gpt-oss-120b --bank 32 --machine m3-max-48 --execution overlap-prefetch"
+    named = ("synthetic:recall=0.8", "synthetic:recall=0.8:layers=3", "temporal")
+    found = document(capsys, *words.split(), "--prefetch", ",".join(named))["predictors"]
+    late = {row["prefetch"]: row["late_layers"] for row in found}
+    assert late["none"] == late["temporal"] == []
+    assert {0, 1, 2} <= set(late[named[0]]) < set(range(18))
+    assert late[named[1]] == [0, 1, 2]
+    assert document(capsys, *words.split()[:5])["predictors"][0]["late_layers"] is None
+
+
 def test_break_even_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "prefetch", "judge", "prose-256", "--bank", "32", "--prefetch", "none", "--price", "0.2")[
         "break_even"

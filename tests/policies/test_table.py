@@ -259,7 +259,7 @@ class Switch:
 def test_a_switch_is_true_or_false() -> None:
     assert not parse("policy", "switch:on=False", {"switch": Switch}, object).on
     assert parse("policy", spec_of(Switch(on=False)), {"switch": Switch}, object) == Switch(on=False)
-    with pytest.raises(BadInput, match="on is 'no', expected bool"):
+    with pytest.raises(BadInput, match="on is 'no', expected True or False"):
         parse("policy", "switch:on=no", {"switch": Switch}, object)
 
 

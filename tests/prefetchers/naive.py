@@ -151,9 +151,13 @@ def oracle_w(calls: list[Seen], model: Model, *, steps: int) -> Iterator[Predict
 
 
 def synthetic(
-    calls: list[Seen], model: Model, *, recall: float, extra: int, steps: int, seed: int
+    calls: list[Seen], model: Model, *, recall: float, extra: int, steps: int, seed: int, layers: int, drafted: bool
 ) -> Iterator[Prediction]:
-    """Takes the same draws as the predictor: one a reference, and `extra` a call (no more than experts there are)."""
+    """Takes the same draws as the predictor: one a reference, and `extra` a call (no more than experts there are).
+
+    These traces have no drafts.
+    """
+    predicted = model.layers[: 0 if drafted else layers or None]
     rng = np.random.default_rng(seed)
     extra = min(extra, max(model.n_experts[layer] for layer in model.layers))
     right = iter(rng.random(sum(len(call.experts) for call in calls)).tolist())
@@ -166,7 +170,8 @@ def synthetic(
         others = sorted(set(range(model.n_experts[call.layer])) - set(call.experts))
         for draw in wrong_draws[: len(others)]:
             named.append(others.pop(int(draw * len(others))))
-        yield before_step(calls, call.step - steps + 1), call.layer, named
+        if call.layer in predicted:
+            yield before_step(calls, call.step - steps + 1), call.layer, named
 
 
 KNOWING: dict[str, Callable[..., Iterator[Prediction]]] = {

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from flashmoe_sim.prefetchers.table import parse_prefetcher
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from tests.residency.builders import Call, one_layer, trace_of
 from tests.residency.compare import predictions_of
 
@@ -148,3 +151,20 @@ def test_synthetic_at_its_ends() -> None:
     ):
         assert sorted(experts) == sorted(set(range(10)) - set(asked))
     assert [len(experts) for _, _, experts in predicted("synthetic:recall=1:extra=3", TWO_STEPS)] == [5, 6, 5]
+
+
+def test_synthetic_of_drafted_tokens_and_of_the_first_layers() -> None:
+    """A prompt of two tokens, a pass that verifies a draft, and one of a single token: only the draft is foretold."""
+    calls: list[Call] = [(0, [1, 2], 2), (1, [3, 4], 2), (0, [5, 6], 2), (1, [7, 8], 2), (0, [1], 1), (1, [2], 1)]
+    trace = trace_of(calls, 10).with_(
+        n_text=np.array([2, 2, 1, 1, 1, 1], np.int32),
+        phase=np.repeat(np.array([PHASE_PROMPT, PHASE_DECODE], np.uint8), [2, 4]),
+        step=np.repeat(np.arange(3, dtype=np.int32), 2),
+    )
+
+    def made(spec: str) -> list[tuple[int, int, list[int]]]:
+        return predictions_of(parse_prefetcher(f"synthetic:recall=1:{spec}"), trace)
+
+    assert made("drafted=true") == [(1, 0, [5, 6]), (1, 1, [7, 8])]
+    assert made("drafted=True:layers=1") == [(1, 0, [5, 6])]
+    assert [(after, layer) for after, layer, _ in made("layers=1")] == [(-1, 0), (1, 0), (3, 0)]

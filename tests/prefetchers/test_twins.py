@@ -24,6 +24,7 @@ VARIANTS = [
     *("oracle-w:steps=2", "oracle-w:steps=5", "oracle-w:steps=99"),
     *("synthetic:recall=0.0", "synthetic:recall=1.0", "synthetic:seed=7", "synthetic:recall=0.3:extra=2"),
     *("synthetic:extra=99", "synthetic:recall=0.8:extra=1:steps=2:seed=3"),
+    *("synthetic:recall=0.8:extra=1:layers=2", "synthetic:layers=99", "synthetic:drafted=True"),
 ]
 SPECS = [*WITHOUT_FILE, *VARIANTS]
 
