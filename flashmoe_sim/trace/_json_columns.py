@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -9,73 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import DROPPED, GAP, Note
-from flashmoe_sim.trace._json_kernels import (
-    COUNTS,
-    KEYS,
-    LAYER,
-    LINE,
-    N_EXPERT_USED,
-    N_TOKENS,
-    PHASE,
-    SEQ,
-    SEQUENCE,
-    SLOTS,
-    STEP,
-    WEIGHTS,
-)
+from flashmoe_sim.trace import _json_kernels as kernels
 from flashmoe_sim.trace.calls import ID_MAX
+from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.routing import offsets
 
-
-class _Column:
-    """An array that grows by a quarter at a time; the system moves large ones without a second copy."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._values: NDArray[Any] = np.empty(0, dtype)
-        self._used = 0
-
-    def extend(self, values: NDArray[Any]) -> None:
-        size = self._used + len(values)
-        if size > len(self._values):
-            self._values.resize(size + size // 4, refcheck=False)
-        self._values[self._used : size] = values
-        self._used = size
-
-    def clear(self) -> None:
-        self._values = np.empty(0, self._values.dtype)
-        self._used = 0
-
-    def take(self) -> NDArray[Any]:
-        """Hand over the values so far."""
-        self._values.resize(self._used, refcheck=False)
-        values = self._values
-        self.clear()
-        return values
-
-
-class _Optional:
-    """A column that is kept only if every call has it."""
-
-    def __init__(self, name: str, key: int, dtype: type[np.generic]) -> None:
-        self.name = name
-        self.calls = 0
-        self._key = key
-        self._column = _Column(dtype)
-
-    def extend(self, keys: NDArray[np.int64], values: NDArray[Any] | None, *, calls_before: int) -> None:
-        """Add the values of the calls whose keys are given, unless a call so far lacked them."""
-        having = int(np.count_nonzero(keys >> self._key & 1))
-        if values is not None and self.calls == calls_before and having == len(keys):
-            self._column.extend(values)
-        else:
-            self._column.clear()
-        self.calls += having
-
-    def take(self, calls: int) -> NDArray[Any] | None:
-        """Hand over the values so far; None unless each of the `calls` so far had its own."""
-        values = self._column.take()
-        return values if self.calls == calls else None
+# Kept only if every call has it: the column of a trace, and its key.
+OPTIONAL = {"slot": "slots", "weight": "weights", "sequence": "sequence", "step": "step"}
 
 
 class Columns:
@@ -83,24 +26,10 @@ class Columns:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.refs = 0
-        self._layer = _Column(np.int16)
-        self._n_tokens = _Column(np.int32)
-        self._refs_of_call = _Column(np.int32)
-        self._expert = _Column(np.int16)
-        self._phase = _Column(np.uint8)
-        self._phases = 0
+        self._values: dict[str, array[Any]] = {}
+        self._having: Counter[str] = Counter()  # calls with each optional column, or with a phase
         self._layers = np.zeros(ID_MAX + 1, np.bool_)
-        self._largest = 0
-        self._optional = {
-            "slot": _Optional("slots", SLOTS, np.int16),
-            "weight": _Optional("weights", WEIGHTS, np.float32),
-            "sequence": _Optional("sequence", SEQUENCE, np.int32),
-            "step": _Optional("step", STEP, np.int32),
-        }
-        self._bare = 0
-        self._seqs = 0
-        self._next_seq = 0
+        self._largest = self._bare = self._next_seq = 0
         self._seq_note = ""
         self._least_used, self._most_used = 2**31, 0
 
@@ -115,49 +44,55 @@ class Columns:
         """Copy a table of calls (i64 [calls, COLUMNS]) and its references."""
         if not len(table):
             return
-        keys = table[:, KEYS]
-        used = table[:, N_EXPERT_USED]
-        self._bare += int(np.count_nonzero(keys & COUNTS == 0))
-        self._follow_seq(table)
-        self._layer.extend(table[:, LAYER])
-        self._layers[table[:, LAYER]] = True
+        keys, used, tokens = table[:, kernels.KEYS], table[:, kernels.N_EXPERT_USED], table[:, kernels.N_TOKENS]
+        has_phase = keys >> kernels.PHASE & 1
+        self._follow_seq(table[keys >> kernels.SEQ & 1 == 1])
+        self._extend("layer", table[:, kernels.LAYER])
+        self._extend("n_tokens", tokens)
+        self._extend("refs_of_call", used * tokens)
+        self._extend("expert", expert)
+        self._extend("phase", np.where(has_phase, table[:, kernels.PHASE], 0))
+        given = {
+            "slot": slot,
+            "weight": weight,
+            "sequence": table[:, kernels.SEQUENCE],
+            "step": table[:, kernels.STEP],
+        }
+        for name, values in given.items():
+            having = int((keys >> kernels.KEY_NAMES.index(OPTIONAL[name]) & 1).sum())
+            if values is not None and self._having[name] == self.calls and having == len(keys):
+                self._extend(name, values)
+            else:
+                self._values.pop(name, None)
+            self._having[name] += having
+        self._having["phase"] += int(has_phase.sum())
+        self._bare += int(np.count_nonzero(keys & kernels.COUNTS == 0))
+        self._layers[table[:, kernels.LAYER]] = True
         self._largest = max(self._largest, int(expert.max(initial=0)))
-        self._n_tokens.extend(table[:, N_TOKENS])
-        self._refs_of_call.extend(used * table[:, N_TOKENS])
-        self._expert.extend(expert)
-        has_phase = keys >> PHASE & 1
-        self._phase.extend(np.where(has_phase, table[:, PHASE], 0))
-        self._phases += int(has_phase.sum())
-        given = {"slot": slot, "weight": weight, "sequence": table[:, SEQUENCE], "step": table[:, STEP]}
-        for name, column in self._optional.items():
-            column.extend(keys, given[name], calls_before=self.calls)
         self._least_used = min(self._least_used, int(used.min()))
         self._most_used = max(self._most_used, int(used.max()))
         self.calls += len(table)
-        self.refs += len(expert)
 
-    def _follow_seq(self, table: NDArray[np.int64]) -> None:
-        """Remember the first place where `seq` does not go up by one, among the lines that have it."""
-        having = table[table[:, KEYS] >> SEQ & 1 == 1]
+    def _extend(self, name: str, values: NDArray[Any]) -> None:
+        dtype = _dtype(name)
+        column = self._values.setdefault(name, array(dtype.char))
+        column.frombytes(np.ascontiguousarray(values, dtype).view(np.uint8).data)
+
+    def _follow_seq(self, having: NDArray[np.int64]) -> None:
+        """Remember the first of the lines with `seq` in which it does not go up by one."""
         if not len(having) or self._seq_note:
-            self._seqs += len(having)
             return
-        seq = having[:, SEQ]
-        before = np.empty_like(seq)
-        before[0] = self._next_seq - 1
-        before[1:] = seq[:-1]
-        gaps = np.flatnonzero(seq - 1 != before)
-        if len(gaps):
+        seq = having[:, kernels.SEQ]
+        expected = np.append(self._next_seq, seq[:-1] + 1)
+        if len(gaps := np.flatnonzero(seq != expected)):
             at = int(gaps[0])
-            expected = int(before[at]) + 1
-            found = f"line {having[at, LINE]} has seq {seq[at]} where {expected} was expected"
+            found = f"line {having[at, kernels.LINE]} has seq {seq[at]} where {expected[at]} was expected"
             self._seq_note = Note(GAP, f"seq has gaps: {found}")
-        self._seqs += len(having)
         self._next_seq = int(seq[-1]) + 1
 
     def forget(self) -> None:
         """Drop the calls so far."""
-        self._take()
+        self._values.clear()
 
     def take(self, head: Chunk) -> Chunk:
         """Hand over the calls since the last time, of a trace whose head was read before."""
@@ -166,10 +101,9 @@ class Columns:
 
     def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> Chunk:
         """The calls not taken yet, as a chunk whose other fields hold for all calls so far."""
-        partial = [column for column in self._optional.values() if 0 < column.calls < self.calls]
-        notes += tuple(
-            Note(DROPPED, f"{item.name} left out: only {item.calls} of {self.calls} calls have it") for item in partial
-        )
+        for column, key in OPTIONAL.items():
+            if 0 < (having := self._having[column]) < self.calls:
+                notes += (Note(DROPPED, f"{key} left out: only {having} of {self.calls} calls have it"),)
         if self._bare:
             bare = "all" if self._bare == self.calls else f"{self._bare:,} of {self.calls:,}"
             notes += (f"{bare} lines lack n_tokens and n_expert_used: each is read as one token",)
@@ -187,12 +121,19 @@ class Columns:
         )
 
     def _take(self) -> dict[str, Any]:
-        phase = self._phase.take()
+        taken, self._values = self._values, {}
+
+        def values(name: str) -> NDArray[Any]:
+            return np.frombuffer(taken.get(name, b""), _dtype(name))
+
+        kept = {name: self._having[name] == self.calls for name in OPTIONAL} | {"phase": self._having["phase"] > 0}
         return {
-            "layer": self._layer.take(),
-            "n_tokens": self._n_tokens.take(),
-            "offset": offsets(self._refs_of_call.take()),
-            "expert": self._expert.take(),
-            "phase": phase if self._phases else None,
-            **{name: column.take(self.calls) for name, column in self._optional.items()},
+            **{name: values(name) for name in ("layer", "n_tokens", "expert")},
+            "offset": offsets(values("refs_of_call")),
+            **{name: values(name) if keep else None for name, keep in kept.items()},
         }
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    bounds = PER_CALL | PER_REFERENCE
+    return np.dtype(np.int32 if name == "refs_of_call" else bounds[name].dtype)

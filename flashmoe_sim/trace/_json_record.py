@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,12 @@ _NUMBERS = KEY_NAMES[: len(LARGEST)]
 _REQUIRED = ("layer", "experts")
 _PHASES = {"unknown": 0, "prompt": 1, "decode": 2}
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+# What an entry of a list is, its types, its limits, and what is expected in words.
+_LISTS: dict[str, tuple[str, set[type], float, float, str]] = {
+    "experts": ("expert id", {int}, 0, LARGEST_ID, f"an integer from 0 to {LARGEST_ID}"),
+    "slots": ("slot", {int}, -1, LARGEST_ID, f"an integer from -1 to {LARGEST_ID}"),
+    "weights": ("weight", {int, float}, -_LARGEST_WEIGHT, _LARGEST_WEIGHT, "a 32-bit float"),
+}
 
 
 class BadRecord(Exception):
@@ -52,11 +57,9 @@ def read_record(line: bytes) -> dict[str, Any]:
             _check_number(name, record[name], _SMALLEST.get(column, 0), int(LARGEST[column]))
     if not isinstance(record["experts"], list):
         raise BadRecord(f"found experts {_shown(record['experts'])}, expected a list of expert ids")
-    _check_list("experts", record, smallest=0)
-    if "slots" in record:
-        _check_list("slots", record, smallest=-1)
-    if "weights" in record:
-        _check_weights(record)
+    for name in _LISTS:
+        if name in record:
+            _check_list(name, record)
     return record
 
 
@@ -118,31 +121,17 @@ def counts_of(record: dict[str, Any]) -> tuple[int, int]:
     return (used, experts // used) if used else (experts // given, given)
 
 
-def _check_length(name: str, record: dict[str, Any]) -> list[Any]:
-    values = record[name]
-    used, tokens = counts_of(record)
-    count = used * tokens
+def _check_list(name: str, record: dict[str, Any]) -> None:
+    values, (used, tokens) = record[name], counts_of(record)
     if not isinstance(values, list):
-        raise BadRecord(f"found {name} {_shown(values)}, expected a list of {count}")
-    if len(values) != count:
-        raise BadRecord(f"found {len(values)} {name}, expected {count} (n_expert_used {used} x n_tokens {tokens})")
-    return values
-
-
-def _check_list(name: str, record: dict[str, Any], *, smallest: int) -> None:
-    values = _check_length(name, record)
-    if set(map(type, values)) == {int} and smallest <= min(values) and max(values) <= LARGEST_ID:
+        raise BadRecord(f"found {name} {_shown(values)}, expected a list of {used * tokens}")
+    if len(values) != used * tokens:
+        raise BadRecord(
+            f"found {len(values)} {name}, expected {used * tokens} (n_expert_used {used} x n_tokens {tokens})"
+        )
+    what, kinds, low, high, expected = _LISTS[name]
+    if not values or (kinds.issuperset(map(type, values)) and low <= min(values) and max(values) <= high):
         return
-    what = "expert id" if name == "experts" else "slot"
     for i, value in enumerate(values):
-        if type(value) is not int or not smallest <= value <= LARGEST_ID:
-            raise BadRecord(
-                f"found {what} {_shown(value)} (entry {i + 1} of {name}), "
-                f"expected an integer from {smallest} to {LARGEST_ID}"
-            )
-
-
-def _check_weights(record: dict[str, Any]) -> None:
-    for i, value in enumerate(_check_length("weights", record)):
-        if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > _LARGEST_WEIGHT:
-            raise BadRecord(f"found weight {_shown(value)} (entry {i + 1} of weights), expected a 32-bit float")
+        if type(value) not in kinds or not low <= value <= high:
+            raise BadRecord(f"found {what} {_shown(value)} (entry {i + 1} of {name}), expected {expected}")

@@ -29,10 +29,7 @@ from flashmoe_sim.trace._json_columns import Columns
 from flashmoe_sim.trace._json_kernels import (
     COLUMNS,
     KEY_NAMES,
-    KEYS,
     LINE,
-    N_EXPERT_USED,
-    N_TOKENS,
     NEWLINE,
     PADDING,
     SHORTEST_ID,
@@ -118,9 +115,7 @@ class JsonlParser:
         self._taken = 0
         self._skipped = 0
         self._skipped_lines: list[int] = []
-        self._buffer = bytearray()
-        self._used = 0
-        self._reserve(chunk_bytes)
+        self._rest = bytearray()  # of a line that is not whole
 
     @property
     def calls(self) -> int:
@@ -153,7 +148,18 @@ class JsonlParser:
         Raises BadInput for a malformed line (unless lenient) and for a line longer than LONGEST_LINE.
         """
         for start in range(0, len(data), self._chunk_bytes):
-            self._feed_chunk(data[start : start + self._chunk_bytes])
+            chunk = data[start : start + self._chunk_bytes]
+            first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
+            if len(self._rest) + (len(chunk) if first < 0 else first) > LONGEST_LINE:
+                raise BadInput(
+                    f"{self._path}:{self.lines + 1}: found a line longer than {LONGEST_LINE} bytes, expected one JSON "
+                    "object a line; check that the file is a trace of the runtime"
+                )
+            self._rest += chunk[:end]
+            if end:
+                whole_lines, self._rest = self._rest, bytearray()
+                self._parse(whole_lines)
+            self._rest += chunk[end:]
 
     def finish(self) -> RoutingTrace:
         """The trace of everything fed; a last line without a newline counts if it is complete. Ends the parser.
@@ -165,7 +171,7 @@ class JsonlParser:
     def finish_chunk(self) -> Chunk:
         """Like `finish`, but with only the calls that were not taken."""
         notes: tuple[str, ...] = ()
-        torn = bytes(self._buffer[: self._used])
+        torn = bytes(self._rest)
         if not self.take_last_line() and self._without_bom(torn).strip():
             lost = f"line {self.lines + 1} at byte offset {self.offset}, {len(torn)} bytes dropped"
             notes += (Note(TORN, f"last line incomplete: {lost}; the run was cut off or is still writing"),)
@@ -184,14 +190,12 @@ class JsonlParser:
 
     def take_last_line(self) -> bool:
         """Take a last line that lacks only its newline; return whether there was one. More can be fed afterwards."""
-        torn = bytes(self._buffer[: self._used])
-        if not self._is_complete(torn):
+        if not self._is_complete(bytes(self._rest)):
             return False
-        self._append(b"\n")
-        self._parse(self._used)
-        self.offset += len(torn)
+        line, self._rest = self._rest, bytearray()
+        self._parse(line + b"\n")
+        self.offset -= 1
         self.lines -= 1
-        self._used = 0
         return True
 
     def _is_complete(self, line: bytes) -> bool:
@@ -210,60 +214,44 @@ class JsonlParser:
     def _without_bom(self, head: bytes) -> bytes:
         return head if self.offset else head.removeprefix(BOM)
 
-    def _reserve(self, size: int) -> None:
-        """Make room for `size` bytes of lines and for everything that the kernels can find in them."""
-        buffer = bytearray(size + PADDING)
-        buffer[: self._used] = self._buffer[: self._used]
-        self._buffer = buffer
-        self._data: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
-        self._table = np.empty((size // SHORTEST_LINE + 1, COLUMNS), np.int64)
-        self._expert = np.empty(size // SHORTEST_ID + 1, np.int16)
-        self._slot = np.empty_like(self._expert)
-        self._weight: NDArray[np.float32] | None = None
-
-    def _append(self, chunk: bytes) -> None:
-        size = self._used + len(chunk)
-        if size + PADDING > len(self._buffer):
-            self._reserve(2 * size)
-        self._buffer[self._used : size] = chunk
-        self._used = size
-
-    def _feed_chunk(self, chunk: bytes) -> None:
-        first = chunk.find(b"\n")
-        if self._used + (first if first >= 0 else len(chunk)) > LONGEST_LINE:
-            raise BadInput(
-                f"{self._path}:{self.lines + 1}: found a line longer than {LONGEST_LINE} bytes, expected one JSON "
-                "object a line; check that the file is a trace of the runtime"
-            )
-        end = self._used + chunk.rfind(b"\n") + 1
-        self._append(chunk)
-        if first < 0:
-            return
-        self._parse(end)
-        self.offset += end
-        self._buffer[: self._used - end] = self._buffer[end : self._used]
-        self._used -= end
-
-    def _parse(self, end: int) -> None:
-        """Parse the whole lines in the first `end` bytes of the buffer."""
-        at = len(BOM) if self.offset == 0 and self._buffer.startswith(BOM) else 0
+    def _parse(self, block: bytearray) -> None:
+        """Parse whole lines."""
+        at = len(BOM) if self.offset == 0 and block.startswith(BOM) else 0
+        end = len(block)
+        data = np.frombuffer(block + bytes(PADDING), np.uint8)
+        table = np.empty((end // SHORTEST_LINE + 1, COLUMNS), np.int64)
+        expert, slot = np.empty((2, end // SHORTEST_ID + 1), np.int16)
+        weight: NDArray[np.float32] | None = None
         call = ref = 0
         while True:
-            at, self.lines, call, ref = parse_lines(
-                self._data, at, end, self.lines, self._table, self._expert, self._slot, call, ref
-            )
+            at, self.lines, call, ref = parse_lines(data, at, end, self.lines, table, expert, slot, call, ref)
             if at == end:
                 break
-            newline = self._buffer.index(NEWLINE, at)
+            newline = block.index(NEWLINE, at)
             self.lines += 1
             try:
-                ref += self._store(read_record(bytes(self._buffer[at:newline])), call, ref)
-                call += 1
+                record = read_record(bytes(block[at:newline]))
             except BadRecord as error:
                 self._skip(error)
+            else:
+                count = len(record["experts"])
+                table[call] = self._row(record)
+                expert[ref : ref + count] = record["experts"]
+                slot[ref : ref + count] = record.get("slots", 0)
+                if "weights" in record:
+                    weight = np.empty(len(expert), np.float32) if weight is None else weight
+                    weight[ref : ref + count] = record["weights"]
+                call, ref = call + 1, ref + count
             at = newline + 1
-        weight = None if self._weight is None else self._weight[:ref]
-        self._columns.add(self._table[:call], expert=self._expert[:ref], slot=self._slot[:ref], weight=weight)
+        self.offset += end
+        weight = None if weight is None else weight[:ref]
+        self._columns.add(table[:call], expert=expert[:ref], slot=slot[:ref], weight=weight)
+
+    def _row(self, record: dict[str, Any]) -> list[int]:
+        """A record's row of the table, as the kernels write it."""
+        counts = dict(zip(("n_expert_used", "n_tokens"), counts_of(record), strict=True))
+        keys = sum(1 << key for key, name in enumerate(KEY_NAMES) if name in record)
+        return [*((record | counts).get(name, 0) for name in KEY_NAMES[:LINE]), self.lines, keys]
 
     def _skip(self, error: BadRecord) -> None:
         if not self._lenient:
@@ -271,22 +259,3 @@ class JsonlParser:
         self._skipped += 1
         if self._skipped <= _LINES_SHOWN:
             self._skipped_lines.append(self.lines)
-
-    def _store(self, record: dict[str, Any], call: int, ref: int) -> int:
-        """Store a record where the kernels would have; return its number of references."""
-        row = self._table[call]
-        row[LINE] = self.lines
-        row[KEYS] = sum(1 << key for key, name in enumerate(KEY_NAMES) if name in record)
-        for column, name in enumerate(KEY_NAMES[:LINE]):
-            if name in record:
-                row[column] = record[name]
-        row[N_EXPERT_USED], row[N_TOKENS] = counts_of(record)
-        count = len(record["experts"])
-        self._expert[ref : ref + count] = record["experts"]
-        if "slots" in record:
-            self._slot[ref : ref + count] = record["slots"]
-        if "weights" in record:
-            if self._weight is None:
-                self._weight = np.empty(len(self._expert), np.float32)
-            self._weight[ref : ref + count] = record["weights"]
-        return count
