@@ -9,8 +9,8 @@ row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (
 any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
 text with half a character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
 
-Lines are parsed by compiled kernels. A line with `weights`, escapes or nested unknown values goes through orjson, at a
-tenth of the speed.
+Lines are parsed by compiled kernels. A line with `weights`, escapes, unknown keys or a phase in words goes through
+orjson, at a tenth of the speed.
 """
 
 from __future__ import annotations

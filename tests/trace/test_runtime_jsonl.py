@@ -314,10 +314,10 @@ def test_the_kernels_accept_what_is_common(monkeypatch: pytest.MonkeyPatch) -> N
         parse(in_layout(20, keys=keys))
     for line in (
         LINE.split(b',"slots"')[0] + b"}",
-        b'{"phase":"prompt","step":3,"note":"x","t":1.5e-3,' + BARE + b"}",
+        b'{"phase":1,"step":3,' + BARE + b"}",
         b'{"layer":3,"experts":[7,120]}',
         b'{"experts":[7,120],"n_tokens":2,"layer":3}',
-        b'{ "experts": [ 7, 12000 ], "phase": "decode", "slots": [-1, 0], "n_tokens": 1,"n_expert_used":2,"layer":3}\r',
+        b'{ "experts": [ 7, 12000 ], "phase": 2, "slots": [-1, 0], "n_tokens": 1,"n_expert_used":2,"layer":3}\r',
     ):
         parse(line + b"\n")
 
