@@ -35,7 +35,7 @@ KNOWN = {
     ("flashmoe_sim/outside.py", ".exec_module"),  # the user's own policy, by the name that was typed
     ("flashmoe_sim/sweep/cluster.py", "import pickle"),  # passes, on a worker that was started for it
     ("flashmoe_sim/sweep/cluster.py", "import cloudpickle"),
-    ("flashmoe_sim/trace/zipped.py", "import zipfile"),  # members of bounded size, into memory
+    ("flashmoe_sim/trace/source.py", "import zipfile"),  # members of bounded size, into memory
     ("native_bridge/capture/server.py", "import socket"),  # to end an answer that drips
     ("native_bridge/capture/server.py", "import http"),  # the server that was named
     ("native_bridge/capture/server.py", "import urllib"),

@@ -21,10 +21,9 @@ from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.request_calls import trace_of_requests
 from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions, Request
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import Archive, open_bytes
 from flashmoe_sim.trace.token_rows import prompt_length
 from flashmoe_sim.trace.wire import npy_array, small_ids
-from flashmoe_sim.trace.zipped import Archive
 
 FORMAT = "array"
 AXES = ("token", "layer", "k")

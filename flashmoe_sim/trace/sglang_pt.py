@@ -21,9 +21,8 @@ from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, uniform_trace
-from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.source import Archive, open_bytes
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
-from flashmoe_sim.trace.zipped import Archive
 
 FORMAT = "sglang-pt"
 IDS, MAP = "topk_ids_of_layer", "last_physical_to_logical_map"

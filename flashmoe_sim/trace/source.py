@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import shutil
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.trace.lines import BOM
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -23,6 +24,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # Traces compress by 4 to 12 times, a trace that repeats one token by about 100 times; 1 MB of zeros is 1 KB of gzip.
 SMALL_BYTES = 64 << 20
 MOST_RATIO = 100
+READ_BYTES = 4096  # at a time: the worst of them decompress to 128 MiB
 
 
 def most_bytes(compressed_bytes: int) -> int:
@@ -97,25 +99,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         with _raw(path, how) as raw:
             magic = raw.read(4)
             raw.seek(0)
-            if magic[:2] == GZIP_MAGIC:
-                if how.lenient:
-                    yield _limited(_UpToCut(raw, lambda: zlib.decompressobj(wbits=31), how), raw, path, how)
-                    return
-                with gzip.open(raw) as stream:
-                    yield _limited(stream, raw, path, how)
-            elif magic == ZSTD_MAGIC and how.lenient:
-                import zstandard
-
-                try:
-                    yield _limited(_UpToCut(raw, zstandard.ZstdDecompressor().decompressobj, how), raw, path, how)
-                except zstandard.ZstdError as error:
-                    raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
-            elif magic == ZSTD_MAGIC:
-                import pyarrow
-
-                # not zstandard's own reader, which treats a frame that is cut short as the end
-                with pyarrow.CompressedInputStream(raw, "zstd") as stream:
-                    yield _limited(stream, raw, path, how)
+            if magic[:2] == GZIP_MAGIC or magic == ZSTD_MAGIC:
+                kind = "zstd" if magic == ZSTD_MAGIC else "gzip"
+                yield io.BufferedReader(_Decompressed(raw, path, how, kind=kind))
             else:
                 yield raw
     except FileNotFoundError:
@@ -124,15 +110,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path}: is a directory; give a trace file inside it") from None
     except PermissionError:
         raise BadInput(f"{path}: may not be read; check its permissions") from None
-    except EOFError:
-        raise _cut_off(path, "gzip") from None
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(f"{path}: broken gzip data ({error}); copy or record the file again") from None
     except OSError as error:
-        if error.errno is None:  # pyarrow's
-            if "Truncated" in str(error):
-                raise _cut_off(path, "zstd") from None
-            raise BadInput(f"{path}: broken zstd data ({error}); copy or record the file again") from None
         raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
 
 
@@ -154,32 +132,6 @@ def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most
         raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
 
 
-def _limited(stream: Any, raw: IO[bytes], path: Path, how: Reading) -> IO[bytes]:
-    """A decompressed stream that raises BadInput if it has more bytes than a trace of its compressed size can have."""
-    return io.BufferedReader(_Limited(stream, raw, path, how))
-
-
-class _Limited(io.RawIOBase):
-    def __init__(self, stream: Any, raw: IO[bytes], path: Path, how: Reading) -> None:
-        self._stream, self._raw, self._path, self._how = stream, raw, path, how
-        self._most, self._read, self._at = most_bytes(os.fstat(raw.fileno()).st_size), 0, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count: int = self._stream.readinto(buffer)
-        self._read += count
-        before, self._at = self._at, self._raw.tell()
-        self._how.packed_bytes += self._at - before
-        if self._read > self._most:
-            raise BadInput(
-                f"{self._path}: decompresses to more than {self._most >> 20:,} MiB, over {MOST_RATIO} times its size: "
-                "not a trace; if it is one, decompress it first"
-            )
-        return count
-
-
 def _raw(path: Path, how: Reading) -> AbstractContextManager[IO[bytes]]:
     if how.pipe is None:
         return path.open("rb")
@@ -187,33 +139,111 @@ def _raw(path: Path, how: Reading) -> AbstractContextManager[IO[bytes]]:
     return nullcontext(how.pipe)
 
 
-def _cut_off(path: Path, kind: str) -> BadInput:
-    return BadInput(f"{path}: its {kind} data is cut off; copy or record it again, or read up to there with --lenient")
+class _Decompressed(io.RawIOBase):
+    """Decompressed data, one compressed part after another; if lenient, up to a cut in the last one.
 
+    Raises BadInput for broken and cut-off data, and for more bytes than a trace of its compressed size can have.
+    """
 
-class _UpToCut(io.RawIOBase):
-    """Decompressed data, one compressed part after another, up to the cut in the last one."""
+    def __init__(self, raw: IO[bytes], path: Path, how: Reading, *, kind: str) -> None:
+        self._raw, self._path, self._how, self._kind = raw, path, how, kind
+        self._error: type[Exception] = zlib.error
+        self._decompressor: Callable[[], Any] = partial(zlib.decompressobj, wbits=31)
+        if kind == "zstd":
+            import zstandard
 
-    def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any], how: Reading) -> None:
-        self._raw, self._decompressor, self._how = raw, decompressor, how
+            self._error, self._decompressor = zstandard.ZstdError, zstandard.ZstdDecompressor().decompressobj
+        self._most, self._read = most_bytes(os.fstat(raw.fileno()).st_size), 0
         self._part: Any = None
-        self._rest = self._ready = b""
+        self._rest, self._ready = b"", memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            chunk = self._rest or self._raw.read(1 << 16)
-            if self._part is None:
-                chunk = chunk.lstrip(b"\0")  # gzip may pad its parts
-            if not chunk:
-                self._how.cut_off = self._part is not None
-                return 0
-            self._part = self._part or self._decompressor()
-            self._ready, self._rest = self._part.decompress(chunk), b""
-            if self._part.eof:
-                self._rest, self._part = self._part.unused_data, None
+        try:
+            self._decompress()
+        except self._error as error:
+            raise BadInput(f"{self._path}: broken {self._kind} data ({error}); copy or record the file again") from None
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        self._read += size
+        if self._read > self._most:
+            raise BadInput(
+                f"{self._path}: decompresses to more than {self._most >> 20:,} MiB, over {MOST_RATIO} times its size: "
+                "not a trace; if it is one, decompress it first"
+            )
         return size
+
+    def _decompress(self) -> None:
+        """Make more bytes ready, if there are more."""
+        while not self._ready:
+            chunk, self._rest = self._rest, b""
+            if not chunk:
+                chunk = self._raw.read(READ_BYTES)
+                self._how.packed_bytes += len(chunk)
+            if not chunk:
+                break
+            if self._part is None:
+                chunk = chunk.lstrip(b"\0")  # gzip may pad its parts
+            if chunk:
+                self._part = self._part or self._decompressor()
+                self._ready = memoryview(self._part.decompress(chunk))
+                if self._part.eof:
+                    self._rest, self._part = self._part.unused_data, None
+        else:
+            return
+        if self._part and not self._how.lenient:
+            raise BadInput(
+                f"{self._path}: its {self._kind} data is cut off; copy or record it again, or read up to there with "
+                "--lenient"
+            )
+        self._how.cut_off = self._part is not None
+
+
+MOST_MEMBERS = 1 << 16
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
+
+
+class Archive:
+    """The members of a zip file that is in memory, none of which is read if it unpacks to much more than its size.
+
+    Raises BadInput if it is damaged. where: how errors name it.
+    """
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self.where = where
+        self._size = len(content)
+        self._unpacked = 0
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(content))
+            self._members = {info.filename: info for info in self._zip.infolist()}
+        except _BROKEN as error:
+            raise self._damaged(error) from None
+        if len(self._members) > MOST_MEMBERS:
+            raise BadInput(
+                f"{where}: {len(self._members):,} files in it; expected at most {MOST_MEMBERS:,}: not a trace"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def read(self, name: str) -> bytes:
+        """A member's bytes; all members read together may unpack to at most what a trace of this size may."""
+        left = most_bytes(self._size) - self._unpacked
+        try:
+            with self._zip.open(self._members[name]) as stream:
+                content = stream.read(left + 1)
+        except _BROKEN as error:
+            raise self._damaged(error) from None
+        if len(content) > left:
+            raise BadInput(
+                f"{self.where}: {shown(name, 40)} unpacks to more than {MOST_RATIO} times the file's size: not a trace"
+            )
+        self._unpacked += len(content)
+        return content
+
+    def _damaged(self, error: Exception) -> BadInput:
+        found = str(error).partition("\n")[0] or type(error).__name__
+        return BadInput(f"{self.where}: a damaged zip archive ({found}); copy or record it again")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import shown
-from flashmoe_sim.trace.zipped import Archive
+from flashmoe_sim.trace.source import Archive
 
 STORAGES = {
     "ByteStorage": "u1", "CharStorage": "i1", "ShortStorage": "i2", "IntStorage": "i4", "LongStorage": "i8",

@@ -18,8 +18,8 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.sglang_pt import read_ranks
+from flashmoe_sim.trace.source import Archive
 from flashmoe_sim.trace.tensors import NotTensors, load_tensors
-from flashmoe_sim.trace.zipped import Archive
 from tests.trace.recordings import Pickled, calls, expected, made, recorder, torch_zip
 
 
