@@ -7,6 +7,7 @@ code.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown, unknown_name
+from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.formats import LONGEST_HEADER, NPY_MAGIC, ZIP_MAGIC
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.request_calls import trace_of_requests
@@ -23,7 +25,6 @@ from flashmoe_sim.trace.requests import DEFAULTS, Hints, ReadOptions, Request
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import Archive, open_bytes
 from flashmoe_sim.trace.token_rows import prompt_length
-from flashmoe_sim.trace.wire import npy_array, small_ids
 
 FORMAT = "array"
 AXES = ("token", "layer", "k")
@@ -34,6 +35,7 @@ KINDS = {
     **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
     "BF16": "<u2",
 }
+_READ_HEADER = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
 
 
 def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
@@ -194,3 +196,45 @@ class Tensors:
 
 def _whole(numbers: Any) -> TypeGuard[list[int]]:
     return isinstance(numbers, list) and all(type(number) is int and 0 <= number < MOST for number in numbers)
+
+
+def npy_array(content: NDArray[np.uint8]) -> NDArray[Any]:
+    """The array in the bytes of a `.npy` file, without a copy; whole or real numbers in any byte order.
+
+    Raises ValueError for any other file, for objects (which are pickles, and never loaded), and if the shape does not
+    fit the bytes.
+    """
+    stream = io.BytesIO(content[: 1 << 16].tobytes())
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, by_columns, dtype = _READ_HEADER[min(version[0], 2)](stream)
+    except ValueError as error:
+        raise ValueError(f"not a .npy file ({str(error).splitlines()[0]})") from None
+    begin = stream.tell()
+    if dtype.kind not in "iufb":
+        raise ValueError(f"an array of {shown(dtype, 40)}; expected whole numbers")
+    rest = content[begin:]
+    size = dtype.itemsize
+    for side in shape:
+        size *= side
+    if size != len(rest):
+        raise ValueError(f"{len(rest):,} bytes; {size:,} expected for {dtype} {list(shape)}: it is cut off or damaged")
+    return rest.view(dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+def small_ids(ids: NDArray[Any]) -> NDArray[Any]:
+    """Expert ids in C order: u8 if they fit, else u16 or i16.
+
+    Raises ValueError for anything but integers, and for an id that is out of range for a trace.
+    """
+    if ids.dtype.kind not in "iu":
+        raise ValueError(f"an array of {ids.dtype}; expected whole numbers")
+    if ids.dtype.itemsize == 1:
+        return np.ascontiguousarray(ids)
+    least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
+    if ids.dtype in (np.uint16, np.int16) and not 0 <= least <= most < 256:
+        return np.ascontiguousarray(ids)
+    if most > ID_MAX or least < -ID_MAX:
+        worst = most if most > ID_MAX else least
+        raise ValueError(f"expert {worst:,}; expected at most {ID_MAX:,}: no routing, or of another dtype")
+    return np.ascontiguousarray(ids, np.uint8 if least >= 0 and most < 256 else np.int16)

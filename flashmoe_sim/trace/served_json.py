@@ -10,11 +10,10 @@ Source: vllm docs/training/routed_experts; sglang state_capturer/routed_experts_
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
@@ -27,17 +26,6 @@ from flashmoe_sim.trace.source import open_bytes
 
 FORMAT = "served-json"
 LONGEST_LINE = 1 << 40  # a response of any length; memory holds one
-_CUT = re.compile(rb'"routed_experts"\s*:\s*"')
-
-
-@dataclass(frozen=True)
-class Document:
-    """The value of a JSON document, the texts cut out of it, and its error; cut: if later lines may complete it."""
-
-    value: Any
-    arrays: Sequence[memoryview] = ()
-    error: str = ""
-    cut: bool = False
 
 
 def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
@@ -48,9 +36,9 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     skipped = Skipped(path, lenient=options.lenient)
     requests: list[Request] = []
     with open_bytes(path) as stream:
-        for number, document in _documents(stream, path, options):
+        for number, text in _documents(stream, path, options):
             try:
-                requests += _requests(document, where=f"{path.name}: line {number}", hints=options.hints)
+                requests += _requests(text, where=f"{path.name}: line {number}", hints=options.hints)
             except BadResponse as error:
                 skipped.line(number, str(error))
     if not requests:
@@ -64,50 +52,31 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     )
 
 
-def _documents(stream: IO[bytes], path: Path, options: ReadOptions) -> Iterator[tuple[int, Document]]:
+def _documents(stream: IO[bytes], path: Path, options: ReadOptions) -> Iterator[tuple[int, bytes]]:
     """One document per non-blank line; the whole stream as one if its first such line is not JSON."""
+    import orjson
+
     numbered = numbered_lines(stream, path=path, progress=options.progress, most_bytes=LONGEST_LINE)
     lines = ((number, line) for number, line in numbered if line.strip())
     for place, (number, line) in enumerate(lines):
-        document = _document(line)
-        if document.cut and not place:
-            document = _document(b"".join([line, *(line for _, line in lines)]))
-        yield number, document
+        text = line
+        if not place:
+            try:
+                orjson.loads(line)
+            except orjson.JSONDecodeError:
+                text = b"".join([line, *(line for _, line in lines)])
+        yield number, text
 
 
-def _document(text: bytes) -> Document:
-    """The JSON in a text, without the texts under the key `routed_experts`.
-
-    These texts are nearly all of a response, and finding where they end is much faster than parsing them. `"#0"`,
-    `"#1"`, … stand for them. Such a text has no escaped quotes. A key inside another text has a backslash before its
-    last quote.
-    """
-    import orjson
-
-    arrays: list[memoryview] = []
-    kept: list[bytes | memoryview] = []
-    view, at = memoryview(text), 0
-    while found := _CUT.search(text, at):
-        close = text.find(b'"', found.end())
-        if close < 0:
-            break
-        kept += [view[at : found.end()], b"#%d" % len(arrays)]
-        arrays.append(view[found.end() : close])
-        at = close
-    kept.append(view[at:])
+def _requests(text: bytes, *, where: str, hints: Hints) -> Iterator[Request]:
     try:
-        return Document(strict_json.loads(b"".join(kept)), arrays)
-    except orjson.JSONDecodeError as error:
-        return Document(None, error=f"not a complete JSON document ({error})", cut=True)
+        document = strict_json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadResponse(f"not a complete JSON document ({error})") from None
     except ValueError as error:
-        return Document(None, error=f"{error}; expected each key once")
-
-
-def _requests(document: Document, *, where: str, hints: Hints) -> Iterator[Request]:
-    if document.error:
-        raise BadResponse(document.error)
-    several = isinstance(document.value, list)
-    for number, response in enumerate(document.value if several else [document.value], 1):
+        raise BadResponse(f"{error}; expected each key once") from None
+    several = isinstance(document, list)
+    for number, response in enumerate(document if several else [document], 1):
         here = f"{where}, response {number}" if several else where
         if not isinstance(response, dict):
             raise BadResponse(f"{shown(response, 40)}; expected a response, an object")
@@ -116,4 +85,4 @@ def _requests(document: Document, *, where: str, hints: Hints) -> Iterator[Reque
             response = body.get("body")  # noqa: PLW2901 - a line of batch output
             if not isinstance(response, dict):
                 raise BadResponse("the batch output has no response.body: the request failed")
-        yield from requests_of(response, where=here, hints=hints, arrays=document.arrays)
+        yield from requests_of(response, where=here, hints=hints)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import binascii
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.trace.arrays import npy_array, small_ids
 from flashmoe_sim.trace.formats import NPY_MAGIC
 from flashmoe_sim.trace.requests import DEFAULTS, Hints, Request
-from flashmoe_sim.trace.wire import from_base64, npy_array, small_ids
 
 KEY, PROMPT_KEY = "routed_experts", "prompt_routed_experts"
 EXTRAS = ("meta_info", "sglext", "sgl_ext")  # where SGLang puts the routing
@@ -48,23 +48,20 @@ class Counts(NamedTuple):
         return tuple(count for count in dict.fromkeys((fed, fed - self.cached)) if count > 0)
 
 
-def requests_of(
-    response: Mapping[str, Any], *, where: str, hints: Hints = DEFAULTS.hints, arrays: Sequence[memoryview] = ()
-) -> list[Request]:
+def requests_of(response: Mapping[str, Any], *, where: str, hints: Hints = DEFAULTS.hints) -> list[Request]:
     """The requests in one response, one for each choice.
 
     The first choice has the prompt; the others share it.
-    arrays: texts cut out of the response; `#0` stands for the first.
     Raises BadResponse if there is no routing in it, or it is malformed.
     """
-    return _Response(response, arrays, where, hints).requests()
+    return _Response(response, where, hints).requests()
 
 
 class _Response:
-    """Reads one response; `arrays` were cut out of its text."""
+    """Reads one response."""
 
-    def __init__(self, response: Mapping[str, Any], arrays: Sequence[memoryview], where: str, hints: Hints) -> None:
-        self.response, self.arrays, self.where, self.hints = response, arrays, where, hints
+    def __init__(self, response: Mapping[str, Any], where: str, hints: Hints) -> None:
+        self.response, self.where, self.hints = response, where, hints
         self.counted = False  # whether the number of layers was derived from the number of tokens
 
     def requests(self) -> list[Request]:
@@ -161,13 +158,8 @@ class _Response:
             shape, dtype, routing = routing.get("shape"), routing.get("dtype"), routing.get("data")
         if not isinstance(routing, str):
             raise BadResponse(f"{KEY} is {shown(routing, 40)}; expected base64 or lists of expert ids")
-        text: bytes | memoryview
-        if re.fullmatch("#[0-9]{1,9}", routing) and int(routing[1:]) < len(self.arrays):
-            text = self.arrays[int(routing[1:])]
-        else:
-            text = routing.encode("utf-8", "replace")
         try:
-            content = _decoded(text)
+            content = from_base64(routing)
             if bytes(content[: len(NPY_MAGIC)]) == NPY_MAGIC:
                 return small_ids(npy_array(content))
         except ValueError as error:
@@ -185,14 +177,14 @@ class _Response:
         return ids.reshape(_shape(ids.size, shape, counts, self.hints, where))
 
 
-def _decoded(text: bytes | memoryview) -> NDArray[np.uint8]:
-    """The bytes of base64, in which some JSON writers escape slashes. Raises ValueError like `from_base64`."""
+def from_base64(text: str | bytes) -> NDArray[np.uint8]:
+    """Decode base64 into bytes, u8. Raises ValueError for anything else, including line ends."""
+    if len(text) % 4:
+        raise ValueError(f"base64 of {len(text):,} letters, not a multiple of 4: it is cut off")
     try:
-        return from_base64(text)
-    except ValueError:
-        if b"\\" not in (escaped := bytes(text)):
-            raise
-        return from_base64(escaped.replace(b"\\/", b"/"))
+        return np.frombuffer(bytearray(binascii.a2b_base64(text, strict_mode=True)), np.uint8)
+    except ValueError as error:
+        raise ValueError(f"not valid base64 ({error})") from None
 
 
 def _shape(size: int, given: Any, counts: Counts, hints: Hints, where: str) -> tuple[int, int, int]:
