@@ -9,7 +9,6 @@ chunks, a generated token is decoded alone, and requests are served one after an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -50,41 +49,44 @@ def trace_of_requests(
     shape = _one_shape(requests)
     numbers, assumed = layer_numbers(shape[0], moe_only=requests[0].moe_only, hints=hints, where=requests[0].where)
     firsts = [request.first for request in requests]
-    found = _routed_rows(requests, firsts, numbers=numbers, missing=hints.missing, lenient=options.lenient)
-    layers = numbers[found.layers]
+    places, rows, left_out = _routed_rows(
+        requests, firsts, numbers=numbers, missing=hints.missing, lenient=options.lenient
+    )
+    layers = numbers[places]
     check_layers(layers, hints, where=requests[0].where)
     chunk = hints.prefill_chunk or PREFILL_CHUNK
-    steps = _Steps.of(requests, firsts, found, chunk)
-    tokens = int(steps.tokens.sum())
-    if not tokens:
+    by_request = [_steps(kept, one.prompt - at, chunk) for one, at, kept in zip(requests, firsts, rows, strict=True)]
+    tokens, phase = (np.concatenate(column) for column in zip(*by_request, strict=True))
+    steps = len(tokens)
+    if not steps:
         raise BadInput(f"{name}: no token of it was computed: all rows are of cached tokens; record it without a cache")
-    expert = np.empty(tokens * len(layers) * shape[1], np.int16)
+    expert = np.empty(int(tokens.sum()) * len(layers) * shape[1], np.int16)
     weighed = all(request.weight is not None for request in requests)
     weight = np.empty(len(expert), np.float32) if weighed else None
     at = 0
-    for request, rows, of_request in zip(requests, found.rows, steps.by_request, strict=True):
-        end = at + len(rows) * len(layers) * shape[1]
-        lay_out(expert[at:end], request.expert, rows, found.layers, of_request)
+    for request, kept, (of_request, _) in zip(requests, rows, by_request, strict=True):
+        end = at + len(kept) * len(layers) * shape[1]
+        lay_out(expert[at:end], request.expert, kept, places, of_request)
         if weight is not None and request.weight is not None:
-            lay_out(weight[at:end], request.weight, rows, found.layers, of_request)
+            lay_out(weight[at:end], request.weight, kept, places, of_request)
         at = end
     n_experts = infer_n_experts(layers.astype(np.int16), expert)
     if hints.model:
         n_experts = {layer: hints.model[layer] for layer in n_experts}
     trace = uniform_trace(
-        np.tile(layers, len(steps.tokens)),
-        np.repeat(steps.tokens, len(layers)),
+        np.tile(layers, steps),
+        np.repeat(tokens, len(layers)),
         expert,
         shape[1],
         n_experts=n_experts,
         n_experts_known=bool(hints.model),
         weight=weight,
-        phase=np.repeat(steps.phase, len(layers)),
-        sequence=np.repeat(steps.sequence, len(layers)),
-        step=np.repeat(np.arange(len(steps.tokens), dtype=np.int32), len(layers)),
+        phase=np.repeat(phase, len(layers)),
+        sequence=np.repeat(np.arange(len(rows), dtype=np.int32), [len(layers) * len(one) for one, _ in by_request]),
+        step=np.repeat(np.arange(steps, dtype=np.int32), len(layers)),
         format=format,
         name=name,
-        notes=(*assumed, *found.notes, *_notes(requests, steps, hints), *notes),
+        notes=(*assumed, *left_out, *_notes(requests, hints, chunked=bool((phase == PHASE_PROMPT).any())), *notes),
     )
     if hints.model:
         check_ids(trace, name)
@@ -138,35 +140,18 @@ def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
     return first.expert.shape[1], first.expert.shape[2]
 
 
-@dataclass(frozen=True, eq=False)
-class _Steps:
-    """tokens: i32 [steps], tokens of each pass over the model; by_request: the same, an array per request.
-
-    phase: u8 [steps]. sequence: i32 [steps], the request.
-    """
-
-    by_request: list[NDArray[np.int32]]
-    tokens: NDArray[np.int32]
-    phase: NDArray[np.uint8]
-    sequence: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, requests: Sequence[Request], firsts: Sequence[int], found: _RoutedRows, chunk: int) -> _Steps:
-        tokens, phase, sequence = [], [], []
-        for number, (request, first, rows) in enumerate(zip(requests, firsts, found.rows, strict=True)):
-            prompt = int(np.searchsorted(rows, request.prompt - first))
-            chunks = np.full(-(-prompt // chunk), chunk, np.int32)
-            chunks[prompt // chunk :] = prompt % chunk
-            decoded = len(rows) - prompt
-            tokens.append(np.concatenate([chunks, np.ones(decoded, np.int32)]))
-            phase += [np.full(len(chunks), PHASE_PROMPT, np.uint8), np.full(decoded, PHASE_DECODE, np.uint8)]
-            sequence.append(np.full(len(chunks) + decoded, number, np.int32))
-        return cls(tokens, np.concatenate(tokens), np.concatenate(phase), np.concatenate(sequence))
+def _steps(rows: NDArray[np.int64], prompt_end: int, chunk: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The tokens and the phase of each step of a request. rows: the computed ones, of the prompt before prompt_end."""
+    prompt = int(np.searchsorted(rows, prompt_end))
+    chunks = np.full(-(-prompt // chunk), chunk, np.int32)
+    chunks[prompt // chunk :] = prompt % chunk
+    tokens = np.append(chunks, np.ones(len(rows) - prompt, np.int32))
+    return tokens, np.where(np.arange(len(tokens)) < len(chunks), PHASE_PROMPT, PHASE_DECODE).astype(np.uint8)
 
 
-def _notes(requests: Sequence[Request], steps: _Steps, hints: Hints) -> list[str]:
+def _notes(requests: Sequence[Request], hints: Hints, *, chunked: bool) -> list[str]:
     notes = []
-    if (steps.phase == PHASE_PROMPT).any():
+    if chunked:
         chunk = hints.prefill_chunk
         how = "" if chunk else " (llama.cpp's default; --prefill-chunk gives the server's)"
         notes.append(f"prompts are assumed to be read in chunks of {chunk or PREFILL_CHUNK:,} tokens{how}")
@@ -238,15 +223,6 @@ def check_ids(trace: RoutingTrace, name: str) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _RoutedRows:
-    """layers: i64, the places of the routed layers. rows: for every request, i64, the computed rows."""
-
-    layers: NDArray[np.int64]
-    rows: list[NDArray[np.int64]]
-    notes: tuple[str, ...]
-
-
 def _routed_rows(
     requests: Sequence[Request],
     firsts: Sequence[int],
@@ -254,13 +230,14 @@ def _routed_rows(
     numbers: NDArray[np.int64],
     missing: int | None,
     lenient: bool,
-) -> _RoutedRows:
-    """The parts of the requests to keep; firsts: the token of each request's first row.
+) -> tuple[NDArray[np.int64], list[NDArray[np.int64]], list[str]]:
+    """The places of the routed layers, i64, the computed rows of every request, i64, and notes on what is left out.
 
     A router never chooses an expert twice, so k ids with a repeat are not routing (with one expert per token, only a
     layer that is always 0 can be recognised). A layer in which all tokens have the same such ids is not routed and left
     out. Negative rows at the beginning of a prompt are cached tokens. Any other token without routing is refused, or
-    left out if lenient. numbers: the model's number of each layer, -1 for a layer to leave out.
+    left out if lenient. firsts: the token of each request's first row. numbers: the model's number of each layer, -1
+    for a layer to leave out.
     Raises BadInput for such a token, and if no layer has routing.
     """
     states = [_states(request, missing) for request in requests]
@@ -287,7 +264,7 @@ def _routed_rows(
     if unrouted := numbers[~held & (numbers >= 0)].tolist():
         plural = "layer" if len(unrouted) == 1 else "layers"
         notes.insert(0, f"{plural} {shown_layers(unrouted)} left out: no routing in any token, as in dense layers")
-    return _RoutedRows(layers, rows, tuple(notes))
+    return layers, rows, notes
 
 
 def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:

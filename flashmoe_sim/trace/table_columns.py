@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,7 @@ def read_frame(
             frame = pl.read_ndjson(io.BytesIO(_whole_lines(path, content, skipped)), infer_schema_length=None)
         elif content.lstrip().startswith(b"["):
             frame = pl.read_json(io.BytesIO(content), infer_schema_length=None)
-            _refuse_twice(path, content)
+            _strict(content)
         else:
             first = next((line for line in io.BytesIO(content) if not line.startswith(b"#")), b"")
             separator = max((b",", b";", b"\t"), key=first.count).decode()
@@ -120,6 +121,8 @@ def read_frame(
             )
             if not columns.header:
                 frame.columns = [str(number) for number in range(frame.width)]
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
     except (pl.exceptions.PolarsError, OSError, csv.Error) as error:
         raise BadInput(
             f"{path}: not a table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
@@ -156,38 +159,25 @@ def _whole_lines(path: Path, content: bytes, skipped: Skipped) -> bytes:
     Raises BadInput for one document over several lines.
     """
     try:
-        return b"".join(line for _, line in json_lines(io.BytesIO(content), _strict_line, skipped=skipped))
+        return b"".join(line for _, line in json_lines(io.BytesIO(content), _strict, skipped=skipped))
     except BadInput:
-        if not _is_json(content):
-            raise
-    raise BadInput(f"{path}: is one JSON document; name the key under which its rows are: --records KEY")
+        with suppress(ValueError):
+            _strict(content)
+            raise BadInput(
+                f"{path}: is one JSON document; name the key under which its rows are: --records KEY"
+            ) from None
+        raise
 
 
-def _strict_line(line: bytes) -> bytes:
-    """The line itself. Raises ValueError if it is not JSON, or an object in it has a key twice."""
+def _strict(text: bytes) -> bytes:
+    """The text itself. Raises ValueError if it is not JSON, or an object in it has a key twice."""
     try:
-        strict_json.loads(line)
+        strict_json.loads(text)
     except json.JSONDecodeError:
         raise
     except ValueError as error:
         raise ValueError(f"{error}; expected each key once") from None
-    return line
-
-
-def _is_json(content: bytes) -> bool:
-    try:
-        strict_json.loads(content)
-    except ValueError:
-        return False
-    return True
-
-
-def _refuse_twice(path: Path, text: bytes) -> None:
-    """Raise BadInput if an object of a JSON text has a key twice."""
-    try:
-        strict_json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: {error}; expected each key once") from None
+    return text
 
 
 def _parquet(path: Path, content: bytes) -> pl.DataFrame:
