@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE, REQUIRED
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import RoutingTrace, offsets
 
 CHECKSUM = "checksum"
 POLYNOMIAL = 0xEDB88320  # zlib's: the highest bit is the coefficient of x^0
@@ -35,25 +35,27 @@ def columns_of(trace: RoutingTrace) -> dict[str, Any]:
     return columns
 
 
-def arrays_of(table: Any, names: list[str]) -> dict[str, Any]:
-    """The arrays of a table; raises KeyError, TypeError or ValueError if its columns are not a store's."""
+def arrays_of(batch: Any) -> dict[str, Any]:
+    """The arrays of a record batch; raises KeyError, TypeError or ValueError if its columns are not a store's."""
+    names = batch.schema.names
     if odd := [name for name in names if name not in (*PER_CALL, *PER_REFERENCE) or names.count(name) > 1]:
         raise ValueError(f"a column {odd[0]!r} that no store has")
     if missing := [name for name in REQUIRED if name not in names]:
         raise ValueError(f"no column {missing[0]!r}")
-    arrays = arrays_of_calls(table, names)
-    arrays["offset"] = _offsets("expert", table.column("expert"))
+    arrays = arrays_of_calls(batch)
+    arrays["offset"] = _offsets("expert", batch.column("expert"))
     for name in PER_REFERENCE:
         if name in names:
-            if not np.array_equal(_offsets(name, table.column(name)), arrays["offset"]):
+            if not np.array_equal(_offsets(name, batch.column(name)), arrays["offset"]):
                 raise ValueError(f"the lists of {name} are not as long as the lists of expert")
-            arrays[name] = _flat(name, table.column(name), PER_REFERENCE[name].dtype)
+            arrays[name] = _values(name, batch.column(name).flatten(), PER_REFERENCE[name].dtype)
     return arrays
 
 
-def arrays_of_calls(table: Any, names: list[str]) -> dict[str, NDArray[Any]]:
+def arrays_of_calls(batch: Any) -> dict[str, NDArray[Any]]:
     """The arrays of the columns with one number per call."""
-    return {name: _values(name, table.column(name), PER_CALL[name].dtype) for name in PER_CALL if name in names}
+    names = [name for name in PER_CALL if name in batch.schema.names]
+    return {name: _values(name, batch.column(name), PER_CALL[name].dtype) for name in names}
 
 
 class Checksum:
@@ -97,35 +99,22 @@ def _exact(name: str, values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     return np.ascontiguousarray(values)
 
 
-def _values(name: str, column: Any, dtype: Any) -> NDArray[Any]:
+def _values(name: str, values: Any, dtype: Any) -> NDArray[Any]:
     """A column of numbers, copied into an array; raises ValueError if it has another type, or nulls."""
-    _check_type(name, column, column.type, dtype)
-    return np.array(column.to_numpy())
-
-
-def _flat(name: str, column: Any, dtype: Any) -> NDArray[Any]:
-    """The values of a list column, copied into one array; raises ValueError if they have another type, or nulls."""
-    found = [chunk.flatten() for chunk in column.chunks]
-    for values in found:
-        _check_type(name, values, values.type, dtype)
-    return np.concatenate([np.empty(0, dtype), *(values.to_numpy() for values in found)])
-
-
-def _check_type(name: str, values: Any, found: Any, dtype: Any) -> None:
     import pyarrow as pa
 
-    if found != pa.from_numpy_dtype(dtype) or values.null_count:
-        raise ValueError(f"{name} is {found} with {values.null_count} nulls, expected {np.dtype(dtype)}")
+    if values.type != pa.from_numpy_dtype(dtype) or values.null_count:
+        raise ValueError(f"{name} is {values.type} with {values.null_count} nulls, expected {np.dtype(dtype)}")
+    return np.array(values.to_numpy())
 
 
-def _offsets(name: str, column: Any) -> NDArray[np.int64]:
+def _offsets(name: str, lists: Any) -> NDArray[np.int64]:
     """Where each list of a column begins in its values, then the number of values; i64 [lists + 1]."""
     import pyarrow as pa
 
-    if not (pa.types.is_large_list(column.type) or pa.types.is_list(column.type)) or column.null_count:
-        raise ValueError(f"{name} is {column.type} with {column.null_count} nulls, expected lists")
-    lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))]).astype(np.int64)
+    if not (pa.types.is_large_list(lists.type) or pa.types.is_list(lists.type)) or lists.null_count:
+        raise ValueError(f"{name} is {lists.type} with {lists.null_count} nulls, expected lists")
+    return offsets(np.diff(lists.offsets.to_numpy()))
 
 
 def crc32_joined(first: int, second: int, second_bytes: int) -> int:

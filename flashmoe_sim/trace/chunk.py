@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
-from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.routing import RoutingTrace, offsets
 
 MOST_STEPS = (1 << 31) - 1
 
@@ -84,13 +84,13 @@ def cut_up(trace: RoutingTrace, calls: list[int]) -> LongTrace:
     )
 
 
-def joined(some: Chunk, more: Chunk) -> Chunk:
-    """Two consecutive chunks as one."""
-    arrays: dict[str, Any] = {"offset": np.concatenate([some.offset, some.offset[-1] + more.offset[1:]])}
+def joined(*chunks: Chunk) -> Chunk:
+    """Consecutive chunks as one."""
+    arrays: dict[str, Any] = {"offset": offsets(np.concatenate([np.diff(chunk.offset) for chunk in chunks]))}
     for name in (*PER_CALL, *PER_REFERENCE):
-        if getattr(some, name) is not None:
-            arrays[name] = np.concatenate([getattr(some, name), getattr(more, name)])
-    return replace(some, **arrays)
+        if getattr(chunks[0], name) is not None:
+            arrays[name] = np.concatenate([getattr(chunk, name) for chunk in chunks])
+    return replace(chunks[0], **arrays)
 
 
 def regrouped(chunks: Iterator[Chunk], *, calls: int, refs: int) -> Iterator[Chunk]:

@@ -9,6 +9,7 @@ lengths. Everything that is not an array is JSON in the file's metadata.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import BY_LAYER
-from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, regrouped
+from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, joined, regrouped, whole
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import most_bytes, open_bytes
@@ -101,36 +102,8 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 
     Raises BadInput for a Parquet file that this program did not write, that a newer version wrote, or that is damaged.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with open_bytes(path) as stream:
-        content = stream.read()
-    try:
-        # One thread: Arrow's own threads abort the process if it ends while they start, which bad input can cause. The
-        # file's own metadata is not read: Arrow aborts if that is damaged.
-        file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-        refuse_bomb(path, file.metadata, len(content))
-        parts = [file.read_row_groups([], use_threads=False)]
-        for group in range(file.num_row_groups):
-            parts.append(file.read_row_group(group, use_threads=False))
-            if options.progress:
-                options.progress(len(content) // file.num_row_groups)
-        table = pa.concat_tables(parts)
-        described = (table.schema.metadata or {}).get(METADATA_KEY)
-        names = table.column_names
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _damaged_file(path, error) from None
-    try:
-        about = _known(described, path)
-        fields, notes = _plain_fields(about), _notes(about)
-        trace = RoutingTrace(**fields, **arrays_of(table, names), notes=notes)
-        checksum = Checksum(trace)
-        checksum.add(trace)
-        checksum.compare(about)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged_store(path, error) from None
-    return trace
+    long = read_chunks(path, options)
+    return whole(joined(long.head, *long.read()))
 
 
 def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
@@ -138,15 +111,19 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
 
     Raises what `read` raises; for a damaged column only when it is read.
     """
-    with _parquet(path) as file:
+    import pyarrow as pa
+
+    with _parquet(path) as (file, _):
         # An old store may have layers in n_experts without calls.
         seen = np.zeros(ID_MAX + 1, np.bool_)
         try:
+            # The file's own metadata is not read: Arrow aborts if that is damaged.
             empty = file.read_row_groups([], use_threads=False)
             about = _known((empty.schema.metadata or {}).get(METADATA_KEY), path)
-            arrays = arrays_of(empty, empty.column_names)
+            columns = [column.combine_chunks() for column in empty.columns]
+            arrays = arrays_of(pa.RecordBatch.from_arrays(columns, schema=empty.schema))
             for batch in _batches(file, CALLS_PER_ROW_GROUP, columns=["layer"]):
-                seen[arrays_of_calls(batch, ["layer"])["layer"]] = True
+                seen[arrays_of_calls(batch)["layer"]] = True
             fields, notes = _plain_fields(about), _notes(about)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _damaged_store(path, error) from None
@@ -157,29 +134,35 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
 
 def _read_on(path: Path, head: Chunk, about: dict[str, Any], calls: int, options: ReadOptions) -> Iterator[Chunk]:
     checksum = Checksum(head)
-    with _parquet(path) as file:
+    with _parquet(path) as (file, size):
         try:
-            for table in _batches(file, calls):
-                chunk = replace(head, **arrays_of(table, table.column_names))
+            for batch in _batches(file, calls):
+                chunk = replace(head, **arrays_of(batch))
                 checksum.add(chunk)
                 yield chunk
                 if options.progress:
-                    options.progress(path.stat().st_size * chunk.calls // max(about["calls"], 1))
+                    options.progress(size * chunk.calls // max(about["calls"], 1))
             checksum.compare(about)
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged_store(path, error) from None
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
+def _parquet(path: Path) -> Iterator[tuple[Any, int]]:
+    """The Parquet file, and its size in bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with open_bytes(path) as stream:
+        source = stream if stream.seekable() else io.BytesIO(stream.read())
+        size = source.seek(0, io.SEEK_END)
         try:
-            yield pq.ParquetFile(stream if stream.seekable() else pa.BufferReader(stream.read()), pre_buffer=False)
+            file = pq.ParquetFile(source, pre_buffer=False)
+            refuse_bomb(path, file.metadata, size)
+            yield file, size
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged_file(path, error) from None
+            what = str(error).splitlines()[0]
+            raise BadInput(f"{path}: a damaged Parquet file ({what}); write it again") from None
 
 
 def refuse_bomb(path: Path, metadata: Any, size: int) -> None:
@@ -194,16 +177,12 @@ def refuse_bomb(path: Path, metadata: Any, size: int) -> None:
 
 
 def _batches(file: Any, calls: int, columns: list[str] | None = None) -> Iterator[Any]:
-    """Tables of at most `calls` calls, each within one row group."""
-    import pyarrow as pa
+    """Record batches of at most `calls` calls, each within one row group.
 
+    By one thread: Arrow's own threads abort the process if it ends while they start, which bad input can cause.
+    """
     for group in range(file.num_row_groups):
-        for batch in file.iter_batches(calls, row_groups=[group], columns=columns, use_threads=False):
-            yield pa.Table.from_batches([batch])
-
-
-def _damaged_file(path: Path, error: Exception) -> BadInput:
-    return BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again")
+        yield from file.iter_batches(calls, row_groups=[group], columns=columns, use_threads=False)
 
 
 def _damaged_store(path: Path, error: Exception) -> BadInput:
