@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +63,24 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     )
 
 
-def text_of(parts: Sequence[RoutingTrace]) -> NDArray[np.int32] | None:
-    """`n_text` of the calls of all parts, one part after another."""
-    return None if all(part.n_text is None for part in parts) else np.concatenate([part.text for part in parts])
+def end_to_end(parts: Sequence[RoutingTrace]) -> dict[str, NDArray[Any] | None]:
+    """The fields of the calls of all parts, one part after another, without steps and sequences.
+
+    Phases are as recorded or inferred for each part.
+    """
+
+    def all_of(name: str) -> NDArray[Any] | None:
+        values = [getattr(part, name) for part in parts]
+        return None if any(value is None for value in values) else np.concatenate(values)
+
+    return {
+        **{name: all_of(name) for name in ("layer", "n_tokens", "expert", "weight")},
+        "n_text": None if all(part.n_text is None for part in parts) else all_of("text"),
+        "offset": offsets(np.concatenate([np.diff(part.offset) for part in parts])),
+        "slot": None,
+        "resident": None,
+        "phase": np.concatenate([phases_of(part) for part in parts]),
+    }
 
 
 def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import code_of, with_code
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
-from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of, text_of
+from flashmoe_sim.trace.join import LAST_STEP, end_to_end, join_calls
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import RoutingTrace, offsets
+from flashmoe_sim.trace.routing import RoutingTrace
 
 NAMED_PARTS = 3
 Steps = list[NDArray[np.int64]]
@@ -109,10 +109,6 @@ def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
     """
     steps = _steps(parts)
 
-    def all_of(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if any(value is None for value in values) else np.concatenate(values)
-
     sequences, next_sequence = [], 0
     for part in parts:
         recorded = np.zeros(part.calls, np.int32) if part.sequence is None else part.sequence
@@ -120,12 +116,7 @@ def stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
         next_sequence = int(sequences[-1].max()) + 1
     first_step = np.cumsum([0, *_counts(steps)[:-1]])
     return parts[0].with_(
-        **{name: all_of(name) for name in ("layer", "n_tokens", "expert", "weight")},
-        n_text=text_of(parts),
-        offset=offsets(np.concatenate([np.diff(part.offset) for part in parts])),
-        slot=None,
-        resident=None,
-        phase=np.concatenate([phases_of(part) for part in parts]),
+        **end_to_end(parts),
         sequence=np.concatenate(sequences).astype(np.int32),
         step=np.concatenate([step + at for step, at in zip(steps, first_step, strict=True)]),
         **_one_model(parts),

@@ -88,12 +88,8 @@ def _columns(header: list[str]) -> list[Column]:
 def _batch(layer: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]) -> int | None:
     """The most consecutive prompt tokens in one layer; None without a prompt."""
     starts = run_starts(layer, prompt)
-    edges = np.append(starts, len(layer))
-    most = 0
-    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        if prompt[begin]:
-            most = max(most, int(position[begin:end].max() - position[begin:end].min()) + 1)
-    return most or None
+    tokens = np.maximum.reduceat(position, starts) - np.minimum.reduceat(position, starts) + 1
+    return int(tokens[prompt[starts]].max(initial=0)) or None
 
 
 def _misread(requests: list[Request], chunk: int | None) -> tuple[str, ...]:

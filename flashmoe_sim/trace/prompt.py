@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
-from flashmoe_sim.trace.join import join_calls, phases_of, text_of
+from flashmoe_sim.trace.join import end_to_end, join_calls, phases_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, offsets
 
 MICRO_BATCH = 512  # prompt tokens that engines like llama.cpp route together by default
@@ -100,17 +100,8 @@ def _stacked(parts: Sequence[RoutingTrace]) -> RoutingTrace:
         number = np.cumsum(np.diff(part.steps, prepend=part.steps[:1]) != 0)
         steps.append(begin + number)
         begin += int(number[-1]) + 1 if part.calls else 0
-    return parts[0].with_(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in ("layer", "n_tokens", "expert")},
-        n_text=text_of(parts),
-        offset=offsets(np.concatenate([np.diff(part.offset) for part in parts])),
-        step=np.concatenate(steps).astype(np.int32),
-        phase=np.concatenate([phases_of(part) for part in parts]),
-        weight=None,
-        slot=None,
-        resident=None,
-        sequence=None,
-    )
+    calls = end_to_end(parts) | {"weight": None, "sequence": None}
+    return parts[0].with_(**calls, step=np.concatenate(steps).astype(np.int32))
 
 
 def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.requests import Hints, Request
 
 MOST_SPARSE, MORE_CELLS = 8, 1 << 16  # cells per row: some engines compute a prompt's last layer once
@@ -27,43 +29,72 @@ class TokenRows(NamedTuple):
     weight: NDArray[np.float32] | None = None
 
 
-class TokenArrays(NamedTuple):
-    """One request: its number, its first token's position; ids, i16 (-1: none), and weights, [tokens, layers, k]."""
-
-    request: int
-    first: int
-    expert: NDArray[np.int16]
-    weight: NDArray[np.float32] | None
-
-
 def requests_of_rows(
     rows: TokenRows, prompt: NDArray[np.bool_] | None, *, hints: Hints, where: str
 ) -> tuple[tuple[int, ...], list[Request]]:
-    """The layer numbers and the requests.
+    """The layer numbers and the requests, in ascending order; ids are -1 where a token has no row in a layer.
 
     prompt: bool [rows], which tokens belong to a prompt; decoded tokens may be numbered on from it, or from 0 again.
-    None: from the hints. Raises BadInput like `token_arrays`, and if nothing says which tokens are the prompt.
+    None: from the hints. Raises BadInput if tokens have different numbers of experts or are missing in all layers, and
+    if nothing says which tokens are the prompt.
     """
     prompts: NDArray[np.int64] | None = None
     if prompt is not None:
         rows = rows._replace(request=np.unique(rows.request, return_inverse=True)[1])
         position, prompts = _counted_from_0(rows.request, rows.position, prompt)
         rows = rows._replace(position=position)
-    layers, found = token_arrays(rows, where=where)
+    layers, place = np.unique(rows.layer, return_inverse=True)
+    keys = [place, rows.position, rows.request]
+    order = np.lexsort(keys if rows.rank is None else [rows.rank, *keys])
+    request, position, place = rows.request[order], rows.position[order], place[order]
+    starts = run_starts(request, position, place)
+    each = np.diff(with_end(starts, len(order)))
+    width = rows.expert.shape[1]
+    if (odd := each != each[0]).any():
+        at = int(starts[odd.argmax()])
+        raise BadInput(
+            f"{where}: token {position[at]} has {each[odd.argmax()] * width} experts in layer {layers[place[at]]}, and "
+            f"token {position[0]} {each[0] * width} in layer {layers[place[0]]} (mixed top-k); expected the same number"
+        )
     requests = []
-    for one in found:
-        tokens = one.first + len(one.expert)
-        length = prompt_length(tokens, one.first, hints, where) if prompts is None else int(prompts[one.request])
+    for begin, end in pairwise(with_end(run_starts(request), len(order)).tolist()):
+        first, number, some = int(position[begin]), int(request[begin]), order[begin:end]
+        tokens = _tokens(position[begin:end], len(layers), where)
+        cell = ((position[begin:end] - first) * len(layers) + place[begin:end])[:: int(each[0])]
+        shape = tokens, len(layers), int(each[0]) * width
         requests.append(
             Request(
-                expert=one.expert,
-                weight=one.weight,
-                prompt=length,
-                start=one.first,
-                where=f"{where}, request {one.request}",
+                expert=_in_cells(rows.expert[some], cell, shape, np.int16(-1)),
+                weight=None if rows.weight is None else _in_cells(rows.weight[some], cell, shape, np.float32(0)),
+                prompt=prompt_length(first + tokens, first, hints, where) if prompts is None else int(prompts[number]),
+                start=first,
+                where=f"{where}, request {number}",
             )
         )
-    return layers, requests
+    return tuple(layers.tolist()), requests
+
+
+def _tokens(position: NDArray[np.int64], layers: int, where: str) -> int:
+    """The number of tokens of a request; raises BadInput if one is missing. position: of each row, ascending."""
+    tokens = int(position[-1] - position[0]) + 1
+    if len(seen := np.unique(position)) < tokens:
+        gap = int(seen[np.diff(seen).argmax()])
+        raise BadInput(
+            f"{where}: token {gap + 1} is missing after {gap}; expected every token, in order from the first"
+        )
+    if tokens * layers > MOST_SPARSE * len(position) + MORE_CELLS:
+        raise BadInput(
+            f"{where}: {len(position):,} rows for {tokens:,} tokens of {layers:,} layers: most are missing; "
+            "expected a row for every token and layer"
+        )
+    return tokens
+
+
+def _in_cells(values: NDArray[Any], cell: NDArray[np.int64], shape: tuple[int, int, int], empty: Any) -> NDArray[Any]:
+    """The values of rows as [tokens, layers, k]. cell: i64, the place of each k values among tokens and layers."""
+    out = np.full((shape[0] * shape[1], shape[2]), empty)
+    out[cell] = values.reshape(-1, shape[2])
+    return out.reshape(shape)
 
 
 def prompt_length(tokens: int, start: int, hints: Hints, where: str) -> int:
@@ -78,54 +109,6 @@ def prompt_length(tokens: int, start: int, hints: Hints, where: str) -> int:
     if hints.prompt_tokens > tokens:
         raise BadInput(f"{where}: {tokens:,} tokens, but a prompt of {hints.prompt_tokens:,}; check --prompt-tokens")
     return hints.prompt_tokens
-
-
-def token_arrays(rows: TokenRows, *, where: str) -> tuple[tuple[int, ...], list[TokenArrays]]:
-    """The layer numbers and the requests in ascending order.
-
-    Raises BadInput if tokens have different numbers of experts, or are missing in all layers.
-    """
-    layers, place = np.unique(rows.layer, return_inverse=True)
-    keys = [place, rows.position, rows.request]
-    order = np.lexsort(keys if rows.rank is None else [rows.rank, *keys])
-    request, position, place = rows.request[order], rows.position[order], place[order]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (request[1:] != request[:-1]) | (position[1:] != position[:-1]) | (place[1:] != place[:-1])
-    starts = np.flatnonzero(begins)
-    each = np.diff(np.append(starts, len(order)))
-    width = rows.expert.shape[1]
-    if (odd := each != each[0]).any():
-        at = int(starts[odd.argmax()])
-        raise BadInput(
-            f"{where}: token {position[at]} has {each[odd.argmax()] * width} experts in layer {layers[place[at]]}, and "
-            f"token {position[0]} {each[0] * width} in layer {layers[place[0]]} (mixed top-k); expected the same number"
-        )
-    k = int(each[0]) * width
-    found = []
-    edges = np.append(np.flatnonzero(np.append(True, request[1:] != request[:-1])), len(order))
-    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        first = int(position[begin])
-        tokens = int(position[end - 1]) - first + 1
-        if len(seen := np.unique(position[begin:end])) < tokens:
-            gap = int(seen[np.diff(seen).argmax()])
-            raise BadInput(
-                f"{where}: token {gap + 1} is missing after {gap}; expected every token, in order from the first"
-            )
-        if tokens * len(layers) > MOST_SPARSE * (end - begin) + MORE_CELLS:
-            raise BadInput(
-                f"{where}: {end - begin:,} rows for {tokens:,} tokens of {len(layers):,} layers: most are missing; "
-                "expected a row for every token and layer"
-            )
-        cell = ((position[begin:end] - first) * len(layers) + place[begin:end])[:: int(each[0])]
-
-        def put(values: NDArray[Any], empty: Any) -> NDArray[Any]:
-            out = np.full((tokens * len(layers), k), empty)  # noqa: B023 - called in this round only
-            out[cell] = values[order[begin:end]].reshape(-1, k)  # noqa: B023
-            return out.reshape(tokens, len(layers), k)  # noqa: B023
-
-        weight = None if rows.weight is None else put(rows.weight, np.float32(0))
-        found.append(TokenArrays(int(request[begin]), first, put(rows.expert, np.int16(-1)), weight))
-    return tuple(layers.tolist()), found
 
 
 def _counted_from_0(
