@@ -49,16 +49,19 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
         content = stream.read()
     if options.progress:
         options.progress(len(content))
-    ids, weights = _arrays(path, content, hints)
     axes = hints.axes or AXES
-    expert = _ordered(path, ids, axes)
-    weight = None if weights is None else _ordered(path, weights, axes)
-    if weight is not None and weight.shape != expert.shape:
-        raise BadInput(f"{path}: weights are {list(weight.shape)} and experts {list(expert.shape)}; give arrays alike")
-    requests = [
-        _request(path, hints, one, None if weight is None else weight[number], f"{path.name}, request {number}")
-        for number, one in enumerate(expert)
-    ]
+    try:
+        ids, weights = _arrays(path, content, hints)
+        expert = _ordered(path, ids, axes)
+        weight = None if weights is None else _ordered(path, weights, axes)
+        if weight is not None and weight.shape != expert.shape:
+            raise ValueError(f"weights are {list(weight.shape)} and experts {list(expert.shape)}; give arrays alike")
+        requests = [
+            _request(hints, one, None if weight is None else weight[number], f"{path.name}, request {number}")
+            for number, one in enumerate(expert)
+        ]
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
     known = hints.moe_layers or hints.model
     notes = () if known else (f"layers are numbered 0-{expert.shape[2] - 1}, as they stand in the array",)
     return trace_of_requests(requests, format=FORMAT, name=trace_name(path), options=options, notes=notes)
@@ -71,7 +74,7 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
             raise BadInput(
                 f"{path}: one array without a name; --array and --weights-array are for .npz and .safetensors"
             )
-        return _ids(path, _array(path, content, "")), None
+        return _ids(npy_array(np.frombuffer(content, np.uint8))), None
     names, named = _held(path, content)
     chosen = hints.array or (names[0] if len(names) == 1 else None)
     if chosen is None:
@@ -80,7 +83,7 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
     for name in (chosen, hints.weights_array):
         if name and name not in names:
             raise unknown_name(f"array in {path}", name, names)
-    return _ids(path, named(chosen)), named(hints.weights_array) if hints.weights_array else None
+    return _ids(named(chosen)), named(hints.weights_array) if hints.weights_array else None
 
 
 def _held(path: Path, content: bytes) -> tuple[list[str], Callable[[str], NDArray[Any]]]:
@@ -88,32 +91,25 @@ def _held(path: Path, content: bytes) -> tuple[list[str], Callable[[str], NDArra
     if content.startswith(ZIP_MAGIC):
         archive = Archive(content, str(path))
         names = [name.removesuffix(".npy") for name in archive.names if name.endswith(".npy")]
-        return names, lambda name: _array(path, archive.read(f"{name}.npy"), f" {name}")
+        return names, lambda name: _member(archive, name)
     try:
         tensors = Tensors(content)
     except ValueError as error:
-        raise BadInput(f"{path}: no safetensors ({error})") from None
-
-    def tensor(name: str) -> NDArray[Any]:
-        try:
-            return tensors.read(name)
-        except ValueError as error:
-            raise BadInput(f"{path}: {error}") from None
-
-    return tensors.names, tensor
+        raise ValueError(f"no safetensors ({error})") from None
+    return tensors.names, tensors.read
 
 
-def _array(path: Path, content: bytes, name: str) -> NDArray[Any]:
+def _member(archive: Archive, name: str) -> NDArray[Any]:
     try:
-        return npy_array(np.frombuffer(content, np.uint8))
+        return npy_array(np.frombuffer(archive.read(f"{name}.npy"), np.uint8))
     except ValueError as error:
-        raise BadInput(f"{path}{name}: {error}") from None
+        raise ValueError(f"array {name}: {error}") from None
 
 
-def _ids(path: Path, array: NDArray[Any]) -> NDArray[Any]:
+def _ids(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind not in "iu":
-        raise BadInput(
-            f"{path}: {array.dtype} {list(array.shape)}; expected ids of experts, whole numbers. Scores and counts "
+        raise ValueError(
+            f"{array.dtype} {list(array.shape)}; expected ids of experts, whole numbers. Scores and counts "
             "hold no order of tokens: `sim trace synth` makes a trace from a hit curve"
         )
     return array
@@ -135,11 +131,8 @@ def _ordered(path: Path, array: NDArray[Any], axes: tuple[str, ...]) -> NDArray[
     return array.transpose([axes.index(name) for name in ("request", *AXES)])
 
 
-def _request(path: Path, hints: Hints, ids: NDArray[Any], weight: NDArray[Any] | None, where: str) -> Request:
-    try:
-        expert = small_ids(ids)
-    except ValueError as error:
-        raise BadInput(f"{path}: {error}") from None
+def _request(hints: Hints, ids: NDArray[Any], weight: NDArray[Any] | None, where: str) -> Request:
+    expert = small_ids(ids)
     if hints.axes and "request" in hints.axes:  # shorter ones are filled up at their ends
         absent = (expert < 0) | (expert == (-1 if hints.missing is None else hints.missing))
         held = np.flatnonzero(~absent.all(axis=(1, 2)))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.trace.calls import ID_MAX, pair_array, with_end
+from flashmoe_sim.trace.calls import ID_MAX, pair_array, ranges, with_end
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, offsets
@@ -97,19 +97,15 @@ def _collapse(
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], bool]:
     """Keep every third call if all calls come in equal threes; otherwise change nothing."""
     length = np.diff(offset)
-    if len(length) % REPEATS:
+    each = length[::REPEATS]
+    if len(length) % REPEATS or (length != np.repeat(each, REPEATS)).any():
         return offset, expert, False
-    threes = length.reshape(-1, REPEATS)
-    if (threes != threes[:, :1]).any():
-        return offset, expert, False
-    first = np.repeat(np.tile([True, False, False], len(threes)), length)
-    again = np.flatnonzero(first)
-    distance = np.repeat(threes[:, 0], threes[:, 0])
+    first = ranges(offset[:-1:REPEATS], each)
     for repeat in range(1, REPEATS):
-        other = again + repeat * distance
-        if (expert[other] != expert[again]).any() or (layer[other] != layer[again]).any():
+        again = first + repeat * np.repeat(each, each)
+        if (expert[again] != expert[first]).any() or (layer[again] != layer[first]).any():
             return offset, expert, False
-    return offsets(threes[:, 0]), expert[again], True
+    return offsets(each), expert[first], True
 
 
 def _passes(layer: NDArray[np.int16]) -> NDArray[np.int32]:

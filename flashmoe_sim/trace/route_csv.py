@@ -147,46 +147,32 @@ def _whole_tokens(
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Which rows belong to complete tokens that agree with the preamble, and notes on what was left out."""
     value, count = rows.values, len(rows.line)
-    wrong = np.zeros(count, dtype=np.bool_)
     size = np.full(ID_MAX + 1, -1, dtype=np.int64)
     size[list(preamble.expert_bytes)] = list(preamble.expert_bytes.values())
-    layer_size = size[value["layer"]]
-    loaded = value["expert_bytes"]
-    wrong |= (layer_size < 0) | (value["expert"] >= preamble.experts) | ((loaded != 0) & (loaded != layer_size))
-
-    starts = run_starts(value["turn"], value["phase"], value["step"], value["layer"])
-    first = np.zeros(count, dtype=np.bool_)
-    first[starts] = True
-    first |= value["slot"] == 0
-    token = np.cumsum(first) - 1
+    layer_size, loaded = size[value["layer"]], value["expert_bytes"]
+    first = value["slot"] == 0
+    first[run_starts(value["turn"], value["phase"], value["step"], value["layer"])] = True
     begin = np.flatnonzero(first)
-    rank = np.arange(count) - begin[token]
-    wrong |= value["slot"] != rank
-    wrong |= rank >= preamble.used
     length = np.diff(with_end(begin, count))
-    bad_token = (length != preamble.used) | (np.bincount(token, weights=wrong, minlength=len(begin)) > 0)
-    if not bad_token.any():
-        return np.ones(count, dtype=np.bool_), ()
-
-    notes: tuple[str, ...] = ()
-    last = len(begin) - 1
-    if bad_token[last] and length[last] < preamble.used and not wrong[begin[last] :].any():
-        notes = (Note(DROPPED, f"the last token has {length[last]} of {preamble.used} experts and was dropped"),)
-        bad_token[last] = False
-        incomplete = token == last
-    else:
-        incomplete = np.zeros(count, dtype=np.bool_)
+    rank = np.arange(count) - np.repeat(begin, length)
+    wrong = (layer_size < 0) | (value["expert"] >= preamble.experts) | ((loaded != 0) & (loaded != layer_size))
+    wrong |= (value["slot"] != rank) | (rank >= preamble.used)
+    bad = (length != preamble.used) | np.logical_or.reduceat(wrong, begin)
+    left_out = np.repeat(bad, length)
+    notes: list[str] = []
+    if bad[-1] and length[-1] < preamble.used and not wrong[begin[-1] :].any():
+        notes = [Note(DROPPED, f"the last token has {length[-1]} of {preamble.used} experts and was dropped")]
+        bad[-1] = False
     skipped = Skipped(path, lenient=lenient)
-    for bad in np.flatnonzero(bad_token).tolist():
-        rows_of_it = np.arange(begin[bad], begin[bad] + length[bad])
-        at = int(rows_of_it[wrong[rows_of_it]][0]) if wrong[rows_of_it].any() else int(rows_of_it[-1])
+    for token in np.flatnonzero(bad).tolist():
+        within = wrong[begin[token] : begin[token] + length[token]]
+        at = int(begin[token] + (within.argmax() if within.any() else length[token] - 1))
         found = _what_is_wrong(value, at, int(rank[at]), preamble, int(layer_size[at]))
         skipped.line(int(rows.line[at]), found)
-    plural = "token" if skipped.count == 1 else "tokens"
     if skipped.count:
-        what = f"{skipped.count:,} incomplete or inconsistent {plural}"
-        notes = (*notes, Note(SKIPPED, f"skipped {what}; the first: {skipped.first}"))
-    return ~bad_token[token] & ~incomplete, notes
+        what = f"{skipped.count:,} incomplete or inconsistent {'token' if skipped.count == 1 else 'tokens'}"
+        notes.append(Note(SKIPPED, f"skipped {what}; the first: {skipped.first}"))
+    return ~left_out, tuple(notes)
 
 
 def _what_is_wrong(value: dict[str, NDArray[np.int64]], at: int, rank: int, preamble: _Preamble, size: int) -> str:

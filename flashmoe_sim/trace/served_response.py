@@ -54,127 +54,115 @@ def requests_of(response: Mapping[str, Any], *, where: str, hints: Hints = DEFAU
     The first choice has the prompt; the others share it.
     Raises BadResponse if there is no routing in it, or it is malformed.
     """
-    return _Response(response, where, hints).requests()
+    choices = response.get("choices")
+    if not isinstance(choices, list) or not choices:
+        choices = [{}]
+    found = []
+    for number, choice in enumerate(choices):
+        if not isinstance(choice, dict):
+            raise BadResponse(f"choice {number} is {shown(choice, 40)}; expected an object")
+        here = f"{where}, choice {number}" if len(choices) > 1 else where
+        found.append(_request(response, choice, here, hints, alone=len(choices) == 1, shares=number > 0))
+    return found
 
 
-class _Response:
-    """Reads one response."""
-
-    def __init__(self, response: Mapping[str, Any], where: str, hints: Hints) -> None:
-        self.response, self.where, self.hints = response, where, hints
-        self.counted = False  # whether the number of layers was derived from the number of tokens
-
-    def requests(self) -> list[Request]:
-        choices = self.response.get("choices")
-        if not isinstance(choices, list) or not choices:
-            choices = [{}]
-        found = []
-        for number, choice in enumerate(choices):
-            if not isinstance(choice, dict):
-                raise BadResponse(f"choice {number} is {shown(choice, 40)}; expected an object")
-            where = f"{self.where}, choice {number}" if len(choices) > 1 else self.where
-            found.append(self._request(choice, where, alone=len(choices) == 1, shares=number > 0))
-        return found
-
-    def _request(self, choice: Mapping[str, Any], where: str, *, alone: bool, shares: bool) -> Request:
-        places = [choice, self.response]
-        extras = [place[name] for place in places for name in EXTRAS if isinstance(place.get(name), dict)]
-        routing, holder = next(
-            ((place[KEY], place) for place in (*places, *extras) if place.get(KEY) is not None), (None, {})
+def _request(
+    response: Mapping[str, Any], choice: Mapping[str, Any], where: str, hints: Hints, *, alone: bool, shares: bool
+) -> Request:
+    places = [choice, response]
+    extras = [place[name] for place in places for name in EXTRAS if isinstance(place.get(name), dict)]
+    routing, holder = next(
+        ((place[KEY], place) for place in (*places, *extras) if place.get(KEY) is not None), (None, {})
+    )
+    before = next((place[PROMPT_KEY] for place in places if place.get(PROMPT_KEY) is not None), None)
+    if routing is None and before is None:
+        has = any(KEY in place for place in (*places, *extras))
+        raise BadResponse(f"{KEY} is {'null' if has else 'not there'}: {WITHOUT}")
+    usage = response.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    prompt = _count("prompt_tokens", [*extras, usage], ids=("prompt_token_ids", places))
+    generated = _count("completion_tokens", [*extras, usage] if alone else extras, ids=("token_ids", places[:1]))
+    details = usage.get("prompt_tokens_details")
+    cached = _count("cached_tokens", [*extras, details if isinstance(details, dict) else {}])
+    cached = cached or _count("num_cached_tokens", places) or 0
+    start = _count("routed_experts_start_len", extras)
+    if start is None:
+        start = _count("routed_experts_prompt_start", places)
+    start = hints.start if start is None else start
+    moe_only = counted = False
+    if before is not None:
+        moe_only = True
+        if not isinstance(before, list) or not isinstance(routing, list | None):
+            raise BadResponse(f"{PROMPT_KEY} is {shown(before, 40)}; expected lists of expert ids")
+        expert = _nested([*before, *(routing or [])])
+        prompt, generated = _split(len(before), len(expert) - len(before), prompt=prompt, generated=generated)
+    elif isinstance(routing, list):
+        expert = _nested(routing)
+        if prompt is not None and generated is not None and len(expert) <= generated < prompt + generated - 1:
+            moe_only, start, generated = True, prompt, len(expert) + 1
+    else:
+        if isinstance(routing, dict) and start is None:
+            start = _count("start", [routing])
+        expert, counted = _array(routing, holder, where, Counts(prompt, generated, start, cached), hints)
+    prompt = hints.prompt_tokens if prompt is None else prompt
+    if prompt is None:
+        raise BadResponse(
+            "neither usage.prompt_tokens nor prompt_token_ids say how long the prompt is; keep them with the "
+            "routing, or give --prompt-tokens"
         )
-        before = next((place[PROMPT_KEY] for place in places if place.get(PROMPT_KEY) is not None), None)
-        if routing is None and before is None:
-            has = any(KEY in place for place in (*places, *extras))
-            raise BadResponse(f"{KEY} is {'null' if has else 'not there'}: {WITHOUT}")
-        usage = self.response.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        prompt = self._count("prompt_tokens", [*extras, usage], ids=("prompt_token_ids", places))
-        generated = self._count(
-            "completion_tokens", [*extras, usage] if alone else extras, ids=("token_ids", places[:1])
-        )
-        details = usage.get("prompt_tokens_details")
-        cached = self._count("cached_tokens", [*extras, details if isinstance(details, dict) else {}])
-        cached = cached or self._count("num_cached_tokens", places) or 0
-        start = self._count("routed_experts_start_len", extras)
-        if start is None:
-            start = self._count("routed_experts_prompt_start", places)
-        start = self.hints.start if start is None else start
-        moe_only = False
-        if before is not None:
-            moe_only = True
-            if not isinstance(before, list) or not isinstance(routing, list | None):
-                raise BadResponse(f"{PROMPT_KEY} is {shown(before, 40)}; expected lists of expert ids")
-            expert = _nested([*before, *(routing or [])])
-            prompt, generated = _split(len(before), len(expert) - len(before), prompt=prompt, generated=generated)
-        elif isinstance(routing, list):
-            expert = _nested(routing)
-            if prompt is not None and generated is not None and len(expert) <= generated < prompt + generated - 1:
-                moe_only, start, generated = True, prompt, len(expert) + 1
-        else:
-            if isinstance(routing, dict) and start is None:
-                start = self._count("start", [routing])
-            expert = self._array(routing, holder, where, Counts(prompt, generated, start, cached))
-        prompt = self.hints.prompt_tokens if prompt is None else prompt
-        if prompt is None:
-            raise BadResponse(
-                "neither usage.prompt_tokens nor prompt_token_ids say how long the prompt is; keep them with the "
-                "routing, or give --prompt-tokens"
-            )
-        arrival = self.response.get("created")
-        return Request(
-            expert=expert,
-            prompt=prompt,
-            generated=generated,
-            start=start,
-            cached=prompt if shares else min(cached, prompt),
-            moe_only=moe_only,
-            counted=self.counted,
-            where=where,
-            arrival_s=float(arrival) if isinstance(arrival, int | float) else None,
-        )
+    arrival = response.get("created")
+    return Request(
+        expert=expert,
+        prompt=prompt,
+        generated=generated,
+        start=start,
+        cached=prompt if shares else min(cached, prompt),
+        moe_only=moe_only,
+        counted=counted,
+        where=where,
+        arrival_s=float(arrival) if isinstance(arrival, int | float) else None,
+    )
 
-    def _count(
-        self,
-        key: str,
-        places: Sequence[Mapping[str, Any]],
-        *,
-        ids: tuple[str, Sequence[Mapping[str, Any]]] | None = None,
-    ) -> int | None:
-        """A number of tokens from the first place that has it; else the number of listed ids."""
-        for place in places:
-            value = place.get(key)
-            if value is not None:
-                if type(value) is not int or not 0 <= value < 1 << 31:
-                    raise BadResponse(f"{key} is {shown(value, 40)}; expected a number of tokens")
-                return value
-        for place in ids[1] if ids else ():
-            if isinstance(listed := place.get(ids[0] if ids else ""), list):
-                return len(listed)
-        return None
 
-    def _array(self, routing: Any, holder: Mapping[str, Any], where: str, counts: Counts) -> NDArray[Any]:
-        dtype = shape = None
-        if isinstance(routing, dict):
-            shape, dtype, routing = routing.get("shape"), routing.get("dtype"), routing.get("data")
-        if not isinstance(routing, str):
-            raise BadResponse(f"{KEY} is {shown(routing, 40)}; expected base64 or lists of expert ids")
-        try:
-            content = from_base64(routing)
-            if bytes(content[: len(NPY_MAGIC)]) == NPY_MAGIC:
-                return small_ids(npy_array(content))
-        except ValueError as error:
-            raise BadResponse(f"{KEY}: {error}") from None
-        dtype = dtype or holder.get("routed_experts_dtype") or "int32"
-        if dtype not in DTYPES:
-            raise BadResponse(f"{KEY} is of dtype {shown(dtype, 40)}; one of {', '.join(DTYPES)} expected")
-        if len(content) % np.dtype(dtype).itemsize:
-            raise BadResponse(f"{KEY} has {len(content):,} bytes, which are not a whole number of {dtype}")
-        try:
-            ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
-        except ValueError as error:
-            raise BadResponse(f"{KEY}: {error}") from None
-        self.counted |= shape is None and not self.hints.n_layers and not self.hints.model
-        return ids.reshape(_shape(ids.size, shape, counts, self.hints, where))
+def _count(
+    key: str, places: Sequence[Mapping[str, Any]], *, ids: tuple[str, Sequence[Mapping[str, Any]]] = ("", ())
+) -> int | None:
+    """A number of tokens from the first place that has it; else the number of listed ids."""
+    for place in places:
+        value = place.get(key)
+        if value is not None:
+            if type(value) is not int or not 0 <= value < 1 << 31:
+                raise BadResponse(f"{key} is {shown(value, 40)}; expected a number of tokens")
+            return value
+    return next((len(place[ids[0]]) for place in ids[1] if isinstance(place.get(ids[0]), list)), None)
+
+
+def _array(
+    routing: Any, holder: Mapping[str, Any], where: str, counts: Counts, hints: Hints
+) -> tuple[NDArray[Any], bool]:
+    """The ids in base64, and whether their number of layers was derived from the number of tokens."""
+    dtype = shape = None
+    if isinstance(routing, dict):
+        shape, dtype, routing = routing.get("shape"), routing.get("dtype"), routing.get("data")
+    if not isinstance(routing, str):
+        raise BadResponse(f"{KEY} is {shown(routing, 40)}; expected base64 or lists of expert ids")
+    try:
+        content = from_base64(routing)
+        if bytes(content[: len(NPY_MAGIC)]) == NPY_MAGIC:
+            return small_ids(npy_array(content)), False
+    except ValueError as error:
+        raise BadResponse(f"{KEY}: {error}") from None
+    dtype = dtype or holder.get("routed_experts_dtype") or "int32"
+    if dtype not in DTYPES:
+        raise BadResponse(f"{KEY} is of dtype {shown(dtype, 40)}; one of {', '.join(DTYPES)} expected")
+    if len(content) % np.dtype(dtype).itemsize:
+        raise BadResponse(f"{KEY} has {len(content):,} bytes, which are not a whole number of {dtype}")
+    try:
+        ids = small_ids(content.view(np.dtype(dtype).newbyteorder("<")))
+    except ValueError as error:
+        raise BadResponse(f"{KEY}: {error}") from None
+    counted = shape is None and not hints.n_layers and not hints.model
+    return ids.reshape(_shape(ids.size, shape, counts, hints, where)), counted
 
 
 def from_base64(text: str | bytes) -> NDArray[np.uint8]:
