@@ -7,13 +7,14 @@ refused; that is not an error yet, since a slower reader may accept the line.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
+from flashmoe_sim.trace.calls import ID_MAX
 
 PADDING = 64
-LARGEST_ID = 2**15 - 1
 
 NEWLINE, SPACE, TAB, RETURN, COMMA, COLON, MINUS, ZERO = 10, 32, 9, 13, 44, 58, 45, 48
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
@@ -28,7 +29,7 @@ COLUMNS = 9
 REQUIRED = 1 << LAYER | 1 << EXPERTS
 COUNTS = 1 << N_EXPERT_USED | 1 << N_TOKENS
 # The number of steps is one more than the last step, and fits 32 bits too.
-LARGEST = np.array([2**63 - 1, 2**15 - 1, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2**31 - 2])
+LARGEST = np.array([2**63 - 1, ID_MAX, 2**31 - 1, 2**31 - 1, 2, 2**31 - 1, 2**31 - 2])
 # The shortest line is {"layer":0,"experts":[0]} and a newline; an id takes at least two bytes.
 SHORTEST_LINE, SHORTEST_ID = 26, 2
 
@@ -37,7 +38,7 @@ _KEY_LENGTH = np.array([len(name) + 2 for name in KEY_NAMES[:WEIGHTS]])
 
 
 @jit
-def _space(data: NDArray[np.uint8], at: int) -> int:
+def _space(data: Any, at: int) -> int:
     """The position of the first byte that is not white space; a newline ends the line and is not skipped."""
     while data[at] == SPACE or data[at] == TAB or data[at] == RETURN:
         at += 1
@@ -45,7 +46,7 @@ def _space(data: NDArray[np.uint8], at: int) -> int:
 
 
 @jit
-def _key(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
+def _key(data: Any, at: int) -> tuple[int, int]:
     """Read a quoted key: (its number, position after it or -1)."""
     for key in range(len(_KEY_LENGTH)):
         same = 0
@@ -57,7 +58,7 @@ def _key(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
 
 
 @jit
-def _integer(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
+def _integer(data: Any, at: int) -> tuple[int, int]:
     """Read an integer of at most 18 digits without a sign: (value, position after it or -1)."""
     value = 0
     start = at
@@ -72,8 +73,8 @@ def _integer(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
 
 
 @jit
-def _ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, lowest: int) -> tuple[int, int]:
-    """Read a list of integers from `lowest` to LARGEST_ID into `out[start:]`: (count, position after it or -1)."""
+def _ids(data: Any, at: int, out: Any, start: int, lowest: int) -> tuple[int, int]:
+    """Read a list of integers from `lowest` to ID_MAX into `out[start:]`: (count, position after it or -1)."""
     if data[at] != OPEN_LIST:
         return 0, -1
     after = _space(data, at + 1)
@@ -84,7 +85,7 @@ def _ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, l
         at = _space(data, at + 1)
         negative = data[at] == MINUS
         value, at = _integer(data, at + negative)
-        if at < 0 or value > LARGEST_ID:
+        if at < 0 or value > ID_MAX:
             return 0, -1
         if negative:
             value = -value
@@ -101,14 +102,7 @@ def _ids(data: NDArray[np.uint8], at: int, out: NDArray[np.int16], start: int, l
 
 
 @jit
-def _line(
-    data: NDArray[np.uint8],
-    at: int,
-    row: NDArray[np.int64],
-    expert: NDArray[np.int16],
-    slot: NDArray[np.int16],
-    ref: int,
-) -> int:
+def _line(data: Any, at: int, row: Any, expert: Any, slot: Any, ref: int) -> int:
     """Read an object with its keys in any order: the position of its newline, or -1.
 
     If n_expert_used or n_tokens is missing, it follows from the number of experts; without both, the line is one token.
@@ -161,15 +155,7 @@ def _line(
 
 @jit
 def parse_lines(
-    data: NDArray[np.uint8],
-    at: int,
-    end: int,
-    lines: int,
-    table: NDArray[np.int64],
-    expert: NDArray[np.int16],
-    slot: NDArray[np.int16],
-    call: int,
-    ref: int,
+    data: Any, at: int, end: int, lines: int, table: Any, expert: Any, slot: Any, call: int, ref: int
 ) -> tuple[int, int, int, int]:
     """Parse whole lines from `at` on until `end` or until one is refused.
 

@@ -10,7 +10,8 @@ import orjson
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import shortened
-from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, LARGEST_ID, N_EXPERT_USED, PHASE
+from flashmoe_sim.trace._json_kernels import KEY_NAMES, LARGEST, N_EXPERT_USED, PHASE
+from flashmoe_sim.trace.calls import ID_MAX
 
 _SMALLEST = {N_EXPERT_USED: 1}
 _NUMBERS = KEY_NAMES[: len(LARGEST)]
@@ -19,8 +20,8 @@ _PHASES = {"unknown": 0, "prompt": 1, "decode": 2}
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 # What an entry of a list is, its types, its limits, and what is expected in words.
 _LISTS: dict[str, tuple[str, set[type], float, float, str]] = {
-    "experts": ("expert id", {int}, 0, LARGEST_ID, f"an integer from 0 to {LARGEST_ID}"),
-    "slots": ("slot", {int}, -1, LARGEST_ID, f"an integer from -1 to {LARGEST_ID}"),
+    "experts": ("expert id", {int}, 0, ID_MAX, f"an integer from 0 to {ID_MAX}"),
+    "slots": ("slot", {int}, -1, ID_MAX, f"an integer from -1 to {ID_MAX}"),
     "weights": ("weight", {int, float}, -_LARGEST_WEIGHT, _LARGEST_WEIGHT, "a 32-bit float"),
 }
 

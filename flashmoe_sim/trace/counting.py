@@ -12,18 +12,11 @@ from flashmoe_sim.trace.routing import LayerView
 
 
 @jit
-def count_requests(
-    offset: NDArray[np.int64],
-    expert: NDArray[np.int16],
-    last_call: NDArray[np.int64],
-    first: NDArray[np.int64],
-    union: NDArray[np.int32],
-    requests: NDArray[np.int64],
-) -> None:
+def count_requests(offset: Any, expert: Any, last_call: Any, first: Any, union: Any, requests: Any) -> None:
     """Distinct experts of every call of a layer (`union`), and calls that request each expert (`requests`).
 
-    last_call: i64 [experts], filled with -1.
-    first: i64 [experts], set to the first reference to each expert that occurs.
+    offset: i64 [calls + 1]. expert: i16 [references]. union: i32 [calls]. requests: i64 [experts].
+    last_call: i64 [experts], filled with -1. first: i64 [experts], set to the first reference to each that occurs.
     """
     for call in range(len(offset) - 1):
         distinct = 0
@@ -39,22 +32,15 @@ def count_requests(
 
 
 @jit
-def count_reuse(
-    offset: NDArray[np.int64],
-    expert: NDArray[np.int16],
-    stamp: NDArray[np.int64],
-    last_call: NDArray[np.int64],
-    requested: NDArray[np.int16],
-    histogram: NDArray[np.int64],
-    now: int,
-) -> int:
+def count_reuse(offset: Any, expert: Any, stamp: Any, last_call: Any, requested: Any, histogram: Any, now: int) -> int:
     """Add every repeated request of a layer to the histogram of reuse distances; return the number of first uses.
 
     The distance of a request is the number of other experts in the layer that were used more recently when its call
     begins; the experts of one call are ordered by their first reference. If residency is looked up for a whole call, an
     LRU bank of C slots holds exactly the requests with distance < C.
 
-    stamp, last_call: i64 [experts], filled with -1; requested: i16 [experts], scratch. histogram: i64 [experts].
+    offset: i64 [calls + 1]. expert: i16 [references]. stamp, last_call: i64 [experts], filled with -1; requested: i16
+    [experts], scratch. histogram: i64 [experts].
     now: the layer's requests before these calls; if there are any, `stamp` is as they left it.
     """
     first_uses = 0
@@ -83,17 +69,13 @@ def count_reuse(
 
 @jit
 def count_overlap(
-    offset: NDArray[np.int64],
-    n_tokens: NDArray[np.int32],
-    expert: NDArray[np.int16],
-    last_token: NDArray[np.int64],
-    state: NDArray[np.int64],
-    repeats: NDArray[np.int32],
+    offset: Any, n_tokens: Any, expert: Any, last_token: Any, state: Any, repeats: Any
 ) -> tuple[int, int]:
     """Count distinct experts of a layer's tokens that the layer's previous token also used, and how many were compared.
 
     A call with unknown tokens is skipped, and the token after it has no previous one. A call without tokens changes
     nothing.
+    offset: i64 [calls + 1]. n_tokens: i32 [calls]. expert: i16 [references].
     last_token: i64 [experts], filled with -1. state: i64 [2], zeros: tokens so far, and whether the next token follows
     one; both carry over to the layer's next calls. repeats: i32 [calls], to which the references of each call are added
     that name an expert again within one token.
@@ -126,16 +108,10 @@ def count_overlap(
 
 
 @jit
-def count_aliased(
-    offset: NDArray[np.int64],
-    expert: NDArray[np.int16],
-    slot: NDArray[np.int16],
-    seen: NDArray[np.int64],
-    taken: NDArray[np.int64],
-    aliased: NDArray[np.int32],
-) -> None:
+def count_aliased(offset: Any, expert: Any, slot: Any, seen: Any, taken: Any, aliased: Any) -> None:
     """Per call, the distinct experts whose slot already belongs to another distinct expert of the same call.
 
+    offset: i64 [calls + 1]. expert, slot: i16 [references]. aliased: i32 [calls], zeros.
     seen: i64 [experts], taken: i64 [slots], both filled with -1. Negative slots belong to nobody.
     """
     for call in range(len(offset) - 1):
@@ -152,10 +128,10 @@ def count_aliased(
 
 
 @jit
-def find_repeats(ids: NDArray[Any], last_row: NDArray[np.int64], repeats: NDArray[np.uint8]) -> None:
+def find_repeats(ids: Any, last_row: Any, repeats: Any) -> None:
     """Mark the rows (u8 [rows]) in which an id occurs twice; negative ids are ignored.
 
-    ids: [rows, k]. last_row: i64 [ids], filled with -1.
+    ids: integers [rows, k]. last_row: i64 [ids], filled with -1.
     """
     rows, k = ids.shape
     for row in range(rows):
