@@ -127,23 +127,6 @@ def count_aliased(offset: Any, expert: Any, slot: Any, seen: Any, taken: Any, al
             taken[s] = call
 
 
-@jit
-def find_repeats(ids: Any, last_row: Any, repeats: Any) -> None:
-    """Mark the rows (u8 [rows]) in which an id occurs twice; negative ids are ignored.
-
-    ids: integers [rows, k]. last_row: i64 [ids], filled with -1.
-    """
-    rows, k = ids.shape
-    for row in range(rows):
-        for rank in range(k):
-            one = ids[row, rank]
-            if one < 0:
-                continue
-            if last_row[one] == row:
-                repeats[row] = 1
-            last_row[one] = row
-
-
 class LayerCounts:
     """The counts of one layer after some of its calls.
 

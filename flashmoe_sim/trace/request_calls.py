@@ -21,7 +21,7 @@ from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import ask_first_id
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.requests import DEFAULTS, PREFILL_CHUNK, Hints, ReadOptions, Request
-from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, infer_n_experts, uniform_trace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, blocks, infer_n_experts, uniform_trace
 
 ROUTED, REPEATED, MISSING = 0, 1, 2
 SHOWN_IDS = 20
@@ -272,8 +272,6 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
 
     Raises BadInput for an id that is out of range for a trace.
     """
-    from flashmoe_sim.trace.counting import find_repeats
-
     expert = request.expert
     rows, layers, k = expert.shape
     state = np.zeros((rows, layers), np.uint8)
@@ -284,8 +282,10 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
         raise BadInput(
             f"{request.where}: expert {largest:,}; expected at most {ID_MAX:,}: no routing, or of another dtype"
         )
-    if k > 1:
-        find_repeats(expert.reshape(-1, k), np.full(largest + 1, -1), state.reshape(-1))
+    for block in blocks(rows, width=layers * k):
+        ranked = np.sort(expert[block], axis=2)
+        repeats = (ranked[..., 1:] == ranked[..., :-1]) & (ranked[..., 1:] >= 0)
+        state[block] = np.where(repeats.any(axis=2), REPEATED, ROUTED)
     if least < 0 or missing is not None:
         absent = (expert < 0) | (expert == (-1 if missing is None else missing))
         state[absent.all(axis=2)] = MISSING

@@ -1,23 +1,11 @@
-"""Rows of recorded requests: repeats and order, against plain twins."""
+"""Rows of recorded requests in the order of calls, against a plain twin."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from flashmoe_sim.trace.counting import find_repeats
 from flashmoe_sim.trace.request_calls import lay_out
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16"])
-def test_repeats(dtype: str) -> None:
-    rng = np.random.default_rng(0)
-    for k in (2, 3, 8):
-        ids = rng.integers(-3 if dtype == "int16" else 0, 30, (500, k)).astype(dtype)
-        repeats = np.zeros(500, np.uint8)
-        find_repeats(ids, np.full(30, -1), repeats)
-        held = [[one for one in row if one >= 0] for row in ids.tolist()]
-        assert repeats.tolist() == [len(set(row)) < len(row) for row in held]
 
 
 @pytest.mark.parametrize(("dtype", "k"), [("uint8", 3), ("uint8", 8), ("uint16", 6), ("int16", 1), ("float32", 3)])
