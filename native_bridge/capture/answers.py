@@ -17,9 +17,8 @@ from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.whole import refuse_existing
 from flashmoe_sim.trace.request_calls import trace_of_requests
 from flashmoe_sim.trace.requests import Hints, ReadOptions
-from flashmoe_sim.trace.served_json import FORMAT
-from flashmoe_sim.trace.served_response import EXTRAS, BadResponse, requests_of
-from flashmoe_sim.trace.served_response import KEY as ROUTING
+from flashmoe_sim.trace.served_json import EXTRAS, FORMAT, BadResponse, requests_of
+from flashmoe_sim.trace.served_json import KEY as ROUTING
 from native_bridge.capture.server import Asked, Server
 
 KEY = "flashmoe_sim"  # in a line: the request

@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.arrays import npy_array
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
-from flashmoe_sim.trace.served_response import from_base64, requests_of
+from flashmoe_sim.trace.served_json import from_base64, requests_of
 from tests.refusals import refused
 from tests.trace.recordings import calls, expected, lines, made, npy, sglang, vllm, vllm_021
 
