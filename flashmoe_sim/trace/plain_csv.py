@@ -79,7 +79,7 @@ def trace_of_rows(
     starts = run_starts(*(value[name] for name in (*owners, "step", "call", "layer") if name in value))
     layer, expert = value["layer"].astype(np.int16), value["expert"].astype(np.int16)
     offset = with_end(starts, len(expert))
-    n_tokens = _tokens_of_calls(path, rows, starts, offset, top_k)
+    n_tokens = _tokens_of_calls(path, rows, offset, top_k)
 
     phase = sequence = None
     if "phase" in value:
@@ -170,35 +170,31 @@ def _several(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.bool
     return several
 
 
-def _tokens_of_calls(
-    path: Path, rows: Rows, starts: NDArray[np.int64], offset: NDArray[np.int64], top_k: int | None
-) -> NDArray[np.int32]:
-    value = rows.values
-    length = np.diff(offset)
-    call = np.repeat(np.arange(len(starts)), length)
+def _tokens_of_calls(path: Path, rows: Rows, offset: NDArray[np.int64], top_k: int | None) -> NDArray[np.int32]:
+    value, starts, length = rows.values, offset[:-1], np.diff(offset)
     if "n_tokens" in value:
-        tokens: NDArray[np.int64] = value["n_tokens"]
-        _refuse(path, rows, tokens != tokens[starts][call], "n_tokens changes within a call")
-        uneven = (length % np.maximum(tokens[starts], 1)) != 0
-        _refuse(path, rows, uneven[call], "n_tokens does not divide the rows of the call")
-        return tokens[starts].astype(np.int32)
+        tokens = value["n_tokens"][starts]
+        changed = value["n_tokens"] != np.repeat(tokens, length)
+        _refuse(path, rows, np.flatnonzero(changed), "n_tokens changes within a call")
+        uneven = length % np.maximum(tokens, 1) != 0
+        _refuse(path, rows, starts[uneven], "n_tokens does not divide the rows of the call")
+        return tokens.astype(np.int32)
     if "rank" in value:
         rank: NDArray[np.int64] = value["rank"]
-        lowest = rank.min()
-        first = rank == lowest
-        follows = np.zeros(len(rank), dtype=np.bool_)
-        follows[1:] = rank[1:] == rank[:-1] + 1
+        first = rank == rank.min()
+        follows = np.append(False, rank[1:] == rank[:-1] + 1)
         follows[starts] = False
-        out_of_order = ~first & ~follows
+        out_of_order = np.flatnonzero(~first & ~follows)
         _refuse(path, rows, out_of_order, "the ranks of a token are not in order 0, 1, 2, ... without gaps")
         return np.add.reduceat(first, starts, dtype=np.int32)
     if top_k is None and len(starts) > 1 and not {"step", "call"} & value.keys():
         common = int(np.bincount(length).argmax())
         top_k = None if (length % common).any() else common
     if top_k is not None:
-        _refuse(path, rows, (length % top_k != 0)[call], f"its call is not a whole number of tokens of {top_k} experts")
+        uneven = length % top_k != 0
+        _refuse(path, rows, starts[uneven], f"its call is not a whole number of tokens of {top_k} experts")
         return (length // top_k).astype(np.int32)
-    key = np.sort(call.astype(np.int64) << 16 | value["expert"])
+    key = np.sort(np.repeat(np.arange(len(starts)), length) << 16 | value["expert"])
     repeated = np.zeros(len(starts), dtype=np.bool_)
     repeated[key[1:][key[1:] == key[:-1]] >> 16] = True
     return np.where(repeated, 0, 1).astype(np.int32)
@@ -210,29 +206,25 @@ def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int3
     A file sorted by layer would seem to have as many steps as calls, so a step that goes back within a layer is
     refused.
     """
-    value = rows.values
-    step, layer = value["step"][starts], value["layer"][starts]
-    back = np.zeros(len(step), dtype=np.bool_)
-    back[1:] = (step[1:] < step[:-1]) & (layer[1:] > layer[:-1])
-    if "sequence" in value:
-        sequence = value["sequence"][starts]
-        back[1:] &= sequence[1:] == sequence[:-1]
-    of_rows = np.zeros(len(rows.line), dtype=np.bool_)
-    of_rows[starts[back]] = True
-    _refuse(path, rows, of_rows, "the step goes back while the layer goes on; sort the rows by step, then by layer")
-    begins = np.zeros(len(step), dtype=np.bool_)
+    of_calls = {name: rows.values[name][starts] for name in ("step", "layer", *OWNERS) if name in rows.values}
+    changed = {name: values[1:] != values[:-1] for name, values in of_calls.items()}
+    step, layer = of_calls["step"], of_calls["layer"]
+    back = (step[1:] < step[:-1]) & (layer[1:] > layer[:-1])
+    if "sequence" in changed:
+        back &= ~changed["sequence"]
+    back_at = starts[1:][back]
+    _refuse(path, rows, back_at, "the step goes back while the layer goes on; sort the rows by step, then by layer")
+    begins = changed["step"]
     for name in OWNERS:
-        if name in value:
-            begins[1:] |= value[name][starts[1:]] != value[name][starts[:-1]]
-    begins[1:] = (begins[1:] & (layer[1:] <= layer[:-1])) | (step[1:] != step[:-1])
-    return np.cumsum(begins, dtype=np.int32)
+        if name in changed:
+            begins |= changed[name] & (layer[1:] <= layer[:-1])
+    return np.append(0, np.cumsum(begins)).astype(np.int32)
 
 
-def _refuse(path: Path, rows: Rows, wrong: NDArray[np.bool_], found: str) -> None:
-    """Raise at the first wrong row."""
-    at = np.flatnonzero(wrong)
-    if len(at):
-        raise BadInput(f"{path}: line {rows.line[at[0]]}: {found}", advice="correct the rows, or record them again")
+def _refuse(path: Path, rows: Rows, wrong: NDArray[np.int64], found: str) -> None:
+    """Raise BadInput at the first of the wrong rows, if there are any."""
+    if len(wrong):
+        raise BadInput(f"{path}: line {rows.line[wrong[0]]}: {found}", advice="correct the rows, or record them again")
 
 
 def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
