@@ -16,6 +16,7 @@ from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
+from flashmoe_sim.trace.lines import counted
 from flashmoe_sim.trace.merge import Progress, described, stacked
 from flashmoe_sim.trace.prompt import by_token
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
@@ -78,11 +79,11 @@ def batched(
     merged = join_calls(trace, np.arange(trace.calls), np.repeat(step, each))
     prompts = "prompts as recorded"
     if shares.any():
-        prompts = f"at most {prefill_chunk:,} prompt token{'s' if prefill_chunk != 1 else ''} a step"
+        prompts = f"at most {counted(prefill_chunk or 0, 'prompt token')} a step"
     elif prefill_chunk is not None:
         prompts = "no prompt is known in them that could be cut into chunks"
     came = "all wait at the start" if arrivals_s is None else f"arrivals as given, at {step_s * 1000:g} ms a step"
-    how = f": {requests:,} request{'s' if requests > 1 else ''}, first come, first served; {came}; {prompts}"
+    how = f": {counted(requests, 'request')}, first come, first served; {came}; {prompts}"
     return described(merged, parts, what=f"continuous batching by {concurrency:,}", how=how)
 
 

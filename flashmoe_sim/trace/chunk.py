@@ -125,11 +125,7 @@ def part_of(trace: RoutingTrace, begin: int, end: int) -> Chunk:
     """The calls from `begin` to `end` (exclusive); arrays of references are not copied."""
     own = {item.name: getattr(trace, item.name) for item in fields(RoutingTrace)}
     first, last = (int(trace.offset[call]) for call in (begin, end))
-    for name in PER_CALL:
-        if own[name] is not None:
-            own[name] = own[name][begin:end]
-    for name in PER_REFERENCE:
-        if own[name] is not None:
-            own[name] = own[name][first:last]
+    parts = dict.fromkeys(PER_CALL, slice(begin, end)) | dict.fromkeys(PER_REFERENCE, slice(first, last))
+    own |= {name: own[name][part] for name, part in parts.items() if own[name] is not None}
     own["offset"] = trace.offset[begin : end + 1] - first
     return Chunk(**own, all_layers=trace.layers)

@@ -50,8 +50,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
             f"(num_groups) of {experts} experts (experts_per_group); record it again, or correct them"
         )
 
-    begins = np.ones(len(layer), dtype=np.bool_)
-    begins[1:] = (layer[1:] != layer[:-1]) | (expert[1:] <= expert[:-1])
+    begins = np.append(True, (layer[1:] != layer[:-1]) | (expert[1:] <= expert[:-1]))
     offset, expert, collapsed = _collapse(with_end(np.flatnonzero(begins), len(layer)), layer=layer, expert=expert)
     call_layer, length = layer[begins][:: REPEATS if collapsed else 1], np.diff(offset)
     step = _passes(call_layer)

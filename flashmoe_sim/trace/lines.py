@@ -87,17 +87,26 @@ def excerpt(text: bytes | str, *, width: int = 40) -> str:
     return repr(shortened(text, width))
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 line, 1,000 lines."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def malformed(path: Path, number: int, found: str) -> BadInput:
     """The error for a line that cannot be used."""
     return BadInput(f"{path}: line {number}: {found}; repair the line, or skip such lines with --lenient")
 
 
 class Skipped:
-    """Counts what a lenient reader leaves out; a strict one raises. torn: the number of a torn last line, else 0."""
+    """Counts what a lenient reader leaves out; a strict one raises.
 
-    def __init__(self, path: Path, *, lenient: bool) -> None:
+    torn: the number of a torn last line, else 0. what: what it leaves out, in the singular.
+    """
+
+    def __init__(self, path: Path, *, lenient: bool, what: str = "malformed line") -> None:
         self.path = path
         self.lenient = lenient
+        self.what = what
         self.count = self.torn = 0
         self.first = ""
 
@@ -114,8 +123,7 @@ class Skipped:
         if self.torn:
             notes = (Note(TORN, f"the last line ({self.torn}) is torn and was dropped"),)
         if self.count:
-            plural = "line" if self.count == 1 else "lines"
-            notes += (Note(SKIPPED, f"skipped {self.count:,} malformed {plural}; the first: {self.first}"),)
+            notes += (Note(SKIPPED, f"skipped {counted(self.count, self.what)}; the first: {self.first}"),)
         return notes
 
 

@@ -12,6 +12,7 @@ from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.check import ASK, LEAST_TOKENS, always_used, ask_shared, begins_at_1
 from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.lines import counted
 from flashmoe_sim.trace.phases import Phases, find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_UNKNOWN, RoutingTrace, offsets
 from flashmoe_sim.trace.statistics import aliased_by_call, union_by_call
@@ -89,11 +90,7 @@ def _calls(
 ) -> Iterator[Finding]:
     """A finding at the first of the calls (bool [calls]) if there are any. what: the words behind their number."""
     if count := int(calls.sum()):
-        yield _at(trace, severity, code, calls, count, f"{_counted(count, 'call')} {what}", advice)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        yield _at(trace, severity, code, calls, count, f"{counted(count, 'call')} {what}", advice)
 
 
 def _any_in_call(trace: RoutingTrace, references: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -124,7 +121,7 @@ def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iter
         calls = _any_in_call(trace, outside)
         limit = int(of_call[np.flatnonzero(calls)[0]])
         message = (
-            f"{_counted(int(outside.sum()), 'reference')} beyond the model: the first asks for expert "
+            f"{counted(int(outside.sum()), 'reference')} beyond the model: the first asks for expert "
             f"{trace.expert[at]} of a layer that has 0..{limit - 1}"
         )
         yield _at(trace, "error", "out-of-range", calls, int(outside.sum()), message, "check that --model is right")
@@ -167,7 +164,7 @@ def _shapes(trace: RoutingTrace) -> Iterator[Finding]:
     count_overlap(trace.offset, trace.n_tokens, trace.expert, last_token, np.zeros(2, np.int64), repeats)
     if repeats.any():
         message = (
-            f"{_counted(int(repeats.sum()), 'reference')} to an expert that the same token already names, "
+            f"{counted(int(repeats.sum()), 'reference')} to an expert that the same token already names, "
             "which a router never does"
         )
         yield _at(
@@ -204,7 +201,7 @@ def _slots(trace: RoutingTrace) -> Iterator[Finding]:
     aliased = aliased_by_call(trace)
     if aliased.any():
         message = (
-            f"{_counted(int(aliased.sum()), 'reference')} in a slot that another expert of the same call has: one of "
+            f"{counted(int(aliased.sum()), 'reference')} in a slot that another expert of the same call has: one of "
             "the two was computed with the other's weights, and so was all that was routed afterwards"
         )
         advice = "for policy studies record with a bank that holds every expert"
@@ -227,7 +224,7 @@ def _missing_layers(trace: RoutingTrace, phases: Phases | None) -> Iterator[Find
         calls = incomplete[step]
         first = int(np.flatnonzero(incomplete)[0])
         message = (
-            f"{_counted(int(incomplete.sum()), 'step')} without all layers; "
+            f"{counted(int(incomplete.sum()), 'step')} without all layers; "
             f"the first lacks {_layers_of(trace, absent[first])}"
         )
         advice = "calls were lost, or these layers do not route; hit rates of such steps are not comparable"
@@ -261,7 +258,7 @@ def _prompt(phases: Phases | None) -> Iterator[Finding]:
         yield Finding("info", "warm-up", phases.warm_up_steps, message, advice, 0, int(phases.number[0]))
     how = "as recorded" if phases.recorded else "inferred from the last layer and the tokens per call"
     if ends := phases.prompt_ends:
-        more = f", and {_counted(len(ends) - 1, 'more prompt')} after it" if len(ends) > 1 else ""
+        more = f", and {counted(len(ends) - 1, 'more prompt')} after it" if len(ends) > 1 else ""
         message = f"the prompt ends at step {ends[0]}{more} ({how})"
         yield Finding("info", "prompt-ends", len(ends), message, "", step=ends[0])
     else:

@@ -16,7 +16,7 @@ import numpy as np
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
-from flashmoe_sim.trace.calls import ID_MAX, ranges, token_ids
+from flashmoe_sim.trace.calls import ID_MAX, ranges, run_starts, token_ids
 from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace, uniform_trace
@@ -86,7 +86,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     begin = np.cumsum(length) - length
     expert = np.frombuffer(experts, np.int16)[ranges(begin[order], length[order])]
     step, layer, tokens = step[order], layer[order], tokens[order]
-    starts = np.flatnonzero(np.append(True, (step[1:] != step[:-1]) | (layer[1:] != layer[:-1])))
+    starts = run_starts(step, layer)
     notes = ["experts of a token may be in ascending order: the router-rank order is not recorded for sure"]
     if mtp:
         notes.append(f"{mtp:,} records of multi-token prediction left out")

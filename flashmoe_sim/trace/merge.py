@@ -13,6 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import code_of, with_code
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
 from flashmoe_sim.trace.join import LAST_STEP, end_to_end, join_calls
+from flashmoe_sim.trace.lines import counted
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -36,11 +37,7 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0, progress: Progress
     steps = _steps(parts)
     ahead = stagger * np.arange(len(parts))
     shifted = [(step - shift) % count for step, shift, count in zip(steps, ahead, _counts(steps), strict=True)]
-    how = (
-        f", each {stagger:,} step{'s' if stagger > 1 else ''} further into its trace than the one before"
-        if stagger
-        else ""
-    )
+    how = f", each {counted(stagger, 'step')} further into its trace than the one before" if stagger else ""
     return _merged(parts, shifted, what="union", how=how, progress=progress)
 
 
@@ -58,7 +55,7 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int, progress: Progress 
     if not 1 <= every <= LAST_STEP:
         raise BadInput(f"turns of {every} steps; expected 1 to {LAST_STEP}")
     steps = _steps(parts)
-    how = f", {every:,} step{'s' if every > 1 else ''} of each in turn"
+    how = f", {counted(every, 'step')} of each in turn"
     return _merged(parts, _in_turns(steps, every), what="interleaving", how=how, progress=progress)
 
 

@@ -20,6 +20,7 @@ from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import ask_first_id
 from flashmoe_sim.trace.cut import shown_layers
+from flashmoe_sim.trace.lines import counted
 from flashmoe_sim.trace.requests import DEFAULTS, PREFILL_CHUNK, Hints, ReadOptions, Request
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, blocks, infer_n_experts, uniform_trace
 
@@ -352,15 +353,11 @@ class _Kept:
     def notes(self) -> list[str]:
         notes: list[str] = []
         if self.cached:
-            plural = "row" if self.cached == 1 else "rows"
-            notes.append(
-                f"{self.cached:,} {plural} of cached tokens left out: they were not computed in these requests"
-            )
+            rows = counted(self.cached, "row")
+            notes.append(f"{rows} of cached tokens left out: they were not computed in these requests")
         if self.dropped:
-            plural = "token" if self.dropped == 1 else "tokens"
-            notes.append(
-                Note(DROPPED, f"{self.dropped:,} {plural} without routing left out; the first: {self.example}")
-            )
+            tokens = counted(self.dropped, "token")
+            notes.append(Note(DROPPED, f"{tokens} without routing left out; the first: {self.example}"))
         return notes
 
 

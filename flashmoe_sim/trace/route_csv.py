@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.io.notes import DROPPED, SKIPPED, Note
+from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
 from flashmoe_sim.trace.lines import Skipped, excerpt, numbered_lines, trace_name
@@ -163,16 +163,13 @@ def _whole_tokens(
     if bad[-1] and length[-1] < preamble.used and not wrong[begin[-1] :].any():
         notes = [Note(DROPPED, f"the last token has {length[-1]} of {preamble.used} experts and was dropped")]
         bad[-1] = False
-    skipped = Skipped(path, lenient=lenient)
+    skipped = Skipped(path, lenient=lenient, what="incomplete or inconsistent token")
     for token in np.flatnonzero(bad).tolist():
         within = wrong[begin[token] : begin[token] + length[token]]
         at = int(begin[token] + (within.argmax() if within.any() else length[token] - 1))
         found = _what_is_wrong(value, at, int(rank[at]), preamble, int(layer_size[at]))
         skipped.line(int(rows.line[at]), found)
-    if skipped.count:
-        what = f"{skipped.count:,} incomplete or inconsistent {'token' if skipped.count == 1 else 'tokens'}"
-        notes.append(Note(SKIPPED, f"skipped {what}; the first: {skipped.first}"))
-    return ~left_out, tuple(notes)
+    return ~left_out, (*notes, *skipped.notes())
 
 
 def _what_is_wrong(value: dict[str, NDArray[np.int64]], at: int, rank: int, preamble: _Preamble, size: int) -> str:
