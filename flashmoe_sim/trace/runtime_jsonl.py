@@ -38,7 +38,7 @@ from flashmoe_sim.trace._json_kernels import (
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
-from flashmoe_sim.trace.lines import BOM, trace_name
+from flashmoe_sim.trace.lines import BOM, counted, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
@@ -178,8 +178,7 @@ class JsonlParser:
         if self._skipped:
             shown = ", ".join(map(str, self._skipped_lines))
             more = ", ..." if self._skipped > len(self._skipped_lines) else ""
-            lines = "lines" if self._skipped > 1 else "line"
-            notes += (Note(SKIPPED, f"{self._skipped} malformed {lines} skipped: {shown}{more}"),)
+            notes += (Note(SKIPPED, f"{counted(self._skipped, 'malformed line')} skipped: {shown}{more}"),)
         if not self.calls:
             why = f" ({'; '.join(notes)})" if notes else ""
             raise BadInput(

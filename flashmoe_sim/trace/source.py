@@ -24,6 +24,8 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # Traces compress by 4 to 12 times, a trace that repeats one token by about 100 times; 1 MB of zeros is 1 KB of gzip.
 SMALL_BYTES = 64 << 20
 MOST_RATIO = 100
+MOST_MEMBERS = 1 << 16
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
 READ_BYTES = 4096  # at a time: the worst of them decompress to 128 MiB
 
 
@@ -176,14 +178,9 @@ class _Decompressed(io.RawIOBase):
         return size
 
     def _decompress(self) -> None:
-        """Make more bytes ready, if there are more."""
-        while not self._ready:
-            chunk, self._rest = self._rest, b""
-            if not chunk:
-                chunk = self._raw.read(READ_BYTES)
-                self._how.packed_bytes += len(chunk)
-            if not chunk:
-                break
+        """Make more bytes ready, unless the data ends."""
+        while not self._ready and (chunk := self._rest or self._compressed()):
+            self._rest = b""
             if self._part is None:
                 chunk = chunk.lstrip(b"\0")  # gzip may pad its parts
             if chunk:
@@ -191,18 +188,19 @@ class _Decompressed(io.RawIOBase):
                 self._ready = memoryview(self._part.decompress(chunk))
                 if self._part.eof:
                     self._rest, self._part = self._part.unused_data, None
-        else:
+        if self._ready or self._part is None:
             return
-        if self._part and not self._how.lenient:
+        if not self._how.lenient:
             raise BadInput(
                 f"{self._path}: its {self._kind} data is cut off; copy or record it again, or read up to there with "
                 "--lenient"
             )
-        self._how.cut_off = self._part is not None
+        self._how.cut_off = True
 
-
-MOST_MEMBERS = 1 << 16
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
+    def _compressed(self) -> bytes:
+        chunk = self._raw.read(READ_BYTES)
+        self._how.packed_bytes += len(chunk)
+        return chunk
 
 
 class Archive:

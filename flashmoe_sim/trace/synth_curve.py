@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io.cells import rate
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_kernels import draw_by_depth
-from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent
+from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws
 
 TOLERANCE = 0.005
 CLOSE_ENOUGH = 0.0005
@@ -75,8 +76,7 @@ def from_curve(
     made = _hit_rates([depth for _, depth in layers], banks)
     fit = CurveFit(banks, tuple(asked.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
     points = ", ".join(
-        f"{slots}: {percent(want)} ({percent(got)})"
-        for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
+        f"{slots}: {rate(want)} ({rate(got)})" for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
     )
     all_of_it = tokens + prompt
     differ = f"large banks hit {'more' if all_of_it > run else 'less'}"
@@ -117,11 +117,11 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
     least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
     if missed + TOLERANCE < least / requests:
         raise BadInput(
-            f"curve: misses {percent(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer "
-            f"alone are {percent(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
+            f"curve: misses {rate(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer "
+            f"alone are {rate(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
         )
     if _only_first_uses(banks, asked, largest) and missed - TOLERANCE > banks[-1] / requests:
-        what = f"{percent(missed)} at bank {banks[-1]}, "
+        what = f"{rate(missed)} at bank {banks[-1]}, "
         what += "which holds all" if banks[-1] == largest else f"which hits no more than bank {banks[-2]}"
         raise BadInput(
             f"curve: misses {what}: these are first uses, of at most {banks[-1]} experts, but in {tokens:,} tokens "
@@ -158,8 +158,8 @@ def _fit(
     if closest > max(TOLERANCE, 2 * least):
         worst = int(abs(fitted - asked).argmax())
         raise BadInput(
-            f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {percent(fitted[worst])}, not to "
-            f"{percent(asked[worst])}; give as many tokens as the curve was measured over"
+            f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {rate(fitted[worst])}, not to "
+            f"{rate(asked[worst])}; give as many tokens as the curve was measured over"
         )
     return best, fitted
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io.cells import rate
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share
 from flashmoe_sim.trace.synth_kernels import depths_of, draw_alike
-from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws, percent
+from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws
 
 ROUNDS = 20
 SLACK = 30
@@ -119,9 +120,9 @@ def alike(
     asked, got = fit.asked, fit.made
     note = (
         f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10% of "
-        f"experts {percent(asked.top_decile_share)} ({percent(got.top_decile_share)}), entropy "
-        f"{asked.normalised_entropy:.3f} ({got.normalised_entropy:.3f}), overlap {percent(asked.overlap)} "
-        f"({percent(got.overlap)}); seed {seed}"
+        f"experts {rate(asked.top_decile_share)} ({rate(got.top_decile_share)}), entropy "
+        f"{asked.normalised_entropy:.3f} ({got.normalised_entropy:.3f}), overlap {rate(asked.overlap)} "
+        f"({rate(got.overlap)}); seed {seed}"
     )
     return made.with_(notes=(note,)), fit
 

@@ -92,8 +92,3 @@ def layer_draws(seed: int, layer: int, count: int) -> NDArray[np.float64]:
     """The first `count` random fractions of a layer, f64 [count] in [0, 1): PCG64's raw output, the same everywhere."""
     raw = np.random.PCG64([seed, layer]).random_raw(count)
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def percent(share: float) -> str:
-    """A share for a message: 58.8%."""
-    return f"{100 * share:.1f}%"
