@@ -73,6 +73,11 @@ class Columns:
         self._most_used = max(self._most_used, int(used.max()))
         self.calls += len(table)
 
+    @property
+    def waiting(self) -> int:
+        """Calls that have not been taken yet."""
+        return len(self._values.get("layer", ()))
+
     def _extend(self, name: str, values: NDArray[Any]) -> None:
         dtype = _dtype(name)
         column = self._values.setdefault(name, array(dtype.char))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import code_of, with_code
+from flashmoe_sim.trace.check import largest_experts
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
 from flashmoe_sim.trace.join import LAST_STEP, end_to_end, join_calls
 from flashmoe_sim.trace.lines import counted
@@ -136,8 +137,7 @@ def _one_model(parts: Sequence[RoutingTrace]) -> dict[str, Any]:
         n_experts = sure[0].n_experts
         _same(sure, "n_experts", "experts")
         for part in parts:
-            largest = np.zeros(first.layers[-1] + 1, np.int64)
-            np.maximum.at(largest, np.repeat(part.layer, np.diff(part.offset)), part.expert)
+            largest = largest_experts(part)
             for layer in first.layers:
                 if largest[layer] >= n_experts[layer]:
                     found = f"{n_experts[layer]} experts in layer {layer}, and expert {largest[layer]} used there"

@@ -112,7 +112,6 @@ class JsonlParser:
         self._lenient = lenient
         self._chunk_bytes = chunk_bytes
         self._columns = Columns()
-        self._taken = 0
         self._skipped = 0
         self._skipped_lines: list[int] = []
         self._rest = bytearray()  # of a line that is not whole
@@ -125,21 +124,18 @@ class JsonlParser:
     @property
     def waiting(self) -> int:
         """Routed calls that have not been taken yet."""
-        return self._columns.calls - self._taken
+        return self._columns.waiting
 
     def take(self, head: Chunk) -> Chunk:
         """The calls since the last time; afterwards `finish_chunk` returns only later ones."""
-        self._taken = self._columns.calls
         return self._columns.take(head)
 
     def forget(self) -> None:
         """Drop the calls so far, and keep only what holds for the whole trace."""
-        self._taken = self._columns.calls
         self._columns.forget()
 
     def take_so_far(self) -> Chunk:
         """Like `take`, with what holds for all calls so far, since no later call is known."""
-        self._taken = self._columns.calls
         return self._columns.finish(format=FORMAT, name=trace_name(self._path), notes=())
 
     def feed(self, data: bytes) -> None:
