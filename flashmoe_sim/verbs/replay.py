@@ -216,10 +216,11 @@ def _total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> Table:
         ("calls without a miss", f"{total['full_hit_calls']:,}  ({total['full_hit_rate']:.1%})"),
         ("aliased references", f"{total['aliased_refs']:,}"),
     ]
+    hints = [slots_hint(trace, setup.contract)]
     if (rule := setup.policy.minor_rule) is not None:
-        cost = {"drop": "neither read nor computed", "substitute": "a resident stands in", "half": "half the bytes"}
-        done = f"{total['minor_misses']:,}  ({cost[rule.kind]}; what that does to the text is not known)"
-        rows.insert(8, ("  of minor experts", done))
+        rows.insert(8, ("  of minor experts", f"{total['minor_misses']:,}"))
+        cost = {"drop": "neither read nor computed", "substitute": "a resident is computed", "half": "half the bytes"}
+        hints.append(f"minor experts that miss: {cost[rule.kind]}; what that does to the text is not known")
     if total["misses_per_token"] is not None:
         rows.append(("misses per token", f"{total['misses_per_token']:.2f}"))
     if total["bytes_read"] is not None:
@@ -233,7 +234,7 @@ def _total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> Table:
     elif issued:
         rows.append(("loaded between steps", f"{issued:,}; {useful:,} of them used"))
     title = f"{trace.name}: {setup.policy.spec}, {bank_text(setup)}, contract {setup.contract}"
-    return pairs(rows, title=title, caption=slots_hint(trace, setup.contract))
+    return pairs(rows, title=title, caption="\n".join(filter(None, hints)))
 
 
 def _layers(layers: list[dict[str, Any]], *, all_layers: bool) -> Table:

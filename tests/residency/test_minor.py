@@ -15,6 +15,7 @@ from flashmoe_sim.policies.minor import parse_minor
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.assemble import work_of
+from tests.asked import printed_by
 from tests.residency import naive
 from tests.residency.builders import geometry_of, of_one_layer, one_layer, random_calls, run, trace_of
 from tests.residency.compare import _assert_equal, calls_of
@@ -128,6 +129,15 @@ def test_faster_the_more_is_dropped_and_a_substitute_costs_its_computing() -> No
 def test_a_sweep_gives_it_to_each_policy_that_has_none() -> None:
     table = sim.sweep("requests-64", bank=16, policy="lru,lfu:minor=drop@2,static", contract="atomic", minor="drop@4")
     assert table["policy"].to_list() == ["lru:minor=drop@4", "lfu:minor=drop@2", "static"]
+
+
+def test_it_is_said_that_the_text_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "requests-64 --bank 16 --contract atomic --minor drop@4"
+    shown = " ".join(printed_by(capsys, "replay", *words.split(), quiet=False).split())
+    assert "of minor experts 22,828" in shown
+    assert "minor experts that miss: neither read nor computed; what that does to the text is not known" in shown
+    shown = " ".join(printed_by(capsys, "sweep", *words.split(), quiet=False).split())
+    assert "minor: cheaper misses, and what they do to the text is not known" in shown
 
 
 @pytest.mark.parametrize(
