@@ -204,13 +204,13 @@ def test_what_cannot_be_is_one_line(measured: str, parts: str, words: str) -> No
 
 def test_a_model_of_unknown_attention_is_measured_at_an_empty_context() -> None:
     """Its context counts as no memory, as in an answer without a measurement; a few tokens in it as none."""
-    on, model = load_machine("m1-max + 64GiB"), replace(named_model("deepseek-v4-flash"), attention=None)
-    found = [learn_from(f"cpu=0.9{depth}", on, model=model) for depth in ("", " depth=26")]
+    on, model = load_machine("m1-max + 64GiB"), replace(named_model("gpt-oss-20b"), attention=None)
+    found = [learn_from(f"cpu=60{depth}", on, model=model) for depth in ("", " depth=26")]
     for one in found:
         assert one.learnt is not None
-        assert one.learnt.notes[0].startswith("learnt from cpu, 0.900 tok/s")
-    with refused("what attention of deepseek-v4-flash:mxfp4 reads is not known"):
-        learn_from("cpu=0.9 depth=4096", on, model=model)
+        assert one.learnt.notes[0].startswith("learnt from cpu, 60.0 tok/s")
+    with refused("what attention of gpt-oss-20b:mxfp4 reads is not known"):
+        learn_from("cpu=60 depth=4096", on, model=model)
 
 
 def test_another_quantization_is_refused(tmp_path: Path) -> None:

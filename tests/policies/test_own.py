@@ -246,6 +246,9 @@ def twins_fault(
 
 # --- mistakes in the code ---------------------------------------------------------------------------------------------
 
+# under the contract whose loop compiles soonest
+WITH_POLICY = ("replay", "trace.jsonl", "--bank", "3", "--contract", "sequential", "--policy")
+
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
@@ -326,7 +329,7 @@ def twins_fault(
 def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
     assert GAP.count(old) == 1
     (folder / "mine.py").write_text(GAP.replace(old, new))
-    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", "mine:Gap")
+    line = refusal(capsys, *WITH_POLICY, "mine:Gap")
     assert says in line
     assert "policy gap" in line
     assert len(line) < 400
@@ -349,7 +352,7 @@ def test_replays_run_beside_the_thread_that_hears_ctrl_c(
     """Else it would wait for the end of a compiled function, which one of the user's may never come to."""
     code = "import threading; raise ValueError(threading.current_thread() is threading.main_thread())"
     (folder / "mine.py").write_text(GAP.replace("return (np.zeros(shape.slots, np.int64),)", code))
-    assert main([*words.split(), "--contract", "atomic", "--policy", "mine:Gap"]) == 2
+    assert main([*words.split(), "--contract", "sequential", "--policy", "mine:Gap"]) == 2
     assert capsys.readouterr().err.endswith("ValueError: False\n")
 
 
@@ -387,7 +390,7 @@ def test_our_functions_test_bounds_on_the_user_s_arrays(
 ) -> None:
     """They wrote anywhere in memory, and the process ended without a line."""
     (folder / "mine.py").write_text(GAP + CLOCKS)
-    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", f"mine:{name}")
+    line = refusal(capsys, *WITH_POLICY, f"mine:{name}")
     assert "mine.py: a compiled function goes beyond an array of its state" in line
 
 

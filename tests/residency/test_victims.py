@@ -110,10 +110,8 @@ def test_policies_without_victims(policy: str, says: str) -> None:
 
 def test_policies_without_victims_are_left_out_each_with_its_reason() -> None:
     with pytest.warns(UserWarning, match="left out") as warned:
-        table = sim.victims(
-            "qwen3-30b-phone", bank="1/8", policy="lru,demand,tests.guide.mine:LeastWeight", contract="atomic"
-        )
-    assert table["policy"].to_list() == ["lru", "least-weight"]
+        table = sim.victims("prose-256", bank="1/8", policy="lru,demand,min:forced", contract="atomic")
+    assert table["policy"].to_list() == ["lru", "min:forced"]
     assert ["chooses no victims" in str(one.message) for one in warned] == [True]
 
 
@@ -121,9 +119,9 @@ def test_an_error_of_your_own_policy_names_its_file(tmp_path: Path, monkeypatch:
     """As a replay does, although another function calls it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "elsewhere.py").write_text(
-        "from flashmoe_sim.policies.lru import Lru\n\n"
+        "from flashmoe_sim.policies.fifo import Fifo\n\n"
         "def choose_victim(state, slot_key, blocked, mark):\n    return len(slot_key)\n\n"
-        "class Wrong(Lru):\n    name = 'wrong'\n    kernels = {**Lru.kernels, 'choose_victim': choose_victim}\n"
+        "class Wrong(Fifo):\n    name = 'wrong'\n    kernels = {**Fifo.kernels, 'choose_victim': choose_victim}\n"
     )
     with pytest.raises(BadInput, match=r"policy wrong: .*elsewhere.py:3: choose_victim returned \d+ at call "):
-        sim.victims("prose-256", bank=32, policy="elsewhere:Wrong", contract="atomic")
+        sim.victims("prose-256", bank=32, policy="elsewhere:Wrong", contract="sequential")
