@@ -1,5 +1,6 @@
 """Examples of hypothesis have no deadline, and repeat; `HYPOTHESIS_PROFILE=new` looks for others.
 
+Each process does its linear algebra, which is small, in one thread: those of several wait for each other, spinning.
 Garbage is collected rarely: going through thousands of tests and a compiler's objects again and again takes minutes.
 """
 
@@ -11,6 +12,7 @@ import os
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported, also by processes of tests
 settings.register_profile("repeated", deadline=None, derandomize=True)
 settings.register_profile("new", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
