@@ -9,6 +9,7 @@ import csv
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from flashmoe_sim.drafts import break_even
@@ -50,6 +51,7 @@ class Judged:
         return (self.measured > 1) == (self.predicted > 1)
 
 
+@cache
 def passes() -> list[Judged]:
     """Seconds of a pass of several tokens over seconds of a token, for rows whose machine is told.
 
@@ -68,6 +70,7 @@ def passes() -> list[Judged]:
     return found
 
 
+@cache
 def pairs() -> list[Judged]:
     """Speed with drafts over speed without, for rows whose machine and acceptance are told."""
     found, traces = [], dict[object, tuple[RoutingTrace, bool]]()

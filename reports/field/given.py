@@ -137,9 +137,15 @@ def fitted(misses: Sequence[Miss]) -> Spread:
     machines = defaultdict(list)
     for miss in misses:
         machines[machine_id(miss.row)].append(miss)
+    of_size = defaultdict(list)
+    for rows in machines.values():
+        of_size[len(rows)].append(rows)
     groups = [
-        (np.clip([one.off for one in rows], -MOST, MOST), np.array([_shared(rows, name) for name in NAMES]))
-        for rows in machines.values()
+        (
+            np.clip([[one.off for one in rows] for rows in alike], -MOST, MOST),
+            np.array([[_shared(rows, name) for rows in alike] for name in NAMES]),
+        )
+        for alike in of_size.values()
     ]
 
     def unlikely(logs: NDArray[np.float64]) -> float:
@@ -164,9 +170,11 @@ def _shared(rows: Sequence[Miss], name: str) -> NDArray[np.float64]:
 
 
 def _unlikely(off: NDArray[np.float64], shared: NDArray[np.float64], variances: NDArray[np.float64]) -> float:
+    """Of machines with as many rows each. off: f64 [machines, rows]. shared: f64 [names, machines, rows, rows]."""
     root = np.linalg.cholesky(np.tensordot(variances, shared, 1))
-    scaled = np.linalg.solve(root, off)
-    return float(0.5 * scaled @ scaled + np.log(np.diag(root)).sum()) / math.sqrt(len(off))
+    scaled = np.linalg.solve(root, off[:, :, None])
+    sizes = np.log(np.diagonal(root, axis1=1, axis2=2))
+    return float(0.5 * (scaled**2).sum() + sizes.sum()) / math.sqrt(off.shape[1])
 
 
 def _widened(machines: Sequence[Sequence[Miss]], spread: Spread) -> float:

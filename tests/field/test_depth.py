@@ -9,10 +9,7 @@ import pytest
 
 from reports.field.depth import attended, depth_of, kv_type_of
 from reports.field.depth_page import order, slopes
-from reports.field.predict import raw_of
-from reports.field.report import judged_rows
-from reports.field.tune import load
-from tests.field.builders import row
+from tests.field.builders import judged_today, row
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ def test_an_engine_that_chooses_tokens_reads_no_more(tmp_path: Path) -> None:
 
 def test_slopes_are_as_published() -> None:
     """The rates are medians of published slopes, so this shows that the laws hold, not what a new machine gets."""
-    raws = [raw_of(one, load().curves) for one in judged_rows() if one.varies.startswith("context")]
+    raws = [one.in_sample.raw for one in judged_today() if one.row.varies.startswith("context")]
     found = slopes(raws)
     assert len(found) >= 25
     assert statistics.median(one.off for one in found) <= 0.15

@@ -133,7 +133,7 @@ def test_printed_prompts_are_inside_their_interval_as_often_as_it_says() -> None
 def test_the_spread_of_engines_is_what_the_machine_does_not_explain() -> None:
     """Nine of ten within a factor of e: 1 / 1.645 in all, or nothing beside a machine that explains as much."""
     times, rng = np.exp(np.append(np.ones(9), 5.0)), np.random.default_rng(1)
-    draws, same = rng.standard_normal((2, 10, 100_000)), np.ones(10)
+    draws, same = rng.standard_normal((2, 10, 50_000)), np.ones(10)
     assert sd_of(times, 0 * draws[0], draws[1], same) == pytest.approx(1 / 1.645, abs=0.015)
     assert sd_of(times, 0.7 * draws[0], draws[1], same) == pytest.approx(0.1)
     assert sd_of(times, -0.7 * abs(draws[0]), draws[1], same) > 1 / 1.645  # which explains slower ones only
