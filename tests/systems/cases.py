@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from flashmoe_sim.geometry.graph import Graph
@@ -14,6 +15,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
+from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
 from flashmoe_sim.trace.synth_shape import Shape
 
@@ -52,9 +54,14 @@ def case(
 
 def workload(of: ModelGeometry, *, tokens: int = 64) -> Workload:
     """A made trace of the model."""
-    shape = Shape(of.name, {number: layer.n_experts for number, layer in of.layers.items()}, of.top_k)
-    made, _ = alike(load_trace(next(iter(catalog()))), shape=shape, tokens=tokens)
-    return prepare(made, of)
+    n_experts = tuple((number, layer.n_experts) for number, layer in of.layers.items())
+    return prepare(_made(of.name, n_experts, of.top_k, tokens), of)
+
+
+@cache
+def _made(name: str, n_experts: tuple[tuple[int, int], ...], top_k: int, tokens: int) -> RoutingTrace:
+    source = load_trace(next(iter(catalog())))
+    return alike(source, shape=Shape(name, dict(n_experts), top_k), tokens=tokens)[0]
 
 
 def shape_of(system: System, otherwise: tuple[int, int]) -> tuple[int, int]:

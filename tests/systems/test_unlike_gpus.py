@@ -17,7 +17,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Card
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import compare, speed_of
+from flashmoe_sim.systems.compare import at_setting, speed_of
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import Placed
@@ -40,7 +40,7 @@ def unlike(*cards: Card) -> Case:
 
 
 def tok_s(system: System, on: Case) -> float:
-    (found,) = compare(workload(on.model), on, [system])
+    found = at_setting(workload(on.model), on, system, interval=False)
     assert found.tok_s is not None, found.why_not
     return found.tok_s
 
@@ -134,7 +134,7 @@ def test_what_is_known_for_one_or_for_equal_gpus_says_so(system: System, why: st
 
 
 def test_a_measured_speed_is_of_the_layers_where_they_are() -> None:
-    """The speed on a varied machine is the one that `compare` gives on it, also if its GPUs are unlike."""
+    """The speed on a varied machine is the one that a comparison gives on it, also if its GPUs are unlike."""
     both, plan = of(FAST, SLOW), Placed(cpu_layers=20)
     faster = both.machine.scaled({"gpu.weights_gb_s": 1.5, "cpu.weights_gb_s": 1.2})
     speed = speed_of(workload(both.model), both, plan)
