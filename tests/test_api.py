@@ -340,7 +340,7 @@ def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
     for sign in (1, -1):
         cell: dict[str, Any] = {"__name__": "__main__", "SIGN": sign}
         exec(CELL, cell)
-        table = sim.sweep(prose, bank=64, policy=["lru", cell["Mine"], cell["Mine"]()], contract="atomic")
+        table = sim.sweep(prose, bank=64, policy=["lru", cell["Mine"], cell["Mine"]()], contract="sequential")
         assert table["policy"].to_list() == ["lru", "mine"]
         hits.append(table["hits"].to_list())
     (lru, oldest), (_, newest) = hits

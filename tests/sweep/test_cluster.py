@@ -157,7 +157,7 @@ def test_rows_are_those_of_threads(shared: Started, tmp_path: Path) -> None:
     workloads = [some_workload(seed) for seed in (1, 2)]
     own = Watched(log=str(tmp_path / "log"))
     setups = [*plan_setups("2..8", bank_step="2", policy="lru,random,min", contract="atomic")]
-    setups += [Setup(Bank(slots=slots), own, "atomic") for slots in (2, 4, 6)]
+    setups += [Setup(Bank(slots=slots), own, "sequential") for slots in (2, 4, 6)]
     machines = [load_machine(name) for name in ("m1-8", "rtx-4090")]
     for on in ([], machines):
         expected = sweep(workloads, setups, machines=on, conditions=lambda *_: CONDITIONS)

@@ -23,6 +23,7 @@ from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Card, Machine
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.hot_profile import TIMED, HotProfile
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.static import Static
@@ -461,6 +462,11 @@ def cell(code: str = CELL, module: str = "__main__") -> dict[str, Any]:
     return space
 
 
+def replaying(inputs: Inputs, policy: EvictingPolicy) -> Inputs:
+    """The same with another policy, under the contract whose loop compiles soonest."""
+    return replace(inputs, setup=replace(inputs.setup, policy=policy, contract="sequential"))
+
+
 def test_code_of_the_users_is_in_the_id(inputs: Inputs) -> None:
     """Two policies of one name are two, whatever they differ in; the same code run again is the same."""
 
@@ -493,7 +499,7 @@ def test_a_changed_global_is_another_policy(inputs: Inputs) -> None:
     Also in a function that the policy's own calls.
     """
     space = cell()
-    mine = replace(inputs, setup=replace(inputs.setup, policy=space["Mine"]()))
+    mine = replaying(inputs, space["Mine"]())
     lru, before = mine.row(), mine.id
     space["SIGN"] = -1
     assert mine.id != before
@@ -504,7 +510,7 @@ def test_code_without_known_content_has_no_id(inputs: Inputs) -> None:
     """An open file, for example: what it holds is not known, so the row has none rather than another's."""
     space = cell(CELL.replace("START,", "len(LOG.name) * 0,"))
     with Path("/dev/null").open() as space["LOG"]:
-        mine = replace(inputs, setup=replace(inputs.setup, policy=space["Mine"]()))
+        mine = replaying(inputs, space["Mine"]())
         assert mine.id is None
         assert mine.row()["hits"] is not None
 
