@@ -49,13 +49,14 @@ def made_like(sources: Sequence[str], model: ModelGeometry) -> Workload:
     """A synthetic trace of the model. Its popularity and overlap are those of a bundled trace, or lie between two."""
     shape = find_shape(model)
     assert shape is not None
-    return prepare(_alike(tuple(sources), shape.name, tuple(sorted(shape.n_experts.items())), shape.top_k), model)
+    return prepare(_alike(tuple(sources), tuple(sorted(shape.n_experts.items())), shape.top_k), model)
 
 
 @lru_cache(maxsize=8)
-def _alike(sources: tuple[str, ...], name: str, n_experts: tuple[tuple[int, int], ...], top_k: int) -> RoutingTrace:
+def _alike(sources: tuple[str, ...], n_experts: tuple[tuple[int, int], ...], top_k: int) -> RoutingTrace:
+    """The same for every quantization of a model."""
     trace, *others = map(load_trace, sources)
-    shape = Shape(name, dict(n_experts), top_k)
+    shape = Shape("borrowed", dict(n_experts), top_k)
     made, _ = alike(trace, shape=shape, other=others[0] if others else None, share=SHARE)
     return made.with_(name=f"like {' and '.join(sources)}")
 

@@ -63,13 +63,13 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "These figures show lru in a slot bank (split-install), not the engine recommended above." in rest
 
 
-@pytest.mark.parametrize("model", ["glm-4.5-air", "--model glm-4.5-air"])
+@pytest.mark.parametrize("model", ["olmoe-1b-7b", "--model olmoe-1b-7b"])
 def test_a_model_without_a_trace(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The trace is made, and the page says of what."""
     assert main([*f"report {model} --bank 16,32 --out r.html".split(), "--json"]) == 0
     assert "hit-curves" in [name for one in json.loads(capsys.readouterr().out)["sections"] for name in one["figures"]]
     page = re.sub("</?span>", "", Path("r.html").read_text()).lower()
-    assert "no trace of glm-4.5-air:q4_k_m is at hand" in page
+    assert "no trace of olmoe-1b-7b:q4_k_m is at hand" in page
 
 
 def test_figures_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,13 +55,13 @@ def case(
 def workload(of: ModelGeometry, *, tokens: int = 64) -> Workload:
     """A made trace of the model."""
     n_experts = tuple((number, layer.n_experts) for number, layer in of.layers.items())
-    return prepare(_made(of.name, n_experts, of.top_k, tokens), of)
+    return prepare(_made(n_experts, of.top_k, tokens), of)
 
 
 @cache
-def _made(name: str, n_experts: tuple[tuple[int, int], ...], top_k: int, tokens: int) -> RoutingTrace:
+def _made(n_experts: tuple[tuple[int, int], ...], top_k: int, tokens: int) -> RoutingTrace:
     source = load_trace(next(iter(catalog())))
-    return alike(source, shape=Shape(name, dict(n_experts), top_k), tokens=tokens)[0]
+    return alike(source, shape=Shape("made", dict(n_experts), top_k), tokens=tokens)[0]
 
 
 def shape_of(system: System, otherwise: tuple[int, int]) -> tuple[int, int]:

@@ -91,7 +91,7 @@ def test_a_model_named_alone_is_answered_for_a_file_that_some_engine_reads() -> 
 
 
 def test_several_machines_get_a_file_that_some_engine_on_one_of_them_reads() -> None:
-    asked = Recommend(model="qwen3.8-flash-next", machine="m5-pro-48")
+    asked = Recommend(model="qwen3.8-flash-next", machine="m5-pro-48", systems="cpu,slotstream")
     macs = asked.run_each(["m5-pro-48", "m2-16"], ["qwen3.8-flash-next"]).cells
     assert {cell.model for cell in macs} == {"qwen3.8-flash-next:mlx-4bit"}
     assert all(cell.found.tok_s for cell in macs)
