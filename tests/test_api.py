@@ -41,6 +41,7 @@ from flashmoe_sim.verbs.replay import Replay
 from flashmoe_sim.verbs.sweep import Sweep
 from flashmoe_sim.verbs.synth import Synth
 from tests.asked import document
+from tests.policies.own import CELL, cell
 from tests.refusals import refused
 
 ONLY_IN_A_TERMINAL = {
@@ -298,30 +299,6 @@ def test_banks_are_swept_in_ascending_order_without_repeats(prose: sim.Workload)
     assert table["policy"].to_list() == ["min", "lru"] * 4
 
 
-CELL = '''
-import numpy as np
-import flashmoe_sim.api as sim
-
-def used(state, slot, key, now, upcoming):
-    state[0][slot] = now
-
-def victim(state, slot_key, blocked, mark):
-    chosen = -1
-    for slot in range(len(slot_key)):
-        if slot_key[slot] >= 0 and blocked[slot] != mark:
-            if chosen < 0 or SIGN * state[0][slot] < SIGN * state[0][chosen]:
-                chosen = slot
-    return chosen
-
-class Mine(sim.EvictingPolicy):
-    """A policy of one's own."""
-    name = "mine"
-    kernels = {"on_hit": used, "on_install": used, "choose_victim": victim}
-    def allocate(self, shape):
-        return (np.zeros(shape.slots, np.int64),)
-'''
-
-
 def test_a_share_is_the_slots_that_it_stands_for(prose: sim.Workload) -> None:
     """A share of 256 experts, on models of unlike size in one table, and as an id of its own."""
     asked = {"policy": ["lru", "min", "static"], "contract": "atomic"}
@@ -338,9 +315,8 @@ def test_a_policy_of_a_notebook_cell(prose: sim.Workload) -> None:
     """A class of `__main__` works, and once its cell is changed and run again, the new one is what runs."""
     hits = []
     for sign in (1, -1):
-        cell: dict[str, Any] = {"__name__": "__main__", "SIGN": sign}
-        exec(CELL, cell)
-        table = sim.sweep(prose, bank=64, policy=["lru", cell["Mine"], cell["Mine"]()], contract="sequential")
+        mine = cell(CELL.replace("SIGN = 1", f"SIGN = {sign}"))["Mine"]
+        table = sim.sweep(prose, bank=64, policy=["lru", mine, mine()], contract="sequential")
         assert table["policy"].to_list() == ["lru", "mine"]
         hits.append(table["hits"].to_list())
     (lru, oldest), (_, newest) = hits
@@ -374,16 +350,15 @@ def test_what_is_refused(prose: sim.Workload, given: dict[str, Any], says: str) 
 
 
 def test_a_class_that_is_no_whole_policy(prose: sim.Workload) -> None:
-    cell: dict[str, Any] = {"__name__": "__main__", "SIGN": 1}
-    exec(CELL, cell)
-    parts = dict(cell["Mine"].kernels)
+    mine = cell()["Mine"]
+    parts = dict(mine.kernels)
     for lost, says in (("name", "with a `name`"), ("kernels", "mine: its `kernels` lack choose_victim, on_hit")):
-        body = {name: value for name, value in vars(cell["Mine"]).items() if name != lost}
+        body = {name: value for name, value in vars(mine).items() if name != lost}
         with pytest.raises(BadInput, match=re.escape(says)):
             sim.replay(prose, bank=64, policy=type("Mine", (sim.EvictingPolicy,), body))
     del parts["choose_victim"]
     with pytest.raises(BadInput, match="mine: its `kernels` lack choose_victim"):
-        sim.replay(prose, bank=64, policy=type("Mine", (cell["Mine"],), {"kernels": parts}))
+        sim.replay(prose, bank=64, policy=type("Mine", (mine,), {"kernels": parts}))
 
 
 def test_a_missing_trace() -> None:

@@ -1,6 +1,8 @@
-"""A policy and a predictor as a user would write them, as the text of a module. The policy does what `lru` does."""
+"""Policies and predictors as a user would write them, as the text of a module. The policies do what `lru` does."""
 
 from __future__ import annotations
+
+from typing import Any
 
 GAP = '''
 from dataclasses import dataclass
@@ -39,3 +41,49 @@ class Guess(Hot):
 
     name = "guess"
 '''
+# As a cell of a notebook, with globals that another run may change.
+CELL = '''
+import numpy as np
+from numba import njit
+from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.prefetchers.base import Prefetcher
+from flashmoe_sim.prefetchers.hot import Hot
+
+SIGN = 1
+
+@njit
+def better(a, b):
+    return SIGN * a < SIGN * b
+
+def used(state, slot, key, now, upcoming):
+    state[0][slot] = now
+
+def victim(state, slot_key, blocked, mark):
+    chosen = -1
+    for slot in range(len(slot_key)):
+        if slot_key[slot] >= 0 and blocked[slot] != mark:
+            if chosen < 0 or better(state[0][slot], state[0][chosen]):
+                chosen = slot
+    return chosen
+
+class Mine(EvictingPolicy):
+    """A policy."""
+    name = "mine"
+    kernels = {"on_hit": used, "on_install": used, "choose_victim": victim}
+    def allocate(self, shape):
+        return (np.full(shape.slots, START, np.int64),)
+
+START = 0
+
+class Guess(Hot):
+    name = "guess"
+    def predict(self, trace):
+        return super().predict(trace)
+'''
+
+
+def cell(code: str = CELL, module: str = "__main__") -> dict[str, Any]:
+    """The names that the text leaves."""
+    space: dict[str, Any] = {"__name__": module}
+    exec(code, space)
+    return space

@@ -50,6 +50,7 @@ from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.store import write_store
 from tests.asked import document
 from tests.machines.builders import FULL
+from tests.policies.own import CELL, cell
 from tests.residency.builders import random_calls, trace_of
 
 RESULTS = [column.name for column in (*COUNTS, *TIMING) if column.name not in ("machine", "execution")]
@@ -415,51 +416,6 @@ def test_the_semantics_are_in_the_id(inputs: Inputs, monkeypatch: pytest.MonkeyP
 
 
 # --- the user's code --------------------------------------------------------------------------------------------------
-
-CELL = '''
-import numpy as np
-from numba import njit
-from flashmoe_sim.policies.base import EvictingPolicy
-from flashmoe_sim.prefetchers.base import Prefetcher
-from flashmoe_sim.prefetchers.hot import Hot
-
-SIGN = 1
-
-@njit
-def better(a, b):
-    return SIGN * a < SIGN * b
-
-def used(state, slot, key, now, upcoming):
-    state[0][slot] = now
-
-def victim(state, slot_key, blocked, mark):
-    chosen = -1
-    for slot in range(len(slot_key)):
-        if slot_key[slot] >= 0 and blocked[slot] != mark:
-            if chosen < 0 or better(state[0][slot], state[0][chosen]):
-                chosen = slot
-    return chosen
-
-class Mine(EvictingPolicy):
-    """A policy."""
-    name = "mine"
-    kernels = {"on_hit": used, "on_install": used, "choose_victim": victim}
-    def allocate(self, shape):
-        return (np.full(shape.slots, START, np.int64),)
-
-START = 0
-
-class Guess(Hot):
-    name = "guess"
-    def predict(self, trace):
-        return super().predict(trace)
-'''
-
-
-def cell(code: str = CELL, module: str = "__main__") -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": module}
-    exec(code, space)
-    return space
 
 
 def replaying(inputs: Inputs, policy: EvictingPolicy) -> Inputs:
