@@ -319,11 +319,6 @@ WITH_POLICY = ("replay", "trace.jsonl", "--bank", "3", "--contract", "sequential
             "kernels = [3] and {**{}, 'on_call': on_use, ",
             "mine.py:8: on_call takes (state, slot, key, now, upcoming); expected (state, step)",
         ),
-        (
-            '"on_install": on_use',
-            '"on_install": on_use, "admits": lambda state, key, now: None',
-            "admits returns none; expected True or False",
-        ),
     ],
 )
 def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str) -> None:
@@ -333,6 +328,16 @@ def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str],
     assert says in line
     assert "policy gap" in line
     assert len(line) < 400
+
+
+def test_a_result_of_a_wrong_type_is_refused_though_its_loop_compiles(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admits = '"on_install": on_use, "admits": lambda state, key, now: None'
+    (folder / "mine.py").write_text(GAP.replace('"on_install": on_use', admits))
+    line = refusal(capsys, "replay", "trace.jsonl", "--bank", "3", "--contract", "atomic", "--policy", "mine:Gap")
+    assert "policy gap: " in line
+    assert "admits returns none; expected True or False" in line
 
 
 @pytest.mark.parametrize(
