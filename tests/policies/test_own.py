@@ -357,7 +357,7 @@ def test_replays_run_beside_the_thread_that_hears_ctrl_c(
     """Else it would wait for the end of a compiled function, which one of the user's may never come to."""
     code = "import threading; raise ValueError(threading.current_thread() is threading.main_thread())"
     (folder / "mine.py").write_text(GAP.replace("return (np.zeros(shape.slots, np.int64),)", code))
-    assert main([*words.split(), "--contract", "sequential", "--policy", "mine:Gap"]) == 2
+    assert main([*words.split(), "--contract", "atomic", "--policy", "mine:Gap"]) == 2
     assert capsys.readouterr().err.endswith("ValueError: False\n")
 
 
