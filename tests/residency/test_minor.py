@@ -164,5 +164,5 @@ def test_what_needs_weights_a_machine_or_every_miss() -> None:
     with pytest.raises(BadInput, match="counted, not timed; leave out --machine"):
         sim.replay("requests-64", bank=16, minor="half@4", machine="m1-8")
     with pytest.raises(BadInput, match="ceilings are of runs that read every miss"):
-        sim.ceilings("requests-64", bank=16, minor="drop@4", machine="m1-8")
+        sim.ceilings("requests-64", bank=16, policy="lru:minor=drop@4", machine="m1-8")
     assert run(of_one_layer([[0], [1]], 2), Bank(slots=1), "lru", "atomic").counts.total()["minor_misses"] == 0
