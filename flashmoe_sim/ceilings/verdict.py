@@ -85,7 +85,8 @@ def _cause(
         by = "its choice of victims" if gap.victim_choice >= gap.admission else "declining experts that are used late"
         ahead = ""
         if lookahead is not None:
-            ahead = f"; seeing {lookahead.steps:,} steps ahead gives half of what better victims can"
+            steps = "step" if lookahead.steps == 1 else "steps"
+            ahead = f"; seeing {lookahead.steps:,} {steps} ahead gives half of what better victims can"
         return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
     if split.capacity >= MOST * gap.policy:
         return "working-set", (

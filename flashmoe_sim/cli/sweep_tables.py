@@ -133,8 +133,6 @@ def _machine(rows: Sequence[Row]) -> str:
 def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str:
     own = [row for row in rows if row["contract"] == contract]
     caption = f"bank: {bank_meaning(setups[0])}; contract {contract}"
-    if any(":minor=" in row["policy"] for row in rows):
-        caption += "; minor: cheaper misses, and what they do to the text is not known"
     if own and not _varies(own, "prefetch") and own[0]["prefetch"] != "none":
         caption += f", prefetch {own[0]['prefetch']}"
     if rows[0]["execution"] is not None and not _varies(rows, "execution"):
@@ -142,6 +140,8 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
     if any(row["best_hit_rate"] is not None for row in rows):
         under = "by reference" if contract == "sequential" else "for whole calls"
         caption += f"; best: no policy hits more (min with bypass, {under})"
+    if any(":minor=" in row["policy"] for row in rows):
+        caption += "; minor: cheaper misses, and what they do to the text is not known"
     if len(own) < len(rows):
         caption += "; *: under atomic"
     return caption

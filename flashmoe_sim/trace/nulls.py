@@ -20,8 +20,8 @@ def uniform_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
     """The same calls with other experts: in every call each distinct expert is replaced, all experts being equally
     likely.
 
-    Calls, tokens, steps and the repeats within a call stay, so that a call requests as many distinct experts as before
-    and a token none twice. The experts of different calls are independent.
+    Calls, tokens, steps, gate weights and the repeats within a call stay, so that a call requests as many distinct
+    experts as before and a token none twice. The experts of different calls are independent.
     """
     draw = _draws(seed, trace.refs)
     layers = list(trace.layers)
@@ -33,7 +33,7 @@ def uniform_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
 
 
 def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
-    """The same calls in another order: each layer's calls, with their tokens, are shuffled among its places.
+    """The same calls in another order: each layer's calls, with tokens and weights, are shuffled among its places.
 
     Every expert is requested as often as before; only the order is lost.
     """
@@ -46,7 +46,8 @@ def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
     reference = np.arange(trace.refs) + np.repeat(trace.offset[source] - offset[:-1], length)
     tokens = {name: getattr(trace, name) for name in ("n_tokens", "n_text")}
     tokens = {name: None if counts is None else counts[source].copy() for name, counts in tokens.items()}
-    return _null(trace, "shuffled", expert=trace.expert[reference], offset=offset, **tokens)
+    weight = None if trace.weight is None else trace.weight[reference]
+    return _null(trace, "shuffled", expert=trace.expert[reference], weight=weight, offset=offset, **tokens)
 
 
 def _draws(seed: int, count: int) -> NDArray[np.uint64]:
@@ -57,7 +58,7 @@ def _draws(seed: int, count: int) -> NDArray[np.uint64]:
 
 def _null(trace: RoutingTrace, kind: str, **changes: Any) -> RoutingTrace:
     """The trace with these changes, and without the fields that describe the recorded run."""
-    recorded = dict.fromkeys(("weight", "slot", "resident", "phase", "sequence"))
+    recorded = dict.fromkeys(("slot", "resident", "phase", "sequence"))
     notes = (*trace.notes, f"{kind} null trace: not a recording")
     return trace.with_(**recorded, **changes, step=trace.steps, name=f"{trace.name} ({kind})", notes=notes)
 

@@ -39,7 +39,7 @@ def test_policy() -> None:
     verdict = found(CYCLE, "4").verdict
     assert verdict.kind == "policy"
     assert verdict.text.startswith("min in the same bank would avoid 76% of 100 misses, mostly by its choice of vic")
-    assert " steps ahead gives half of what better victims can" in verdict.text
+    assert "; seeing 1 step ahead gives half of what better victims can" in verdict.text
 
 
 def test_policy_by_admission() -> None:

@@ -8,7 +8,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from flashmoe_sim.ceilings.diagnose import diagnose
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.residency.builders import Call, one_layer, random_calls, trace_of
@@ -123,19 +128,30 @@ def test_uniform_is_uniform() -> None:
     assert abs(shared / 1999 - 1) < 5 * 0.78 / 1999**0.5  # hypergeometric: mean 4 x 4/16, variance 0.6
 
 
+def test_weights_stay_with_their_calls_or_their_places() -> None:
+    """So that policies that see them can be diagnosed."""
+    trace = trace_of(one_layer([[0, 1], [1, 2], [2, 3], [3, 0]]), 4).with_(weight=np.arange(8, dtype=np.float32) / 8)
+    assert uniform_null(trace).weight.tolist() == trace.weight.tolist()
+    made = shuffled_null(trace, seed=1)
+    assert dict(zip(made.weight.tolist(), made.expert.tolist(), strict=True)) == dict(
+        zip(trace.weight.tolist(), trace.expert.tolist(), strict=True)
+    )
+    assert made.weight.tolist() != trace.weight.tolist()
+    assert diagnose(prepare(trace), Setup(Bank(slots=2), Lru(minor="drop@1"), "atomic")).nulls.hit_rate < 1
+
+
 @pytest.mark.parametrize("null", NULLS)
 def test_nothing_of_the_recorded_run_is_kept(null: type) -> None:
     trace = trace_of(one_layer([[0, 1], [1, 2], [2, 3]]), 4)
     references, calls = np.zeros(6), np.zeros(3, np.int32)
     recorded = trace.with_(
-        weight=references.astype(np.float32),
         slot=references.astype(np.int16),
         resident=references.astype(np.uint8),
         phase=calls.astype(np.uint8),
         sequence=calls,
     )
     made = null(recorded)
-    assert [made.weight, made.slot, made.resident, made.phase, made.sequence] == [None] * 5
+    assert [made.slot, made.resident, made.phase, made.sequence] == [None] * 4
     assert made.name != trace.name
     assert "null trace" in made.notes[-1]
 
