@@ -90,7 +90,8 @@ def _cause(
         return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
     if split.capacity >= MOST * gap.policy:
         return "working-set", (
-            f"Even min misses {gap.minimum:,} of {missed}: a better policy avoids {share} at most; {more}."
+            f"Even the optimum (min) misses {gap.minimum:,} of {missed}: a better policy avoids {share} at most; "
+            f"{more}."
         )
     return "mixed", (
         f"Of {missed}, {split.compulsory:,} are first uses, {split.capacity:,} more are missed by min too, and "

@@ -228,7 +228,7 @@ def _size(found: Recommendation) -> Section:
     ]
     prompt = " prompt: its tokens a second." if found.objective.prompt_tokens else ""
     legend = f"GiB: all that it keeps; pages: GiB of RAM left for the page cache.{prompt} {_why_chosen(sizes, size)}"
-    return Section(f"How large: {size.replace('_', ' ')}", (table(columns, found.best.tried), legend))
+    return Section(f"How large: {size}", (table(columns, found.best.tried), legend))
 
 
 def _prompt(found: Recommendation) -> list[Column]:

@@ -134,7 +134,7 @@ class Convergence:
         spec, tokens = self.whole.chosen.spec, self.whole.tokens
         sentences = []
         if self.largest:
-            why = "takes all, or nearly all, of its memory" if self.settings > 1 else "is the only setting"
+            why = "fills the memory that it may take" if self.settings > 1 else "is the only setting"
             sentences.append(f"{spec} {why}; a longer trace is unlikely to change the choice")
         elif self.settled:
             sentences.append(

@@ -58,7 +58,8 @@ def test_working_set() -> None:
     verdict = found(CYCLE, "2").verdict
     assert verdict.kind == "working-set"
     assert verdict.text == (
-        "Even min misses 62 of 100 misses: a better policy avoids 38% at most; --bank 5 halves the misses of lru."
+        "Even the optimum (min) misses 62 of 100 misses: a better policy avoids 38% at most; "
+        "--bank 5 halves the misses of lru."
     )
 
 

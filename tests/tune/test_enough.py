@@ -69,7 +69,7 @@ def test_a_short_trace_settles_only_the_largest_size() -> None:
     largest = of([range(16)] * 128)
     assert chosen_slots(largest)[-1] == 16
     assert largest.settled
-    assert largest.sentences[0].startswith("slot-bank:slots=16 takes all, or nearly all, of its memory;")
+    assert largest.sentences[0].startswith("slot-bank:slots=16 fills the memory that it may take;")
 
 
 def test_the_whole_trace_agrees_with_itself() -> None:
