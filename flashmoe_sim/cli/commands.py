@@ -33,21 +33,20 @@ Asked = TypeVar("Asked")
 MANY = "..."  # ends the metavar of an argument that can be repeated
 PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
-rows_option = click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to this .csv or .parquet."
-)
+TABLES, PICTURES = (".csv", ".parquet"), (".svg", ".pdf", ".png")
 
 
 def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = None) -> click.Command:
     """The command of a verb."""
     takes = signature(verb.run).parameters
-    options = [of_verb(verb), *(rows_option, force_option) * verb.writes, *(lenient_option,) * verb.reads, json_option]
+    writes = (_out_option(verb), force_option) if verb.writes else ()
+    options = [of_verb(verb), *writes, *(lenient_option,) * verb.reads, json_option]
 
     def command(
         asked: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
     ) -> None:
         if out is not None:
-            _refuse_table(out, force=force)
+            _refuse_out(out, verb, force=force)
         asked.check()
         if verb.reads and "read" not in takes:
             asked = with_trace(asked, lenient=lenient)
@@ -59,7 +58,11 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
                 found = interruptible(partial(asked.run, **given), progress)
         else:
             found = asked.run()
-        if out is not None:
+        if out is not None and out.suffix in PICTURES:
+            from flashmoe_sim.report.figures import save
+
+            save(asked.chart(found), out)
+        elif out is not None:
             _write_table(found.table(), out, force=force)
         for line in asked.finish(found):
             message(line)
@@ -81,14 +84,26 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     return click.command(name=name, help=verb.help, short_help=short_help)(made)
 
 
-def _refuse_table(out: Path, *, force: bool) -> None:
-    """Raise BadInput if a table cannot be written to `out`: its name says no format, or it exists."""
+def _out_option(verb: type[Verb[Any]]) -> Any:
+    """The file for the rows of a verb, or for its figure."""
+    drawn = ", or draw them in this .svg, .pdf or .png" if verb.draws else ""
+    text = f"Also write the rows to this .csv or .parquet{drawn}."
+    return click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help=text)
+
+
+def _refuse_out(out: Path, verb: type[Verb[Any]], *, force: bool) -> None:
+    """Raise BadInput if the result cannot be written to `out`: its name says no format, or it exists."""
     from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
 
-    if out.suffix not in (".csv", ".parquet"):
-        raise BadInput(f"{out}: expected a name that ends in .csv or .parquet")
+    suffixes = TABLES + PICTURES * verb.draws
+    if out.suffix not in suffixes:
+        raise BadInput(f"{out}: expected a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
     refuse_existing(out, force=force)
+    if out.suffix in PICTURES:
+        from flashmoe_sim.report.figures.save import converter
+
+        converter()
 
 
 def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from flashmoe_sim.io.errors import SimError
     from flashmoe_sim.io.sections import Section
+    from flashmoe_sim.report.figures.style import Chart
 
 Found = TypeVar("Found")
 Progress: TypeAlias = Callable[[int, int], None]  # takes how much is done, and all of it
@@ -18,12 +19,13 @@ class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
     help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read`. writes: whether the command can write the `table` of a result to a file.
+    `read`. writes: whether the command can write the `table` of a result to a file; draws: and its `chart`.
     """
 
     help: ClassVar[str]
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> Found:
@@ -36,6 +38,10 @@ class Verb(ABC, Generic[Found]):
     @abstractmethod
     def sections(self, found: Found) -> list[Section]:
         """What the terminal shows."""
+
+    def chart(self, found: Found) -> Chart:
+        """A figure of the result, for a verb that `draws`."""
+        raise NotImplementedError
 
     def check(self) -> None:
         """Raise BadInput for what can be refused before anything is read."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars
 
     from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.report.figures.style import Chart
     from flashmoe_sim.systems.base import Case
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.systems.resolve import OneSystem
@@ -81,6 +82,7 @@ class Compare(MemoryOptions, Verb[Comparison]):
 
     reads: ClassVar[bool] = True
     writes: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
     help: ClassVar[str] = """Compare engines and settings on a machine, and give the flags of each.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
@@ -185,6 +187,12 @@ class Compare(MemoryOptions, Verb[Comparison]):
             "plain": None if plain is None else plain.system.spec,
             "rows": rows,
         }
+
+    def chart(self, found: Comparison) -> Chart:
+        """The systems by speed."""
+        from flashmoe_sim.report.figures import systems
+
+        return systems(found.table())
 
     def sections(self, found: Comparison) -> list[Section]:
         """A row for each system, the command line of each, and what cannot run."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.base import OnePolicy
+    from flashmoe_sim.report.figures.style import Chart
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.sweep.versus import Versus
     from flashmoe_sim.verbs.given import Model, Read, Trace
@@ -64,6 +65,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions, Verb[PoliciesJudged]):
 
     reads: ClassVar[bool] = True
     writes: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
     help: ClassVar[
         str
     ] = """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
@@ -135,6 +137,12 @@ class JudgePolicies(SeveralOptions, ConditionOptions, Verb[PoliciesJudged]):
     def sections(self, found: PoliciesJudged) -> list[Section]:
         """The rows of the one trace, or the means over several."""
         return [Section("", (_judged(found.table().to_dicts(), self, found.executions),))]
+
+    def chart(self, found: PoliciesJudged) -> Chart:
+        """Each policy's differences, with their intervals."""
+        from flashmoe_sim.report.figures import judged
+
+        return judged(found.table())
 
     def notes(self, found: PoliciesJudged) -> list[str]:
         """What is left out, and which policies know too much."""

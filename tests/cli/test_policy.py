@@ -138,6 +138,17 @@ def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str
     assert "exists" in refusal(capsys, *asked)
 
 
+def test_judged_policies_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In the file that is asked for; a verb without a figure takes no picture."""
+    out = tmp_path / "judged.svg"
+    asked = ["policy", "judge", "python-256", "--bank", "32", "--policy", "fifo", "--out", str(out)]
+    printed_by(capsys, *asked)
+    assert "Policies against lru on python-256, bank 32" in out.read_text()
+    assert "exists" in refusal(capsys, *asked)
+    fit = ("policy", "fit", "python-256", "--bank", "32", "--policy", "lfu-decay", "--values", "half_life=4,8")
+    assert "ends in .csv or .parquet" in refusal(capsys, *fit, "--out", str(out))
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -146,7 +157,7 @@ def test_judged_policies_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str
         (["--policy", "fifo", "--confidence", "1"], "confidence"),
         (["--policy", "fifo", "--against", "nobody"], "unknown policy 'nobody'"),
         (["--policy", "fifo", "--execution", "hot-cold"], "give --machine too"),
-        (["--policy", "fifo", "--out", "x.txt"], ".csv or .parquet"),
+        (["--policy", "fifo", "--out", "x.txt"], "ends in .csv, .parquet, .svg, .pdf or .png"),
     ],
 )
 def test_what_cannot_be_judged_is_one_line(
