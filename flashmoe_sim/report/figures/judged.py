@@ -71,7 +71,7 @@ def judged(rows: polars.DataFrame) -> Chart:
     traces = len({row["trace"] for row in every} - {None})
     first = ranked[0]
     what = f"{scale * first[value]:.2f} times as fast" if timed else f"{scale * first[value]:+.1f} points"
-    subtitle = f"{shown[first['bank'], first['policy']]}: {what}."
+    subtitle = f"{shown[first['bank'], first['policy']]}: {what}. Lines: intervals."
     if means is not every:
         subtitle += f" Fine: each of {traces} traces; heavy: their means."
     if left := len(means) - len(ranked):

@@ -37,7 +37,7 @@ def test_each_trace_and_the_mean_have_their_ends() -> None:
     assert {line: pytest.approx(ends) for line, ends in expected.items()} == drawn
     kinds = {one["policy"]: one["kind"] for one in rows_of(chart, "kind")}
     assert kinds == {"lfu-decay": "online", "fifo": "online", "min": "knows the future"}
-    assert "lfu-decay: +4.5 points. Fine: each of 2 traces; heavy: their means." in chart.description
+    assert "lfu-decay: +4.5 points. Lines: intervals. Fine: each of 2 traces; heavy: their means." in chart.description
     assert "Policies against lru on 2 traces, bank 32" in chart.description
 
 
@@ -52,7 +52,7 @@ def test_speeds_of_one_trace_in_several_banks() -> None:
     chart = judged(table(*(against_lru("arc", "a", 0.1, bank=bank, **gain) for bank in ("16", "32"))))
     drawn = {one["policy"]: (one["value"], one["lo"], one["hi"]) for one in rows_of(chart, "policy")}
     assert drawn == {"arc, 16": (1.2, 1.1, 1.4), "arc, 32": (1.2, 1.1, 1.4)}
-    assert chart.description == "Policies against lru on a. arc, 16: 1.20 times as fast."
+    assert chart.description == "Policies against lru on a. arc, 16: 1.20 times as fast. Lines: intervals."
 
 
 def test_an_interval_that_is_not_known_has_no_line() -> None:
