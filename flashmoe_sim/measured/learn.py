@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -92,6 +93,7 @@ def learn_from(
     read = [read_with_notes(text) for text in texts]
     seen = [seen_on(one, machine, workload, of) for one in distinct(one for each in read for one in each.measured)]
     notes = [f"not used: {note}" for each in read for note in each.left_out]
+    notes += dict.fromkeys(filter(None, (_of_another(one.measured, machine) for one in seen)))
     used, found = list[Seen](), machine
     for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
         expected = one.on(found) if used else one.before
@@ -102,6 +104,16 @@ def learn_from(
         used.append(one)
         found = after(machine, [other.observation for other in used])
     return after(machine, [one.observation for one in used], notes)
+
+
+def _of_another(one: Measured, machine: Machine) -> str:
+    """A line if a file names a GPU that is not this machine's; empty if it names none, or the machine does not."""
+    gpu = one.settings.get("gpu", "")
+    theirs, ours = ({*re.findall(r"[a-z]*\d{3,4}|\bm\d\b", text.lower())} for text in (gpu, machine.title))
+    if not theirs or not ours or theirs & ours:
+        return ""
+    file = one.where.partition(": ")[0]
+    return f"{file}: ran on {shown(gpu)}, and this is {machine.title}; leave it out if it is of another machine"
 
 
 def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: ModelGeometry | None) -> Seen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -20,6 +20,7 @@ from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
+from flashmoe_sim.tune.levers import Lever
 from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import Proof, kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
@@ -396,6 +397,8 @@ def _bought(found: Recommendation) -> Section:
     parts: list[str | Table | Command] = []
     if bought.sentence:
         parts.append(bought.sentence)
+    if isinstance(bought, NextBetter) and (better := _without_a_price(bought, found.levers)):
+        parts.append(better)
     if rows:
         shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
         now = bought.present.tok_s
@@ -426,6 +429,20 @@ def _bought(found: Recommendation) -> Section:
     if bought.note:
         parts.append(_sentence(bought.note))
     return Section("What to buy", tuple(parts))
+
+
+def _without_a_price(bought: NextBetter, levers: Sequence[Lever]) -> str:
+    """A larger memory that gives more than all parts within the budget; empty if there is none."""
+    if bought.prices is None or bought.prices.budget is None:
+        return ""
+    most = max((row.found.tok_s or 0.0 for row in bought.rows), default=bought.present.tok_s or 0.0)
+    more = [one for one in levers if "GiB" in one.change and (one.after.tok_s or 0.0) > most * (1 + SMALLEST_GAIN)]
+    if not more:
+        return ""
+    best = max(more, key=lambda one: one.after.tok_s or 0.0)
+    return (
+        f"More than any of them gives {best.change}: {speed(best.after)}; say what that costs in a table for --prices."
+    )
 
 
 def _enough(found: Recommendation) -> Section:
@@ -465,7 +482,7 @@ def _others(found: Recommendation) -> Section:
     arch = found.case.model.arch or "this kind of model"
     left = len(found.timed) - len(rivals)
     parts: list[str | Table | Command] = [
-        table(columns, searched),
+        table(columns, searched, dispensable=("RAM", "GPU")),
         "GPU, RAM: GiB that it keeps, mapped files included. faster in: the share of draws of all that is unknown in "
         "which it is faster than the first one; the intervals of two rows rise and fall together. shown by: published "
         f"speeds of the engine with {arch}{on}, and from how many machines.",

@@ -23,7 +23,7 @@ MOST_EXPERTS = 1 << 22  # of all layers; a replay keeps some numbers for each, h
 MOST_NAME = 1 << 16  # a merged trace names its parts
 MOST_NOTE = 1 << 20
 MOST_CHANCE = 0.05
-LEAST_TOKENS = 32
+LEAST_TOKENS, LEAST_USES = 8, 32  # from which chance does not explain that an expert is always used
 ASK = "do your ids begin at 1? `sim trace import --columns ... --first-id 1` reads them so"
 
 
@@ -221,7 +221,8 @@ def begins_at_1(trace: RoutingTrace) -> bool:
 
 def always_used(trace: RoutingTrace) -> int | None:
     """The expert that every token of every layer uses, if there is one beside others: most likely a shared one."""
-    if trace.tokens < LEAST_TOKENS or trace.refs <= int(trace.n_tokens.sum()):
+    few = trace.tokens < LEAST_TOKENS or trace.tokens * len(trace.layers) < LEAST_USES
+    if few or trace.refs <= int(trace.n_tokens.sum()):
         return None
     _, first = np.unique(trace.layer, return_index=True)
     in_first = [set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()) for call in first.tolist()]

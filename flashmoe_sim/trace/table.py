@@ -21,11 +21,12 @@ from flashmoe_sim.trace.lines import Skipped, trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
 from flashmoe_sim.trace.request_calls import check_ids, check_layers, trace_of_requests
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions, without_shared
-from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
 
 FORMAT = "table"
+OF_POSITIONS = ("prompt_tokens", "prefill_chunk", "start")  # what is said of tokens, and not of passes
 
 
 def read_table(
@@ -70,6 +71,10 @@ def read_table(
             if field in value
         ]
         return trace_of_requests(requests, format=FORMAT, name=name, options=options, notes=notes)
+    if odd := [name for name in OF_POSITIONS if getattr(hints, name) is not None]:
+        raise BadInput(f"{where}: --{odd[0].replace('_', '-')} is for tables with position=; leave it out")
+    if hints.phase is not None and "phase" in value:
+        raise BadInput(f"{where}: has a column of phases; leave --phase out, or phase= out of --columns")
     if len(paths) > 1 and not timed:
         if "step" not in value:
             raise BadInput(
@@ -83,6 +88,9 @@ def read_table(
         _in_rows(value, columns), list(COLUMNS), path=paths[0], top_k=hints.top_k, format=FORMAT, name=name
     )
     trace = trace.with_(notes=(*trace.notes, *left_out))
+    if hints.phase is not None:
+        phase = PHASE_PROMPT if hints.phase == "prompt" else PHASE_DECODE
+        trace = trace.with_(phase=np.full(trace.calls, phase, np.uint8))
     if hints.model:
         check_layers(np.array(trace.layers), hints, where=where)
         experts = {layer: hints.model[layer] for layer in trace.layers}

@@ -94,7 +94,7 @@ class NextBetter:
         best = max(self.rows, key=lambda row: row.found.tok_s or 0.0, default=None)
         if best is None or (best.found.tok_s or 0.0) <= now:
             return f"For at most {most} no single part with a price makes the machine faster."
-        return f"For at most {most} the most speed comes from {best.changes[0]}: {speed(best.found)}."
+        return f"Of the parts with a price, for at most {most}, the fastest is {best.changes[0]}: {speed(best.found)}."
 
 
 def buy(stock: Stock, target_tok_s: float, *, progress: Callable[[int, int], None] | None = None) -> Advice:

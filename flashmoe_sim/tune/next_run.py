@@ -19,6 +19,7 @@ UNDECIDED = (0.1, 0.9)  # shares of draws between which neither of two engines i
 TOKENS, REPEATS = 128, 5  # that llama-bench decodes
 SETUP_S = 60.0  # of a run, beside reading the model and decoding
 LLAMA_CPP = "llama-cpp"
+NOT_IN_BENCH = {"--moe-cache-mib"}  # flags without which another setting would run, and which llama-bench lacks
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ def _line(one: Compared) -> str:
     """llama-bench with the setting's flags if it is llama.cpp's, else the engine's own line."""
     assert one.launch is not None
     words = one.launch.words
-    if one.system.program != LLAMA_CPP:
+    if one.system.program != LLAMA_CPP or NOT_IN_BENCH & {*words}:
         return one.launch.line
     kept = ["llama-bench", "-m", "MODEL.gguf"]
     for flag in ("-ngl", "--n-cpu-moe", "-ot", "-ts", "-dev", "-fa", "-ub", "-t"):

@@ -92,6 +92,16 @@ class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
             },
         }
 
+    def notes(self, found: Judgement) -> list[str]:
+        """A predictor of drafts, where there are none."""
+        from flashmoe_sim.sweep.plan import plan_predictors
+        from flashmoe_sim.verbs.given import task_of
+
+        drafted = any(getattr(one, "drafted", False) for one in plan_predictors(self.predictors))
+        if not drafted or task_of(self).workload.trace.n_text is not None:
+            return []
+        return ["no pass verifies drafts, so drafted=True predicts nothing; give --draft, or `sim trace speculate`"]
+
     def sections(self, found: Judgement) -> list[Section]:
         """A row for each predictor, and how accurate any must be."""
         from flashmoe_sim.verbs.given import task_of

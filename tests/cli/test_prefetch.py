@@ -117,6 +117,13 @@ def test_where_calls_wait_for_what_is_read_ahead(capsys: pytest.CaptureFixture[s
     assert document(capsys, *words.split()[:5])["predictors"][0]["late_layers"] is None
 
 
+def test_a_predictor_of_drafts_says_that_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "prefetch judge python-256 --bank 16 --prefetch"
+    for named, said in (("synthetic:drafted=True", True), ("synthetic", False)):
+        assert main([*words.split(), named]) == 0
+        assert ("no pass verifies drafts" in capsys.readouterr().err) == said
+
+
 def test_break_even_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "prefetch", "judge", "prose-256", "--bank", "32", "--prefetch", "none", "--price", "0.2")[
         "break_even"

@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from tests.asked import document, refusal
 from tests.trace import recordings
 from tests.trace.recordings import calls, expected, made
@@ -78,6 +79,22 @@ def test_a_table_by_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(given.split()) == 0
     assert calls(load_trace("log.jsonl"))[0][4] == expected([ONE])[0][4]
     assert "not kept" not in capsys.readouterr().out
+
+
+def test_what_is_said_of_passes_and_of_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of steps has the phase that is told; what is said of tokens is refused there, not ignored."""
+    rows = [f"{step},{layer},{(step + layer) % 8}" for step in range(4) for layer in range(2)]
+    Path("steps.csv").write_text("\n".join(["s,l,e", *rows]))
+    given = ["trace", "import", "steps.csv", "--columns", "layer=l,expert=e,step=s", "--out", "s.parquet", "--force"]
+    for phase, value in (("prompt", PHASE_PROMPT), ("decode", PHASE_DECODE)):
+        assert main([*given, "--phase", phase]) == 0
+        assert set(load_trace("s.parquet").phase.tolist()) == {value}
+    capsys.readouterr()
+    for option in ("--prompt-tokens", "--prefill-chunk", "--start"):
+        assert f"{option} is for tables with position=" in refusal(capsys, *given, option, "2")
+    Path("phases.csv").write_text("s,l,e,p\n0,0,1,decode\n")
+    words = "trace import phases.csv --columns layer=l,expert=e,step=s,phase=p --phase prompt --out p.parquet"
+    assert "has a column of phases" in refusal(capsys, *words.split())
 
 
 def test_ids_that_begin_at_1_are_asked_about(capsys: pytest.CaptureFixture[str]) -> None:

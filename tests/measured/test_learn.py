@@ -222,6 +222,18 @@ def test_another_quantization_is_refused(tmp_path: Path) -> None:
         learnt(tmp_path / "bench.json", parts=OWNER)
 
 
+def test_a_file_of_another_gpu_is_asked_about(tmp_path: Path) -> None:
+    """Once; nothing is said of the machine's own."""
+    rows = json.loads((FILES / "gpt-oss-120b-rtx-4070.json").read_text())
+    (tmp_path / "bench.json").write_text(json.dumps([row | {"gpu_info": "NVIDIA GeForce RTX 3090"} for row in rows]))
+    asked = [note for note in learnt(tmp_path / "bench.json", parts=OWNER).notes if "leave it out if" in note]
+    assert len(asked) == 1
+    assert "bench.json: ran on 'NVIDIA GeForce RTX 3090', and this is NVIDIA GeForce RTX 4070" in asked[0]
+    assert not any(
+        "leave it out if" in note for note in learnt(FILES / "gpt-oss-120b-rtx-4070.json", parts=OWNER).notes
+    )
+
+
 @pytest.mark.filterwarnings("ignore:no trace of gpt-oss-20b")
 def test_a_log_of_a_mac_needs_no_placement() -> None:
     found = sim.compare(

@@ -14,7 +14,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import prepare
-from flashmoe_sim.trace.check import LEAST_TOKENS, always_used, begins_at_1
+from flashmoe_sim.trace.check import LEAST_TOKENS, LEAST_USES, always_used, begins_at_1
 from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
@@ -344,8 +344,11 @@ def test_an_expert_that_every_token_uses_is_asked_about(tmp_path: Path) -> None:
     without = read(tmp_path, table.drop("e2").write_csv(), "layer=l,expert=e*,step=it")
     for other in (read(tmp_path, once_less.write_csv(), "layer=l,expert=e*,step=it"), without):
         assert always_used(other) is None
-    few = read(tmp_path, table.head(2 * LEAST_TOKENS - 2).write_csv(), "layer=l,expert=e*,step=it")
-    assert always_used(few) is None
+    for tokens, found in ((LEAST_USES // 2, 12), (LEAST_USES // 2 - 1, None)):  # of two layers
+        few = read(tmp_path, table.head(2 * tokens).write_csv(), "layer=l,expert=e*,step=it")
+        assert always_used(few) == found
+    one = read(tmp_path, table.filter(pl.col("l") == 0).head(LEAST_TOKENS).write_csv(), "layer=l,expert=e*,step=it")
+    assert always_used(one) is None
     assert always_used(read(tmp_path, table.drop("e0", "e1").write_csv(), "layer=l,expert=e2,step=it")) is None
 
 

@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.machines.belief import normals
 from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
@@ -72,6 +73,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "narrows: how much of the width" in printed
     assert max(len(line) for line in printed.splitlines() if not line.startswith("    ")) <= 80
+
+
+def test_a_setting_that_the_benchmark_cannot_have_is_run_by_the_program() -> None:
+    run = next(run for run in runs_of(compared(Cached(cache_mib=512), 20.0, ram=0.5)).runs)
+    assert run.line.startswith("llama-server ")
+    assert "--moe-cache-mib 512" in run.line
 
 
 def test_the_file_is_the_one_that_is_recommended(capsys: pytest.CaptureFixture[str]) -> None:

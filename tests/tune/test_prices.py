@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.rows import read_table
+from flashmoe_sim.report.advice import _without_a_price
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.tune.buy import buy, next_better
+from flashmoe_sim.tune.levers import Lever
 from flashmoe_sim.tune.prices import Prices, launch_prices, read_prices
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import Change, changes, parts_of
@@ -65,7 +68,7 @@ def test_a_budget_leaves_the_affordable_parts_by_price(table: Path) -> None:
     assert prices
     assert max(prices) <= 300  # type: ignore[type-var]
     fastest = max(found.rows, key=lambda row: row.found.tok_s or 0.0)
-    assert f"For at most 300 the most speed comes from {fastest.changes[0]}: " in found.sentence
+    assert f"Of the parts with a price, for at most 300, the fastest is {fastest.changes[0]}: " in found.sentence
     assert "other changes have no price in the table" in found.note
     richer = next_better(stock(read_prices(table, 1000)))
     assert {row.changes for row in found.rows} <= {row.changes for row in richer.rows}
@@ -134,3 +137,14 @@ def test_a_table_that_is_wrong(text: str, message: str, tmp_path: Path) -> None:
     file.write_text(text)
     with refused(begins=f"{file}: {message}"):
         read_prices(file)
+
+
+def test_a_memory_without_a_price_that_gives_more_is_named(table: Path) -> None:
+    found = next_better(stock(read_prices(table, 300)))
+    fastest = max(row.found.tok_s or 0.0 for row in found.rows)
+    more = replace(found.present, tok_s=2 * fastest)
+    levers = [Lever("the host twice as fast", found.present, more), Lever("128 GiB of RAM", found.present, more)]
+    assert _without_a_price(found, levers).startswith("More than any of them gives 128 GiB of RAM: ")
+    assert _without_a_price(found, levers[:1]) == ""
+    assert _without_a_price(found, [Lever("128 GiB of RAM", found.present, found.present)]) == ""
+    assert _without_a_price(replace(found, prices=None), levers) == ""

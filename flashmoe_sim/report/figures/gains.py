@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.report.figures.lines import line_of, named
-from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, need, titled, values
 from flashmoe_sim.sweep.summary import foresees, of_user
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def gains(rows: polars.DataFrame) -> Chart:
     Raises BadInput unless two traces have LRU and another policy at one bank.
     """
     altair = altair_module()
+    need(rows, ("trace", "trace_id", "policy", "contract", "prefetch", "bank", "hit_rate"), "gains", "sweep")
     known = [row for row in rows.to_dicts() if row["hit_rate"] is not None]
     points = _points(known)
     traces = {trace for of_traces in points.values() for trace in of_traces}

@@ -16,7 +16,7 @@ from flashmoe_sim.report.figures.lines import (
     points,
     toggled_by_legend,
 )
-from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, need, titled, values
 
 if TYPE_CHECKING:
     import polars
@@ -38,6 +38,7 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     """
     altair = altair_module()
     alike = ("trace_id", "trace", "policy", "prefetch", "contract", "bank")
+    need(rows, (*alike, "scope", "hit_rate", "resident_bytes", "best_hit_rate"), "hit curves", "sweep or curve")
     known = [
         row for row in rows.unique(alike, maintain_order=True, keep="first").to_dicts() if row["hit_rate"] is not None
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.report.figures.gains import KINDS, ROW_PIXELS, kind_of
-from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, titled, values
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, need, titled, values
 
 if TYPE_CHECKING:
     import polars
@@ -24,6 +24,7 @@ def judged(rows: polars.DataFrame) -> Chart:
     Raises BadInput without rows.
     """
     altair = altair_module()
+    need(rows, ("trace", "bank", "policy", "against", "more_hits", "gain"), "judged", "judge_policies")
     every = rows.to_dicts()
     if not every:
         raise BadInput("judged: no rows; give the table of judge_policies")
@@ -34,7 +35,17 @@ def judged(rows: polars.DataFrame) -> Chart:
     texts = {(row["bank"], row["policy"]): row["policy"] + ("" if one_bank else f", {row['bank']}") for row in means}
     short = labels(list(texts.values()))
     kinds = {line: kind_of({"policy": line[1], "prefetch": "none"}) for line in texts}
-    ranked = sorted(means, key=lambda row: (KINDS.index(kinds[row["bank"], row["policy"]]), -row[value]))[:MOST_ROWS]
+    best = {row["policy"]: max(one[value] for one in means if one["policy"] == row["policy"]) for row in means}
+    of_bank = {row["bank"]: number for number, row in enumerate(means)}
+    ranked = sorted(
+        means,
+        key=lambda row: (
+            KINDS.index(kinds[row["bank"], row["policy"]]),
+            -best[row["policy"]],
+            row["policy"],
+            of_bank[row["bank"]],
+        ),
+    )[:MOST_ROWS]
     shown = {(row["bank"], row["policy"]): short[texts[row["bank"], row["policy"]]] for row in ranked}
 
     def drawn(row: Row) -> Row:
@@ -69,14 +80,14 @@ def judged(rows: polars.DataFrame) -> Chart:
             chart.mark_point(opacity=max(opacity, 0.6), size=8 * weight + 12).encode(x=x),
         ]
     traces = len({row["trace"] for row in every} - {None})
-    first = ranked[0]
-    what = f"{scale * first[value]:.2f} times as fast" if timed else f"{scale * first[value]:+.1f} points"
-    subtitle = f"{shown[first['bank'], first['policy']]}: {what}. Lines: intervals."
+    first = [scale * row[value] for row in ranked if row["policy"] == ranked[0]["policy"]]
+    ends = " to ".join(f"{end:{'.2f' if timed else '+.1f'}}" for end in dict.fromkeys((min(first), max(first))))
+    subtitle = f"{label(ranked[0]['policy'])}: {ends} {'times as fast' if timed else 'points'}. Lines: intervals."
     if means is not every:
         subtitle += f" Fine: each of {traces} traces; heavy: their means."
     if left := len(means) - len(ranked):
         subtitle += f" Not shown: {left} others."
-    bank = f", bank {cleaned(first['bank'])}" if one_bank else ""
+    bank = f", bank {cleaned(means[0]['bank'])}" if one_bank else ""
     on = label(every[0]["trace"]) if traces == 1 else f"{traces} traces"
     heading = f"Policies against {against} on {on}{bank}"
     chart = altair.layer(*layers).properties(height=(ROW_PIXELS + 4 * (means is not every)) * len(shown))

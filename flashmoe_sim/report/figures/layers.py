@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import parse_bank
-from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, need, titled, values
 
 if TYPE_CHECKING:
     import polars
@@ -26,6 +26,7 @@ def misses_by_layer(rows: polars.DataFrame) -> Chart:
     Raises BadInput without rows, and for several traces or policies.
     """
     altair_module()
+    need(rows, ("trace", "policy", "bank", "layer", "requests", "misses"), "misses by layer", 'replay(..., by="layer")')
     known = rows.filter(rows["requests"] > 0).to_dicts()
     if not known:
         raise BadInput("misses by layer: no layer was asked for anything; give the rows of replays by layer")

@@ -17,7 +17,17 @@ from flashmoe_sim.report.figures.lines import (
     points,
     toggled_by_legend,
 )
-from flashmoe_sim.report.figures.style import HEIGHT, TITLE_LETTERS, Chart, Row, altair_module, label, titled, values
+from flashmoe_sim.report.figures.style import (
+    HEIGHT,
+    TITLE_LETTERS,
+    Chart,
+    Row,
+    altair_module,
+    label,
+    need,
+    titled,
+    values,
+)
 from flashmoe_sim.sweep.summary import foresees
 
 if TYPE_CHECKING:
@@ -39,6 +49,7 @@ def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> 
     Raises BadInput if no row has a speed, and for several traces or machines.
     """
     altair = altair_module()
+    need(rows, ("trace", "machine", "policy", "prefetch", "bank", "tok_s", "tok_s_hi"), "speeds", "sweep")
     known = [row for row in rows.to_dicts() if row["tok_s"] is not None]
     if not known:
         raise BadInput("speeds: no row has a speed; give rows of a sweep with a machine whose memory holds the model")

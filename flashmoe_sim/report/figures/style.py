@@ -11,6 +11,7 @@ from flashmoe_sim.io.printable import UNPRINTABLE
 
 if TYPE_CHECKING:
     import altair
+    import polars
 
 Chart: TypeAlias = "altair.LayerChart | altair.ConcatChart"
 Theme = Literal["light", "dark"]
@@ -73,6 +74,12 @@ def altair_module() -> Any:
     except ImportError:
         raise BadInput(f"figures need the package altair: {INSTALL}") from None
     return altair
+
+
+def need(rows: polars.DataFrame, columns: Sequence[str], figure: str, verb: str) -> None:
+    """Raise BadInput for a table without one of these columns. verb: whose table has them."""
+    if missing := [name for name in columns if name not in rows.columns]:
+        raise BadInput(f"{figure}: the table has no column {missing[0]}; give the table of {verb}")
 
 
 def styled(

@@ -10,9 +10,9 @@ import pytest
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.report.figures import judged
+from flashmoe_sim.report.figures import gains, hit_curves, judged, misses_by_layer
 from flashmoe_sim.schema import JUDGED, frame
-from tests.report.figures.made import HOSTILE, Row, rows_of, svg
+from tests.report.figures.made import HOSTILE, Row, results, row, rows_of, svg
 
 
 def against_lru(policy: str, trace: str | None, more: float, **changes: Any) -> Row:
@@ -52,7 +52,7 @@ def test_speeds_of_one_trace_in_several_banks() -> None:
     chart = judged(table(*(against_lru("arc", "a", 0.1, bank=bank, **gain) for bank in ("16", "32"))))
     drawn = {one["policy"]: (one["value"], one["lo"], one["hi"]) for one in rows_of(chart, "policy")}
     assert drawn == {"arc, 16": (1.2, 1.1, 1.4), "arc, 32": (1.2, 1.1, 1.4)}
-    assert chart.description == "Policies against lru on a. arc, 16: 1.20 times as fast. Lines: intervals."
+    assert chart.description == "Policies against lru on a. arc: 1.20 times as fast. Lines: intervals."
 
 
 def test_an_interval_that_is_not_known_has_no_line() -> None:
@@ -72,6 +72,32 @@ def test_foreign_names_are_texts(tmp_path: Path) -> None:
     assert "<script>alert" not in svg(judged(table(*rows, against_lru(HOSTILE[0], None, 0.1))), tmp_path)
 
 
-def test_without_rows() -> None:
+def test_banks_of_a_policy_stand_together_and_the_subtitle_has_their_range(tmp_path: Path) -> None:
+    rows = [
+        (one, bank, more) for one, more in (("arc", 0.01), ("gap", 0.0)) for bank, more in (("8", 0.0), ("16", more))
+    ]
+    made = judged(table(*(against_lru(one, "a", more, bank=bank) for one, bank, more in [*rows, ("arc", "32", -0.02)])))
+    drawn = svg(made, tmp_path)
+    places = [drawn.index(f">{name}<") for name in ("gap, 8", "gap, 16", "arc, 8", "arc, 16", "arc, 32")]
+    assert places == sorted(places)
+    assert "gap: +0.0 points" in made.description
+    without_gap = judged(
+        table(*(against_lru("arc", "a", more, bank=str(bank)) for bank, more in ((8, 0.01), (16, -0.02))))
+    )
+    assert "arc: -2.0 to +1.0 points" in without_gap.description
+
+
+def test_without_rows_or_with_others() -> None:
     with pytest.raises(BadInput, match="no rows"):
         judged(table())
+    swept = results(row(16))
+    with pytest.raises(BadInput, match="judged: the table has no column against; give the table of judge_policies"):
+        judged(swept)
+    with pytest.raises(BadInput, match="gains: the table has no column trace_id; give the table of sweep"):
+        gains(table(against_lru("arc", "a", 0.1)))
+    with pytest.raises(
+        BadInput, match="hit curves: the table has no column trace_id; give the table of sweep or curve"
+    ):
+        hit_curves(table(against_lru("arc", "a", 0.1)))
+    with pytest.raises(BadInput, match="misses by layer: the table has no column layer"):
+        misses_by_layer(swept)
