@@ -15,7 +15,7 @@ from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first, wins
 
-UNDECIDED = (0.1, 0.9)  # shares of draws between which neither of two engines is clearly faster
+UNDECIDED = 0.1  # of the draws: a rival that is faster in so many may be faster
 TOKENS, REPEATS = 128, 5  # that llama-bench decodes
 SETUP_S = 60.0  # of a run, beside reading the model and decoding
 LLAMA_CPP = "llama-cpp"
@@ -41,7 +41,7 @@ class Run:
 @dataclass(frozen=True, eq=False)
 class Next:
     """Runs, the most telling one first. rival: the fastest engine that may be faster than the first choice, in a share
-    `wins` of the draws; None if none is undecided."""
+    `wins` of the draws: all but certainly, if only proof of it lacks. None if none may be."""
 
     case: Case
     choice: Compared
@@ -61,7 +61,7 @@ def next_runs(found: Sequence[Compared], case: Case) -> Next | None:
     shares = [
         (wins(one, choice, objective), one) for one in ran if one is not choice and not one.system.changes_text(case)
     ]
-    open_ = [(share, one) for share, one in shares if UNDECIDED[0] <= share <= UNDECIDED[1]]
+    open_ = [(share, one) for share, one in shares if share >= UNDECIDED]
     share, rival = max(open_, key=lambda each: each[1].tok_s or 0.0, default=(0.0, None))
     mine = _logs(choice)
     between = None if rival is None else mine - _logs(rival)
