@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import flashmoe_sim.api as sim
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
 from flashmoe_sim.systems.table import SYSTEMS
@@ -18,7 +19,7 @@ from reports import checked
 from reports.performance import figures as performance_figures
 from reports.performance import measure as performance
 from reports.performance import page as performance_page
-from reports.policy_study import figures, page, seconds, seconds_page
+from reports.policy_study import figures, held_out, page, seconds, seconds_page
 from reports.policy_study.measure import FOLDER, TRACES, load, measure
 from reports.sampling import measure as sampling
 from reports.sampling import page as sampling_page
@@ -27,7 +28,19 @@ PAGE = (FOLDER / "README.md").read_text()
 
 
 def test_page_is_made_of_the_committed_counts() -> None:
-    assert page.markdown(load(), seconds.load()) == PAGE, "run ./dev report"
+    assert page.markdown(load(), seconds.load(), *held_out.load()) == PAGE, "run ./dev report"
+
+
+def test_what_is_held_out_is_as_today() -> None:
+    """One policy's differences with their intervals, and one parameter fitted on the other traces."""
+    judged, fitted = held_out.load()
+    names = ["trace", "more_hits", "more_hits_lo", "more_hits_hi", "ahead"]
+    fresh = sim.judge_policies(list(TRACES), policy="fifo", **held_out.ASKED)
+    assert_frame_equal(judged.filter(policy="fifo").select(names), fresh.select(names), rel_tol=1e-5)
+    fresh = sim.fit_policy(list(TRACES), policy="window", values=held_out.FITS["window"], **held_out.ASKED)
+    names = ["trace", "policy", "best_policy", "hit_rate", "more_hits", "hindsight_hit_rate"]
+    kept = fitted.filter(pl.col("policy").str.starts_with("window")).select(names)
+    assert_frame_equal(kept, fresh.select(names), rel_tol=1e-5)
 
 
 def test_seconds_are_those_of_today() -> None:

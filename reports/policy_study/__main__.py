@@ -6,7 +6,7 @@ import sys
 
 import polars as pl
 
-from reports.policy_study import figures, page, seconds
+from reports.policy_study import figures, held_out, page, seconds
 from reports.policy_study.measure import FOLDER, RESULTS, TRACES, measure
 
 tables = []
@@ -19,5 +19,9 @@ figures.draw(results, FOLDER)
 print("policy study: seconds", file=sys.stderr)
 timed = seconds.measure()
 timed.write_csv(seconds.RESULTS)
-(FOLDER / "README.md").write_text(page.markdown(results, timed))
+print("policy study: held out", file=sys.stderr)
+judged, fitted = held_out.judge(), held_out.fit()
+judged.write_csv(held_out.JUDGED)
+fitted.write_csv(held_out.FITTED)
+(FOLDER / "README.md").write_text(page.markdown(results, timed, judged, fitted))
 print(f"policy study: wrote {FOLDER}", file=sys.stderr)

@@ -13,7 +13,7 @@ from flashmoe_sim.io.cells import signed
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from reports.pages import table, wrapped
-from reports.policy_study import seconds_page
+from reports.policy_study import held_out, seconds_page
 from reports.policy_study.figures import STRONGEST
 from reports.policy_study.measure import (
     FIRST_HALF,
@@ -34,8 +34,8 @@ SHARE = "an eighth of the experts"
 ORDINALS = {2: "a half", 4: "a quarter", 8: "an eighth", 16: "a sixteenth"}
 
 
-def markdown(results: pl.DataFrame, seconds: pl.DataFrame) -> str:
-    """README.md; every number in it is of `results`, `seconds`, or of the bundled traces themselves."""
+def markdown(results: pl.DataFrame, seconds: pl.DataFrame, judged: pl.DataFrame, fitted: pl.DataFrame) -> str:
+    """README.md; every number in it is of these tables, or of the bundled traces themselves."""
     against = against_lru(results)
     policies, traces = len(ONLINE) + len(HINDSIGHT) - 1, against["trace"].n_unique()  # one is there twice
     return wrapped(f"""# Which eviction policy?
@@ -81,6 +81,8 @@ first half of the trace (`static:profile=first-N`).
 Each trace with {SHARE}, policies with hindsight above the line; colours end at ±{STRONGEST:.0f} points:
 
 ![Points of hit rate above LRU for every policy on every trace](points.png)
+
+{held_out.section(judged, fitted)}
 
 ## Victims, admission, and how far ahead to see
 
