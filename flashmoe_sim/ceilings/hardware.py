@@ -30,6 +30,20 @@ CHANGES: dict[str, Mapping[str, float]] = {
     "half host.install_us": {"host.install_us": HALF},
 }
 
+IN_WORDS = {
+    "twice storage.read_gb_s": "storage that is twice as fast",
+    "twice memory.copy_gb_s": "copying within RAM twice as fast",
+    "twice memory.ram_gib": "twice the RAM",
+    "twice link.pinned_gb_s": "a link to the GPU that is twice as fast",
+    "twice link.pageable_gb_s": "copies from pageable RAM to the GPU twice as fast",
+    "twice gpu.weights_gb_s": "GPU memory that is twice as fast",
+    "half gpu.layer_us": "half the GPU's fixed time per layer",
+    "twice cpu.weights_gb_s": "a CPU that reads weights twice as fast",
+    "half cpu.layer_us": "half the CPU's fixed time per layer",
+    "half host.call_us": "half the host's time per call",
+    "half host.install_us": "half the host's time per install",
+}
+
 
 @dataclass(frozen=True)
 class Move:

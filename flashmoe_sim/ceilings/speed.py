@@ -286,7 +286,7 @@ def _floor_row(
         return floor_of(some, costs_of(workload, setup, other, conditions), conditions.execution).tok_s
 
     lo, hi = ends(floor.tok_s, speed_draws(speed_on, machine, timed.timing.decode_step_s))
-    meaning = f"What {floor.resource.replace('_', ' ')} alone takes, if all else goes on beside it."
+    meaning = f"What {floor.resource.replace('_', ' ')} would take if everything else were hidden behind it."
     row = replace(
         this, name=FLOOR, meaning=meaning, tok_s=floor.tok_s, tok_s_lo=lo, tok_s_hi=hi, ms_per_token=1e3 / floor.tok_s
     )

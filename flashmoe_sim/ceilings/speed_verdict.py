@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashmoe_sim.ceilings.bottleneck import Bottleneck
-from flashmoe_sim.ceilings.hardware import Move
+from flashmoe_sim.ceilings.hardware import IN_WORDS, Move
 from flashmoe_sim.io.numbers import three
 
 WORTH_NAMING = 0.005
@@ -16,19 +16,6 @@ WORDS = {
     "all-hit": "all hits",
     "oracle-prefetch, overlapped": "perfect one-call prefetch",
     "min": "the best policy",
-}
-CHANGED = {  # the changes of ceilings/hardware.py in words
-    "twice storage.read_gb_s": "storage that is twice as fast",
-    "twice memory.copy_gb_s": "copying within RAM twice as fast",
-    "twice memory.ram_gib": "twice the RAM",
-    "twice link.pinned_gb_s": "a link to the GPU that is twice as fast",
-    "twice link.pageable_gb_s": "copies from pageable RAM to the GPU twice as fast",
-    "twice gpu.weights_gb_s": "GPU memory that is twice as fast",
-    "half gpu.layer_us": "half the GPU's fixed time per layer",
-    "twice cpu.weights_gb_s": "a CPU that reads weights twice as fast",
-    "half cpu.layer_us": "half the CPU's fixed time per layer",
-    "half host.call_us": "half the host's time per call",
-    "half host.install_us": "half the host's time per install",
 }
 
 
@@ -67,7 +54,7 @@ def speed_verdict(
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
     if hardware and hardware[0].gain >= WORTH_NAMING:
         best = hardware[0]
-        parts.append(f"the most helpful hardware change is {CHANGED[best.name]}: {three(best.tok_s)} tok/s")
+        parts.append(f"the most helpful hardware change is {IN_WORDS[best.name]}: {three(best.tok_s)} tok/s")
     else:
         parts.append("no single hardware change helps")
     text = "; ".join(parts) + "."

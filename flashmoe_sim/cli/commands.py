@@ -23,6 +23,7 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.workload import load_workload, with_trace
 from flashmoe_sim.question import in_order
+from flashmoe_sim.verbs.base import DrawnVerb
 
 if TYPE_CHECKING:
     import polars
@@ -86,7 +87,7 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
 
 def _out_option(verb: type[Verb[Any]]) -> Any:
     """The file for the rows of a verb, or for its figure."""
-    drawn = ", or draw them in this .svg, .pdf or .png" if verb.draws else ""
+    drawn = ", or draw them in this .svg, .pdf or .png" if issubclass(verb, DrawnVerb) else ""
     text = f"Also write the rows to this .csv or .parquet{drawn}."
     return click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help=text)
 
@@ -96,7 +97,7 @@ def _refuse_out(out: Path, verb: type[Verb[Any]], *, force: bool) -> None:
     from flashmoe_sim.io.errors import BadInput
     from flashmoe_sim.io.whole import refuse_existing
 
-    suffixes = TABLES + PICTURES * verb.draws
+    suffixes = TABLES + PICTURES * issubclass(verb, DrawnVerb)
     if out.suffix not in suffixes:
         raise BadInput(f"{out}: expected a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
     refuse_existing(out, force=force)

@@ -140,7 +140,7 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
     if any(row["best_hit_rate"] is not None for row in rows):
         under = "by reference" if contract == "sequential" else "for whole calls"
         caption += f"; best: no policy hits more (min with bypass, {under})"
-    if any(":minor=" in row["policy"] for row in rows):
+    if any(setup.policy.minor_rule is not None for setup in setups):
         caption += "; minor: cheaper misses, and what they do to the text is not known"
     if len(own) < len(rows):
         caption += "; *: under atomic"

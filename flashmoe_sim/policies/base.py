@@ -189,10 +189,10 @@ class EvictingPolicy(Policy, ABC):
         (hindsight), `first-N` for its first N steps, or the file or bundled name of another trace. Empty for an empty
         bank.
     cost_us: host time that its decisions take in every routed call, in microseconds. Counts do not change.
-    minor: what a miss of a minor expert costs: `drop@4`: those of rank 4 and later (0 is the router's first choice) are
-        neither read nor computed; `substitute@4`: a resident expert is computed in their place; `half@4`: they are read
-        at half the bytes; `drop@0.05`: those with a smaller gate weight. Needs gate weights in the trace. What it does
-        to the text is not known.
+    minor: a rule that makes misses cheaper if the router chose the expert late or gave it little weight. `drop@4`
+        neither reads nor computes experts of rank 4 and later (0 is the first choice), `substitute@4` computes a
+        resident one instead, `half@4` reads half the bytes; `drop@0.05` goes by gate weight. It needs a trace with gate
+        weights. Its effect on the text is not known.
     """
 
     kernels: ClassVar[dict[str, Any]]

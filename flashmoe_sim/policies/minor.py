@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 
@@ -38,6 +42,11 @@ class MinorRule:
     def reads(self) -> bool:
         """Whether such a miss is read and installed."""
         return self.read_share > 0
+
+    def holds(self, seen: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether experts are minor, by their ranks or their weights."""
+        minor: NDArray[np.bool_] = seen >= self.limit if self.by == "rank" else seen < self.limit
+        return minor
 
 
 @cache

@@ -12,8 +12,9 @@ from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, most_experts, rows_of
 from flashmoe_sim.prefetchers.oracle import steps_ahead
-from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
+from flashmoe_sim.trace.calls import ranges
+from flashmoe_sim.trace.join import drafted_of, phases_of
+from flashmoe_sim.trace.routing import RoutingTrace, offsets
 
 
 @allocating
@@ -92,19 +93,10 @@ class Synthetic(Prefetcher):
         offset, expert = mix(row, trace.offset, trace.expert, counts, drawn, wrong, self.recall, most)
         call = np.flatnonzero(self._predicted(trace, row))
         length = np.diff(offset)[call]
-        kept = np.zeros(len(call) + 1, np.int64)
-        np.cumsum(length, out=kept[1:])
-        expert = expert[np.arange(kept[-1]) + np.repeat(offset[call] - kept[:-1], length)]
-        return Predictions(steps_ahead(trace, self.steps)[call], row[call], kept, expert, call)
+        expert = expert[ranges(offset[call], length)]
+        return Predictions(steps_ahead(trace, self.steps)[call], row[call], offsets(length), expert, call)
 
     def _predicted(self, trace: RoutingTrace, row: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which calls are predicted, bool [calls]."""
         chosen = row < (self.layers or len(trace.layers))
-        if not self.drafted:
-            return chosen
-        if trace.n_text is None:
-            return np.zeros(trace.calls, np.bool_)
-        phases = find_phases(trace)
-        prompt = np.zeros(trace.calls, np.bool_) if phases is None else phases.of_calls(trace) == PHASE_PROMPT
-        drafted: NDArray[np.bool_] = chosen & ~prompt & (trace.n_tokens > 1)
-        return drafted
+        return chosen & (drafted_of(trace, phases_of(trace)) > 0) if self.drafted else chosen

@@ -436,7 +436,7 @@ def _without_a_price(bought: NextBetter, levers: Sequence[Lever]) -> str:
     if bought.prices is None or bought.prices.budget is None:
         return ""
     most = max((row.found.tok_s or 0.0 for row in bought.rows), default=bought.present.tok_s or 0.0)
-    more = [one for one in levers if "GiB" in one.change and (one.after.tok_s or 0.0) > most * (1 + SMALLEST_GAIN)]
+    more = [one for one in levers if one.memory and (one.after.tok_s or 0.0) > most * (1 + SMALLEST_GAIN)]
     if not more:
         return ""
     best = max(more, key=lambda one: one.after.tok_s or 0.0)

@@ -15,7 +15,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.seen import admits, on_miss
-from flashmoe_sim.residency.served import NOT_READ, Served, add_call
+from flashmoe_sim.residency.served import UNREAD, Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -150,7 +150,7 @@ def replay(
             for r in range(begin, end):
                 recording.hit[r] = missed[key[r]] != mark
                 if not rules.reads_minor and minor[r] and missed[key[r]] == mark:
-                    recording.hit[r] = NOT_READ
+                    recording.hit[r] = UNREAD
         evictions = 0
         while used > capacity:
             slot = choose_victim(state, read_only(slot_key[:opened]), read_only(blocked), mark)

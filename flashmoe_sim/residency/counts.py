@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flashmoe_sim.residency import tally
 
@@ -73,9 +73,9 @@ class Counts:
         """The columns of schema.COUNTS that a replay can fill, over all layers."""
         row = _columns(self.table.sum(axis=0), self.tokens)
         row |= {
-            "bytes_read": None if self.expert_bytes is None else sum(map(self._bytes_read, range(len(self.layers)))),
+            "bytes_read": _sum(self._bytes_read()),
             "bytes_per_token": None,
-            "read_ops": None if self.reads_per_install is None else sum(map(self._read_ops, range(len(self.layers)))),
+            "read_ops": _sum(self._read_ops()),
             "prefetch_bytes": self._weighted(tally.PREFETCH_ISSUED, self.expert_bytes),
             "prefetch_read_ops": self._weighted(tally.PREFETCH_ISSUED, self.reads_per_install),
             "prefetch_wasted_bytes": self._weighted(tally.PREFETCH_WASTED, self.expert_bytes),
@@ -89,13 +89,13 @@ class Counts:
 
     def by_layer(self) -> list[dict[str, Any]]:
         """One row per layer: its number and the columns of `total` that are defined for one layer."""
-        rows = []
+        rows, read_bytes, read_ops = [], self._bytes_read(), self._read_ops()
         for i, layer in enumerate(self.layers):
             row = {"layer": layer, **_columns(self.table[i], self.tokens)}
             size = self.expert_bytes[i] if self.expert_bytes else None
             reads = self.reads_per_install[i] if self.reads_per_install else None
-            row["bytes_read"] = None if size is None else self._bytes_read(i)
-            row["read_ops"] = None if reads is None else self._read_ops(i)
+            for name, of_layers in (("bytes_read", read_bytes), ("read_ops", read_ops)):
+                row[name] = None if of_layers is None else int(of_layers[i])
             for name, column, each in (
                 ("prefetch_bytes", tally.PREFETCH_ISSUED, size),
                 ("prefetch_read_ops", tally.PREFETCH_ISSUED, reads),
@@ -105,20 +105,16 @@ class Counts:
             rows.append(row)
         return rows
 
-    def _bytes_read(self, row: int) -> int:
-        """What the misses of a layer read; row: its place."""
-        assert self.expert_bytes is not None
-        misses, minor, size = (
-            int(self.table[row, tally.MISSES]),
-            int(self.table[row, tally.MINOR]),
-            self.expert_bytes[row],
-        )
-        return (misses - minor) * size + minor * int(self.minor_share * size)
+    def _bytes_read(self) -> NDArray[np.int64] | None:
+        """What the misses of each layer read."""
+        if self.expert_bytes is None:
+            return None
+        return bytes_read(self.table[:, tally.MISSES], self.table[:, tally.MINOR], self.expert_bytes, self.minor_share)
 
-    def _read_ops(self, row: int) -> int:
-        assert self.reads_per_install is not None
-        unread = 0 if self.minor_share else int(self.table[row, tally.MINOR])
-        return (int(self.table[row, tally.MISSES]) - unread) * self.reads_per_install[row]
+    def _read_ops(self) -> NDArray[np.int64] | None:
+        unread = 0 if self.minor_share else self.table[:, tally.MINOR]
+        each = self.reads_per_install
+        return None if each is None else (self.table[:, tally.MISSES] - unread) * np.array(each, np.int64)
 
     def _weighted(self, column: int, each: tuple[int, ...] | None) -> int | None:
         return None if each is None else sum(int(n) * one for n, one in zip(self.table[:, column], each, strict=True))
@@ -130,6 +126,19 @@ class Counts:
             return None
         rank = max(int(np.ceil(share * calls)), 1)
         return float(1 + np.searchsorted(np.cumsum(asking), rank)) / self.slots
+
+
+def bytes_read(
+    misses: NDArray[Any], minor: NDArray[Any], expert_bytes: ArrayLike, minor_share: float
+) -> NDArray[np.int64]:
+    """What misses read, of which `minor` are of minor experts; the arguments have one entry per layer or call."""
+    size = np.asarray(expert_bytes, np.int64)
+    read: NDArray[np.int64] = (misses - minor) * size + minor * (minor_share * size).astype(np.int64)
+    return read
+
+
+def _sum(numbers: NDArray[np.int64] | None) -> int | None:
+    return None if numbers is None else int(numbers.sum())
 
 
 def added(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.ahead import UNUSED
 from flashmoe_sim.residency.pool_state import NOW, OPENED
 from flashmoe_sim.residency.seen import on_miss
-from flashmoe_sim.residency.served import NOT_READ, Served, add_call
+from flashmoe_sim.residency.served import UNREAD, Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_SLOT, fault_of
 from flashmoe_sim.residency.visit import FIRST, visit_order
 
@@ -136,7 +136,7 @@ def replay(
                     recording.slot[r] = key_slot[key[r]]
                     recording.hit[r] = missed[key[r]] != epoch
                     if not rules.reads_minor and minor[r] and missed[key[r]] == epoch:
-                        recording.hit[r] = NOT_READ
+                        recording.hit[r] = UNREAD
             for i in range(evictions):
                 key_slot[evicted[i]] = -1
             misses = requests - hits

@@ -13,7 +13,7 @@ from flashmoe_sim._jit import allocating, jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.minor import MinorRule
-from flashmoe_sim.residency.seen import minor_of, records
+from flashmoe_sim.residency.seen import records
 from flashmoe_sim.trace.chunk import MOST_STEPS, Chunk
 from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
@@ -55,8 +55,8 @@ class Calls(NamedTuple):
 
     number: i64 [calls], the place of each call in the trace. upcoming: i32 [references], the next use of each key:
     `next_call`, or `next_reference` if every reference is a request. If the policy sees something, it is a record of
-    this and of what the policy sees. minor: bool [references], whether a miss has the price of a minor expert; empty if
-    none has.
+    this and of what the policy sees. minor: bool [references], whether the expert is minor in its call; empty without a
+    rule for minor experts.
     """
 
     key: NDArray[np.uint32]
@@ -85,9 +85,8 @@ class Pool:
     key_row: NDArray[np.int32]
     refs: int
     steps: int
-    # for each policy's `sees`, and whether every reference is a request
+    # for what is seen, and whether every reference is a request
     _records: dict[tuple[tuple[str, ...], bool], NDArray[Any]] = field(default_factory=dict, init=False)
-    _minor: dict[tuple[str, float, bool], NDArray[np.bool_]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for values in (self.call, self.row, self.key_row):
@@ -164,23 +163,25 @@ class Pool:
     def calls(self, *, by_reference: bool, sees: tuple[str, ...] = (), minor: MinorRule | None = None) -> Calls:
         """For the replay loops.
 
-        by_reference: whether every reference is a request. sees: what a policy sees. minor: which experts are minor.
+        by_reference: whether every reference is a request. sees: what a policy sees. minor: the rule for minor experts.
         """
         upcoming: NDArray[Any] = self.next_reference if by_reference else self.next_call
-        if sees:
-            kind = sees, by_reference
-            if kind not in self._records:
-                pool = self.call, self.offset, self.key, self.keys
-                self._records[kind] = frozen(records(self.trace, *pool, upcoming, sees, by_reference=by_reference))
-            upcoming = self._records[kind]
         small = np.empty(0, np.bool_)
         if minor is not None:
-            of = minor.by, minor.limit, by_reference
-            if of not in self._minor:
-                pool = self.call, self.offset, self.key, self.keys
-                self._minor[of] = frozen(minor_of(self.trace, *pool, minor, by_reference=by_reference))
-            small = self._minor[of]
+            values, small = self._seen((minor.by,), by_reference)[minor.by], self.trace.empty(self.refs, np.bool_)
+            for block in blocks(self.refs):
+                small[block] = minor.holds(values[block])
+        upcoming = self._seen(sees, by_reference) if sees else upcoming
         return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming, small)
+
+    def _seen(self, names: tuple[str, ...], by_reference: bool) -> NDArray[Any]:
+        """For each reference `upcoming` and what `names` say, as a record."""
+        kind = names, by_reference
+        if kind not in self._records:
+            upcoming = self.next_reference if by_reference else self.next_call
+            pool = self.call, self.offset, self.key, self.keys
+            self._records[kind] = frozen(records(self.trace, *pool, upcoming, names, by_reference=by_reference))
+        return self._records[kind]
 
     def _next(self, offset: NDArray[np.int64]) -> NDArray[np.int32]:
         out = self.trace.empty(self.refs, np.int32)

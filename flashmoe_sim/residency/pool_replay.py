@@ -32,7 +32,7 @@ class Recording(NamedTuple):
 
     calls: i32 [calls, len(tally.STREAM)].
     used: i64 [predicted], the routed call that first uses an expert read ahead, UNUSED, or NOT_READ.
-    slot: i32 [references], -1 before it is written. hit: u8 [references], 1 if the expert was resident, NOT_READ (of
+    slot: i32 [references], -1 before it is written. hit: u8 [references], 1 if the expert was resident, UNREAD (of
         residency/served.py) if it was not and, being minor, was not read.
     """
 

@@ -14,7 +14,7 @@ from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolic
 from flashmoe_sim.residency import pinned, scheduled, tally
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead
 from flashmoe_sim.residency.capacity import Capacity, capacities, layer_slots
-from flashmoe_sim.residency.counts import Counts
+from flashmoe_sim.residency.counts import Counts, bytes_read
 from flashmoe_sim.residency.own_results import check_pinned
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.pool_replay import Recording, replay_pool
@@ -29,7 +29,7 @@ class Replay:
     """The result of one replay.
 
     contents: for every pool the final resident keys, i32, ascending.
-    hit: u8 [references], 1 if the expert was resident when it was looked up, NOT_READ (of residency/served.py) if it
+    hit: u8 [references], 1 if the expert was resident when it was looked up, UNREAD (of residency/served.py) if it
         was not and, being minor, was not read; only if recorded.
     slot: i32 [references], the slot of each reference; only if recorded and the contract has fixed slots.
     stream: the install stream; only if recorded.
@@ -214,12 +214,11 @@ def _install_stream(workload: Workload, setup: Setup, stream: NDArray[np.int32],
     trace = workload.trace
     moment = np.maximum(ahead.after, 0)
     column = {name: stream[:, place] for place, name in enumerate(tally.STREAM)}
-    bytes_read, ahead_bytes = None, None
+    read, ahead_bytes = None, None
     if workload.expert_bytes is not None:
         sizes = np.array(workload.expert_bytes, np.int64)
         size = sizes[np.searchsorted(trace.layers, trace.layer)]
-        misses, minor = column[tally.MISSES], column[tally.MINOR]
-        bytes_read = (misses - minor) * size + minor * (setup.minor_share * size).astype(np.int64)
+        read = bytes_read(column[tally.MISSES], column[tally.MINOR], size, setup.minor_share)
         ahead_bytes = np.bincount(moment, sizes[ahead.row], trace.calls).astype(np.int64)
     return InstallStream(
         layer=trace.layer,
@@ -234,7 +233,7 @@ def _install_stream(workload: Workload, setup: Setup, stream: NDArray[np.int32],
         bypassed=column[tally.BYPASSED],
         minor=column[tally.MINOR],
         prefetch_issued=np.bincount(moment, minlength=trace.calls).astype(np.int32),
-        bytes_read=bytes_read,
+        bytes_read=read,
         prefetch_bytes=ahead_bytes,
         ahead=ahead,
     )

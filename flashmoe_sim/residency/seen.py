@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import fields_after_first, jit
 from flashmoe_sim.policies.base import Policy, State
-from flashmoe_sim.policies.minor import MinorRule
 from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace, blocks
@@ -105,28 +104,6 @@ def records(
             _best_of_call(
                 key, offset, np.zeros(keys, SEEN[name]), np.full(keys, -1, np.int64), name == "rank", out[name]
             )
-    return out
-
-
-def minor_of(
-    trace: RoutingTrace,
-    call: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    key: NDArray[np.uint32],
-    keys: int,
-    rule: MinorRule,
-    *,
-    by_reference: bool,
-) -> NDArray[np.bool_]:
-    """For each reference of a pool, whether its expert is minor in its call; bool [references].
-
-    The arguments are as for `records`.
-    """
-    none = np.zeros(len(key), np.int32)
-    seen = records(trace, call, offset, key, keys, none, (rule.by,), by_reference=by_reference)[rule.by]
-    out = trace.empty(len(key), np.bool_)
-    for block in blocks(len(out)):
-        out[block] = seen[block] >= rule.limit if rule.by == "rank" else seen[block] < rule.limit
     return out
 
 

@@ -8,7 +8,7 @@ from flashmoe_sim._jit import read_only
 from flashmoe_sim.policies.base import choose_victim, declines, on_call, on_evict, on_hit, on_install
 from flashmoe_sim.residency.pool_state import N_FREE, NOW, OPENED, USED
 from flashmoe_sim.residency.seen import admits, on_miss
-from flashmoe_sim.residency.served import NOT_READ, Served, add_call
+from flashmoe_sim.residency.served import UNREAD, Served, add_call
 from flashmoe_sim.residency.victim import FINE, NO_MARK, fault_of
 
 
@@ -54,7 +54,7 @@ def replay(
             lesser += small
             unread = small and not rules.reads_minor
             if unread and len(recording.hit):
-                recording.hit[r] = NOT_READ
+                recording.hit[r] = UNREAD
             declined = unread or not admits(state, k, now, upcoming[r])
             while not declined and used + size[k] > capacity:
                 victim = choose_victim(state, read_only(slot_key), read_only(blocked), NO_MARK)

@@ -8,7 +8,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.residency import tally
 
 STREAM = tally.STREAM
-NOT_READ = 2  # recorded for a reference that missed and, being minor, was not read
+UNREAD = 2  # recorded for a reference that missed and, being minor, was not read
 
 
 class Served(NamedTuple):

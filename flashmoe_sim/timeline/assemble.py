@@ -24,7 +24,7 @@ from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 from flashmoe_sim.residency.replay import Replay
-from flashmoe_sim.residency.served import NOT_READ
+from flashmoe_sim.residency.served import UNREAD
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
@@ -33,8 +33,7 @@ from flashmoe_sim.timeline.models.base import NEVER, ExecutionModel
 from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
-from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
+from flashmoe_sim.trace.join import drafted_of, phases_of
 
 _WORKS: WeakKeyDictionary[Replay, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
@@ -116,8 +115,7 @@ def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded
 def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool) -> Work:
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
-    phases = find_phases(trace)
-    phase = np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
+    phase = phases_of(trace)
     if page_cache_bytes and workload.expert_bytes is not None:
         served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=loaded)
         warm, ahead_warm = served.warm, served.ahead_warm
@@ -132,14 +130,14 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
         if rule.kind == "drop":
             assert replay.hit is not None
             of_call = np.repeat(np.arange(trace.calls), refs)
-            refs = refs - np.bincount(of_call[replay.hit == NOT_READ], minlength=trace.calls).astype(np.int32)
+            refs = refs - np.bincount(of_call[replay.hit == UNREAD], minlength=trace.calls).astype(np.int32)
             requests = requests - stream.minor
     return Work(
         row=np.searchsorted(trace.layers, trace.layer).astype(np.int32),
         step=stream.step,
         n_tokens=stream.n_tokens,
         n_text=trace.text,
-        drafted=_drafted(trace, phase),
+        drafted=drafted_of(trace, phase),
         refs=refs,
         requests=requests,
         misses=misses,
@@ -153,14 +151,6 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
         ahead_cold=stream.ahead.cold,
         ahead_used=stream.ahead.used,
     )
-
-
-def _drafted(trace: RoutingTrace, phase: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Drafted tokens of each call: all but the first of a decode step, if the trace has drafts."""
-    if trace.n_text is None:
-        return np.zeros(trace.calls, np.int32)
-    drafted: NDArray[np.int32] = np.where(phase == PHASE_PROMPT, 0, np.maximum(trace.n_tokens - 1, 0)).astype(np.int32)
-    return drafted
 
 
 def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:

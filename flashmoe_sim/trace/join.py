@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.phases import find_phases
-from flashmoe_sim.trace.routing import PHASE_UNKNOWN, RoutingTrace, offsets
+from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, offsets
 
 LAST_STEP = np.iinfo(np.int32).max
 
@@ -87,6 +87,14 @@ def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:
     """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN if neither."""
     phases = find_phases(trace)
     return np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
+
+
+def drafted_of(trace: RoutingTrace, phase: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Drafted tokens of each call, i32 [calls]: all but the first of a decode step, if the trace has drafts."""
+    if trace.n_text is None:
+        return np.zeros(trace.calls, np.int32)
+    drafted: NDArray[np.int32] = np.where(phase == PHASE_PROMPT, 0, np.maximum(trace.n_tokens - 1, 0)).astype(np.int32)
+    return drafted
 
 
 def _passes(trace: RoutingTrace) -> NDArray[np.int64]:

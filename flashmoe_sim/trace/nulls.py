@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.trace.calls import ranges
 from flashmoe_sim.trace.routing import RoutingTrace, offsets
 
 
@@ -43,7 +44,7 @@ def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
         source[view.call] = view.call[np.argsort(draw[view.call], kind="stable")]
     length = np.diff(trace.offset)[source]
     offset = offsets(length)
-    reference = np.arange(trace.refs) + np.repeat(trace.offset[source] - offset[:-1], length)
+    reference = ranges(trace.offset[source], length)
     tokens = {name: getattr(trace, name) for name in ("n_tokens", "n_text")}
     tokens = {name: None if counts is None else counts[source].copy() for name, counts in tokens.items()}
     weight = None if trace.weight is None else trace.weight[reference]

@@ -129,7 +129,7 @@ def requests_of(response: Mapping[str, Any], *, where: str, hints: Hints = DEFAU
     """The requests in one response, one for each choice.
 
     The first choice has the prompt; the others share it.
-    Raises BadResponse if there is no routing in it, or it is malformed.
+    Raises BadResponse for one without routing, or malformed.
     """
     choices = response.get("choices")
     if not isinstance(choices, list) or not choices:

@@ -51,6 +51,12 @@ class Lever:
             return 0.0
         return self.after.tok_s / self.before.tok_s - 1 if self.before.tok_s else float("inf")
 
+    @property
+    def memory(self) -> str:
+        """The memory of another size, as `GiB of RAM instead of 32`; empty if it is no change of a size."""
+        size, _, rest = self.change.partition(" ")
+        return rest if size.isdecimal() else ""
+
     def as_row(self) -> dict[str, Any]:
         return {
             "change": self.change,
@@ -88,14 +94,10 @@ def _without_idle_sizes(found: Sequence[Lever]) -> list[Lever]:
     return [
         one
         for number, one in enumerate(found)
-        if not any(_memory(one) == _memory(other) and one.gain <= other.gain + NO_FASTER for other in found[:number])
+        if not any(
+            one.memory and one.memory == other.memory and one.gain <= other.gain + NO_FASTER for other in found[:number]
+        )
     ]
-
-
-def _memory(one: Lever) -> str:
-    """The change without its size, as `GiB of RAM instead of 32`; the whole change if it is of no size."""
-    size, _, rest = one.change.partition(" ")
-    return rest if size.isdecimal() else one.change
 
 
 def changed_machines(machine: Machine) -> dict[str, Machine]:

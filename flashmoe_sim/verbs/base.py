@@ -19,13 +19,12 @@ class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
     help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read`. writes: whether the command can write the `table` of a result to a file; draws: and its `chart`.
+    `read`. writes: whether the command can write the `table` of a result to a file.
     """
 
     help: ClassVar[str]
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> Found:
@@ -38,10 +37,6 @@ class Verb(ABC, Generic[Found]):
     @abstractmethod
     def sections(self, found: Found) -> list[Section]:
         """What the terminal shows."""
-
-    def chart(self, found: Found) -> Chart:
-        """A figure of the result, for a verb that `draws`."""
-        raise NotImplementedError
 
     def check(self) -> None:
         """Raise BadInput for what can be refused before anything is read."""
@@ -58,3 +53,13 @@ class Verb(ABC, Generic[Found]):
     def failures(self, found: Found) -> Sequence[SimError]:
         """Why the verb failed, shown after everything else; the first one decides the exit code."""
         return ()
+
+
+class DrawnVerb(Verb[Found]):
+    """A verb whose command can also draw its result."""
+
+    writes: ClassVar[bool] = True
+
+    @abstractmethod
+    def chart(self, found: Found) -> Chart:
+        """A figure of the result."""

@@ -12,7 +12,7 @@ from flashmoe_sim.io.sections import Command, Item, Part, Section, Table
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.question import MACHINE
-from flashmoe_sim.verbs.base import Progress, Verb
+from flashmoe_sim.verbs.base import DrawnVerb, Progress
 
 if TYPE_CHECKING:
     import polars
@@ -66,7 +66,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(MemoryOptions, Verb[Comparison]):
+class Compare(MemoryOptions, DrawnVerb[Comparison]):
     """Compare real systems on a machine, like `sim compare`: a row of docs/reference/columns.md for each.
 
     >>> table = compare("gpt-oss-120b", machine="rtx-4090", systems="placed,cpu,all-gpu", kv="2GiB")
@@ -81,8 +81,6 @@ class Compare(MemoryOptions, Verb[Comparison]):
     """
 
     reads: ClassVar[bool] = True
-    writes: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
     help: ClassVar[str] = """Compare engines and settings on a machine, and give the flags of each.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is

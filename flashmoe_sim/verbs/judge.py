@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What each predictor costs and saves, `none` first, and how accurate any must be to pay off."""
+    """What each predictor costs and saves in a task, `none` first, and how accurate any must be to pay off."""
 
+    task: Task
     values: list[AheadValue]
     needed: BreakEven
 
@@ -71,16 +72,15 @@ class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
         values = ahead_values(
             task.workload, task.setup, chosen, machine=task.machine, conditions=task.conditions, progress=progress
         )
-        return Judgement(values, break_even(task.workload, task.setup, price=self.price, progress=progress))
+        return Judgement(task, values, break_even(task.workload, task.setup, price=self.price, progress=progress))
 
     def document(self, found: Judgement) -> dict[str, Any]:
         """What `--json` prints."""
         from flashmoe_sim.ceilings.ahead_value import RECALLS
-        from flashmoe_sim.verbs.given import task_of
 
         needed = found.needed
         return {
-            "identity": task_of(self).identity(),
+            "identity": found.task.identity(),
             "predictors": [asdict(value) | {"worth": value.worth} for value in found.values],
             "break_even": {
                 "price": needed.price,
@@ -95,18 +95,15 @@ class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
     def notes(self, found: Judgement) -> list[str]:
         """A predictor of drafts, where there are none."""
         from flashmoe_sim.sweep.plan import plan_predictors
-        from flashmoe_sim.verbs.given import task_of
 
         drafted = any(getattr(one, "drafted", False) for one in plan_predictors(self.predictors))
-        if not drafted or task_of(self).workload.trace.n_text is not None:
+        if not drafted or found.task.workload.trace.n_text is not None:
             return []
         return ["no pass verifies drafts, so drafted=True predicts nothing; give --draft, or `sim trace speculate`"]
 
     def sections(self, found: Judgement) -> list[Section]:
         """A row for each predictor, and how accurate any must be."""
-        from flashmoe_sim.verbs.given import task_of
-
-        return [Section("", (_values(task_of(self), found.values), _break_even(found.needed)))]
+        return [Section("", (_values(found.task, found.values), _break_even(found.needed)))]
 
 
 def _values(task: Task, values: list[AheadValue]) -> Table:

@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
-from flashmoe_sim.verbs.base import Progress, Verb
+from flashmoe_sim.verbs.base import DrawnVerb, Progress
 
 if TYPE_CHECKING:
     import polars
@@ -49,7 +49,7 @@ class PoliciesJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgePolicies(SeveralOptions, ConditionOptions, Verb[PoliciesJudged]):
+class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged]):
     """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.
 
     >>> table = judge_policies(["python-256", "prose-256"], bank=32, policy="lfu-decay,fifo", contract="atomic")
@@ -64,8 +64,6 @@ class JudgePolicies(SeveralOptions, ConditionOptions, Verb[PoliciesJudged]):
     """
 
     reads: ClassVar[bool] = True
-    writes: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
     help: ClassVar[
         str
     ] = """Compare policies with another one: differences in hits, or in speed on a machine, each with an interval.

@@ -10,9 +10,8 @@ import pytest
 
 from flashmoe_sim.api import load_trace as load_workload
 from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
-from flashmoe_sim.ceilings.hardware import CHANGES
+from flashmoe_sim.ceilings.hardware import CHANGES, IN_WORDS
 from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
-from flashmoe_sim.ceilings.speed_verdict import CHANGED
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
@@ -164,7 +163,7 @@ def test_the_verdict_by_hand() -> None:
 
 
 def test_every_change_of_the_machine_has_its_words() -> None:
-    assert CHANGED.keys() == CHANGES.keys()
+    assert IN_WORDS.keys() == CHANGES.keys()
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def copied(sim: Any, call: Call, parts: Any) -> float:
 class InRam(ExecutionModel):
     """Misses are in RAM, and experts read ahead are only uploaded.
 
-    copy_from_tokens: tokens of a call from which its misses are copied to the GPU; the CPU computes those of others.
+    copy_from_tokens: the fewest tokens of a call whose misses are copied to the GPU; the CPU computes smaller calls'.
     pinned: whether what is uploaded is in pinned buffers, as llama.cpp has it without mmap, and not in a mapped file.
     """
 

@@ -88,7 +88,7 @@ class ExecutionModel:
 
     @property
     def copies_from(self) -> int:
-        """Tokens of a call from which its misses are copied to the GPU, if the CPU computes those of smaller calls."""
+        """The fewest tokens of a call whose misses are copied to the GPU, if the CPU computes those of others."""
         return NEVER
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
