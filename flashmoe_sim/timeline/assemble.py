@@ -124,9 +124,9 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
     refs, requests, misses = np.diff(trace.offset).astype(np.int32), stream.requests, stream.misses
     policy = replay.setup.policy
     if (rule := policy.minor_rule) is not None:
-        if rule.reads:
-            raise BadInput(f"policy {policy.spec}: reads of half the bytes are counted, not timed; leave out --machine")
-        misses = misses - stream.minor
+        if rule.reads and len(stream.ahead.after):
+            raise BadInput(f"policy {policy.spec}: reads of half the bytes are not timed beside reads ahead; drop one")
+        misses = misses if rule.reads else misses - stream.minor
         if rule.kind == "drop":
             assert replay.hit is not None
             of_call = np.repeat(np.arange(trace.calls), refs)
@@ -158,9 +158,12 @@ def costs_of(workload: Workload, setup: Setup, machine: Machine, conditions: Con
     return priced(weights_of(workload, conditions), setup, machine, conditions)
 
 
-def priced(weights: Weights, setup: Setup, machine: Machine, conditions: Conditions) -> Costs:
+def priced(
+    weights: Weights, setup: Setup, machine: Machine, conditions: Conditions, *, read_share: float = 1.0
+) -> Costs:
     """`price`, with the host time of the decisions about a bank, where there is one."""
-    costs, execution = price(weights, machine, conditions, io_split=setup.io_split), conditions.execution
+    costs = price(weights, machine, conditions, io_split=setup.io_split, read_share=read_share)
+    execution = conditions.execution
     if not setup.decide_s or not execution.has_bank or not execution.reads:
         return costs
     return replace(costs, call_s=costs.call_s + setup.decide_s, hit_call_s=costs.hit_call_s + setup.decide_s)
@@ -225,7 +228,7 @@ class _Sizes(NamedTuple):
 
 
 class _Reads(NamedTuple):
-    """The reads of one expert of each layer, the same on every machine."""
+    """The reads of one expert of each layer, the same on every machine. expert_bytes: of a whole expert."""
 
     expert_bytes: NDArray[np.float64]
     chunks: NDArray[np.int32]
@@ -238,11 +241,12 @@ class _Reads(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _reads_of(weights: Weights, io_split: int) -> _Reads:
+def _reads_of(weights: Weights, io_split: int, read_share: float) -> _Reads:
     expert_bytes = np.array([layer.expert_bytes for layer in weights.layers], np.float64)
     chunks = np.array([layer.read_ops(io_split=io_split) for layer in weights.layers], np.int32)
     family_bytes, family_chunks = _families(weights.layers, io_split=io_split)
-    chunk_bytes, family_chunk_bytes = expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
+    family_bytes *= read_share
+    chunk_bytes, family_chunk_bytes = read_share * expert_bytes / chunks, family_bytes / np.maximum(family_chunks, 1)
     return _Reads(
         expert_bytes,
         chunks,
@@ -255,9 +259,12 @@ def _reads_of(weights: Weights, io_split: int) -> _Reads:
     )
 
 
-def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int) -> Costs:
+def price(
+    weights: Weights, machine: Machine, conditions: Conditions, *, io_split: int, read_share: float = 1.0
+) -> Costs:
     """The seconds of each kind of work on `machine`, for the layers of a model.
 
+    read_share: of an expert's bytes, what a miss reads, uploads or computes with on the CPU.
     A model that is resident through the ordinary loader has no slots for the host to resolve.
     If storage and GPU share one memory and reads overlap with compute, the bytes read slow the computing by the time
     that the memory needs for them, and are read no faster than that. Reads through the page cache are copied out of it,
@@ -277,8 +284,8 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
     dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(layers))
-    reads = _reads_of(weights, io_split)
-    expert_bytes, family_bytes = reads.expert_bytes, reads.family_bytes
+    reads = _reads_of(weights, io_split, read_share)
+    expert_bytes, read_bytes, family_bytes = reads.expert_bytes, read_share * reads.expert_bytes, reads.family_bytes
     weight_bytes = arithmetic.weight_bytes(weights.quant)
     dense_weight_bytes = weights.dense_weight_bytes or max(weight_bytes, WEIGHT_BYTES)
     cold_expert_s, cold_knee = np.zeros(len(layers)), 1.0
@@ -286,7 +293,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     most_gb_s = arithmetic.most_gb_s(machine, weights.quant, conditions.program)
     if execution.in_place:
         assert machine.cpu is not None
-        cold_expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
+        cold_expert_s = _streamed(machine.cpu, read_bytes, most_gb_s)
         cold_knee = arithmetic.knee_tokens(machine.cpu, weight_bytes)
     if execution.experts_on_cpu or machine.gpu is None:
         assert machine.cpu is not None
@@ -296,7 +303,7 @@ def price(weights: Weights, machine: Machine, conditions: Conditions, *, io_spli
     least_s, memory_s = 0.0, np.zeros(len(layers))  # per byte, per expert
     if machine.unified and execution.beside_compute and machine.memory is not None:
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
-        memory_s = expert_bytes * least_s
+        memory_s = read_bytes * least_s
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s, layer_s = machine.host.call_us.value * 1e-6, unit.layer_us.value * 1e-6

@@ -21,6 +21,7 @@ from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.run import Timeline, simulate, total_seconds
+from flashmoe_sim.timeline.smaller_reads import SmallerReads
 from flashmoe_sim.timeline.timing import Timing, timing_of
 from flashmoe_sim.timeline.work import Work
 
@@ -100,23 +101,25 @@ def time_replay(
     loaded = execution.in_place or execution.from_ram
     work = work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded)
     weights = weights_of(workload, conditions)
-    costs = priced(weights, setup, machine, conditions).slower(1 / learnt_times(machine, whose))
-    timeline, timing = _run(work, costs, execution, record=record)
+    smaller = SmallerReads.of(work, replay, layers=len(weights.layers))
+
+    def costs_on(other: Machine) -> Costs:
+        def at(read_share: float) -> Costs:
+            return priced(weights, setup, other, conditions, read_share=read_share)
+
+        return at(1.0) if smaller is None else smaller.costs(at)
+
+    costs, timed = costs_on(machine).slower(1 / learnt_times(machine, whose)), smaller.work if smaller else work
+    timeline, timing = _run(timed, costs, execution, record=record)
     draws = None
     if interval and timing.tok_s is not None:
-        draws = draws_of(
-            work,
-            timing,
-            machine,
-            conditions.execution,
-            lambda other: priced(weights, setup, other, conditions),
-            whose=whose,
-        )
+        draws = draws_of(timed, timing, machine, execution, costs_on, whose=whose)
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
+    of_call = size[work.row] if smaller is None else size[work.row] * smaller.read_share
     ahead = size[work.ahead_row]
-    warm = int(work.warm @ size[work.row]) + int(ahead[work.ahead_warm != 0].sum())
-    stored = int(work.misses @ size[work.row]) + int(ahead.sum()) - warm
+    warm = int(work.warm @ of_call) + int(ahead[work.ahead_warm != 0].sum())
+    stored = int(work.misses @ of_call) + int(ahead.sum()) - warm
     from_pages = execution.reads and not execution.in_place
     return Timed(timing, timeline, work, costs, draws, execution.reads * stored, from_pages * warm)
 

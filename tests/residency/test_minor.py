@@ -161,8 +161,6 @@ def test_what_needs_weights_a_machine_or_every_miss() -> None:
         BadInput, match=r"policy lru:minor=drop@4 needs the rank of each reference, which python-256 does"
     ):
         sim.replay("python-256", bank=16, minor="drop@4")
-    with pytest.raises(BadInput, match="counted, not timed; leave out --machine"):
-        sim.replay("requests-64", bank=16, minor="half@4", machine="m1-8")
     with pytest.raises(BadInput, match="ceilings are of runs that read every miss"):
         sim.ceilings("requests-64", bank=16, policy="lru:minor=drop@4", machine="m1-8")
     assert run(of_one_layer([[0], [1]], 2), Bank(slots=1), "lru", "atomic").counts.total()["minor_misses"] == 0
