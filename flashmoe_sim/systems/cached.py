@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import (
     PAGE_FAULTS,
     Case,
@@ -32,7 +33,7 @@ from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
-MOST_TOKENS = 32  # of a call that uses the cache
+ALL = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +42,14 @@ class Cached(System):
     RAM.
 
     Builds from 11480 on, of October 2026, have it. The engine gives layers whose experts have different sizes, and
-    every GPU, a cache of their own with the same share of the experts; here one cache is for all. Of the misses of a
-    call, the last by number counts as used last; here it is the last that the router names. Calls of more than 32
-    tokens copy the experts that they use to the GPU, those in the cache from there, and change nothing in it; here they
-    copy all from RAM.
+    every GPU, a cache of their own with the same share of the experts; here one cache is for all. Of a call, the hits
+    count as used first, then the misses, both by number. Calls of more than 32 tokens copy the experts that they use to
+    the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls that need
+    more experts than there are slots.
 
     cache_mib: of all GPUs together; 0: as much as there is room for. The engine has no cache unless a size is given.
+    cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on, as in `--n-cpu-moe`; the others have
+        theirs on the GPU. -1: all layers. For one GPU.
     """
 
     name: ClassVar[str] = "cached"
@@ -60,59 +63,110 @@ class Cached(System):
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    reserved: ClassVar[int] = 0  # slots that no expert gets
+    most_tokens: ClassVar[float] = 32  # of a call that uses the cache
 
     cache_mib: int = 0
+    cpu_layers: int = ALL
 
     def __post_init__(self) -> None:
         if self.cache_mib < 0:
-            raise BadInput(f"system cached: cache_mib {self.cache_mib}; expected 0 or more")
+            raise BadInput(f"system {self.name}: cache_mib {self.cache_mib}; expected 0 or more")
+        if self.cpu_layers < 1 and self.cpu_layers != ALL:
+            raise BadInput(f"system {self.name}: cpu_layers {self.cpu_layers}; expected 1 or more, or -1")
 
     def why_not(self, case: Case) -> str:
-        least = -(-_least_bytes(case) // MIB)
+        least = self._least_mib(case)
         if 0 < self.cache_mib < least:
             return f"{self.cache_mib} MiB; the experts of a token in one layer take {least}"
+        if self.cpu_layers != ALL and case.machine.gpus > 1:
+            return f"with cpu_layers, it is known for one GPU only; the machine has {case.machine.gpus}"
         return super().why_not(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
-        return halved(self._most(case), least=-(-_least_bytes(case) // MIB))
+        return halved(self._most_mib(case), least=self._least_mib(case))
 
     def sized(self, case: Case) -> Self:
         if self.cache_mib:
             return self
-        if (most := self._most(case)) * MIB < _least_bytes(case):
+        if (most := self._most_mib(case)) < self._least_mib(case):
             raise no_room("a cache on the GPU", most * MIB)
         return replace(self, cache_mib=most)
 
-    def _most(self, case: Case) -> int:
-        """Each GPU holds its layers and as much of the cache as the others."""
+    def _least_mib(self, case: Case) -> int:
+        """A cache for the experts of a token in one layer."""
+        slots = (case.model.top_k or 1) + self.reserved
+        return -(-slots * _largest_expert(case) // MIB)
+
+    def _most_mib(self, case: Case) -> int:
+        routed_bytes = case.model.routed_bytes - self.placed_bytes(case) + self.reserved * _largest_expert(case)
+        return max(min(self.left_bytes(case) // MIB, -(-routed_bytes // MIB)), 0)
+
+    def left_bytes(self, case: Case) -> int:
+        """GPU memory for the cache: each GPU holds its layers and as much of the cache as the others."""
         gpus = case.machine.gpus
         weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // gpus
-        left = min(rooms(case, case.spare_bytes)) - weights - besides(case)
-        return max(min(gpus * left // MIB, -(-case.model.routed_bytes // MIB)), 0)
+        return gpus * (min(rooms(case, case.spare_bytes)) - weights - besides(case)) - self.placed_bytes(case)
 
-    def _cache_bytes(self, case: Case) -> int:
-        return min(self.cache_mib * MIB, case.model.routed_bytes)
+    def placed_bytes(self, case: Case) -> int:
+        """Bytes of the layers whose experts are all on the GPU."""
+        layers = {number: layer for number, layer in case.model.layers.items() if 0 <= self.cpu_layers <= number}
+        return sum(layer.expert_bytes * layer.n_experts for layer in layers.values())
+
+    def slots_bytes(self, case: Case) -> int:
+        """Bytes of the slots that experts get."""
+        slots_bytes = self.cache_mib * MIB - self.reserved * _largest_expert(case)
+        return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
+
+    def cache_bytes(self, case: Case) -> int:
+        """Bytes of all slots."""
+        return self.slots_bytes(case) + self.reserved * _largest_expert(case)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(None, self._cache_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
+        setup = Setup(Bank(None, self.slots_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
         pinned = self.loads_whole(case)
         return Plan(setup, CopiedFromFile(pinned=pinned), self.adapted(case.machine))
 
+    def prepared(self, workload: Workload) -> Workload:
+        return by_number(workload)
+
     def replay(self, workload: Workload, setup: Setup) -> Replay:
-        return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= MOST_TOKENS)])
+        trace = workload.trace
+        placed = trace.layer >= (self.cpu_layers if self.cpu_layers != ALL else np.inf)
+        use = ~placed & (trace.n_tokens <= self.most_tokens)
+        assert workload.expert_bytes is not None
+        slots = (setup.bank.budget_bytes or 0) // max(workload.expert_bytes)
+        for pool in workload.layer_pools:
+            use[pool.call[pool.requests > slots]] = False
+        return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
+        placed_bytes = self.placed_bytes(case)
+        placed = (Share("experts of whole layers", "gpu", placed_bytes),) if placed_bytes else ()
         return (
-            Share("cached experts", "gpu", self._cache_bytes(case)),
+            Share("cached experts", "gpu", self.cache_bytes(case)),
+            *placed,
             *gpu_weights(case),
             *of_other_gpus(case, besides(case)),
-            Share("experts", "mapped", case.model.routed_bytes),
+            Share("experts", "mapped", case.model.routed_bytes - placed_bytes),
         )
 
     def launch(self, case: Case) -> Launch:
-        words = ("-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
+        in_ram = ("--cpu-moe",) if self.cpu_layers == ALL else ("--n-cpu-moe", str(self.cpu_layers))
+        words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
         return Launch(llama_words(case, *words))
 
 
-def _least_bytes(case: Case) -> int:
-    return (case.model.top_k or 1) * max(layer.expert_bytes for layer in case.model.layers.values())
+@lru_cache(maxsize=4)
+def by_number(workload: Workload) -> Workload:
+    """The workload with the experts of every call in ascending order."""
+    trace = workload.trace
+    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
+    order = np.lexsort((trace.expert, call))
+    weight = None if trace.weight is None else trace.weight[order]
+    ordered = trace.with_(expert=trace.expert[order], weight=weight, slot=None, resident=None)
+    return prepare(ordered, workload.geometry)
+
+
+def _largest_expert(case: Case) -> int:
+    return max(layer.expert_bytes for layer in case.model.layers.values())

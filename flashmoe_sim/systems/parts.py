@@ -17,11 +17,18 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np.int64]]) -> Replay:
+def replay_in_parts(
+    workload: Workload,
+    setup: Setup,
+    parts: Sequence[NDArray[np.int64]],
+    *,
+    placed: NDArray[np.int64] | None = None,
+) -> Replay:
     """The recorded replay of a workload whose bank is emptied before each part; nothing is read ahead.
 
-    parts: the calls of each part, ascending, i64. Calls that are in no part miss everything and install nothing. A part
-        of a global bank has calls of every layer.
+    parts: the calls of each part, ascending, i64. A part of a global bank has calls of every layer that uses it.
+    placed: calls of layers beside the bank whose experts are all on the GPU, which hit everything; none by default.
+        Calls that are in neither miss everything and install nothing.
     """
     trace = workload.trace
     table = np.zeros((len(trace.layers), tally.N_COLUMNS), np.int64)
@@ -41,7 +48,11 @@ def replay_in_parts(workload: Workload, setup: Setup, parts: Sequence[NDArray[np
         stream[calls] = np.stack([getattr(replayed.stream, name) for name in STREAM_NAMES], axis=1)
         hit[references(trace, calls)] = replayed.hit
         contents = dict(zip(part.layers, replayed.contents, strict=setup.scope == "layer"))
-    _miss_everything(workload, apart, table, stream)
+    if placed is not None:
+        apart[placed] = False
+        hit[references(trace, placed)] = 1
+        _count_alike(workload, np.isin(np.arange(trace.calls), placed), (tally.HITS,), table, stream)
+    _count_alike(workload, apart, (tally.MISSES, tally.BYPASSED), table, stream)
     nothing = np.zeros(0, np.int32)
     return Replay(
         setup,
@@ -81,17 +92,22 @@ def only(trace: RoutingTrace, calls: NDArray[np.int64]) -> RoutingTrace:
     )
 
 
-def _miss_everything(
-    workload: Workload, apart: NDArray[np.bool_], table: NDArray[np.int64], stream: NDArray[np.int32]
+def _count_alike(
+    workload: Workload,
+    which: NDArray[np.bool_],
+    as_what: tuple[int, ...],
+    table: NDArray[np.int64],
+    stream: NDArray[np.int32],
 ) -> None:
+    """Count all requests of some calls as hits, or as misses that are not installed. which: bool [calls]."""
     refs = np.diff(workload.trace.offset)
     for row, pool in enumerate(workload.layer_pools):
-        mine = apart[pool.call]
+        mine = which[pool.call]
         calls, requests = pool.call[mine], pool.requests[mine]
         table[row, tally.CALLS] += len(calls)
         table[row, tally.REFS] += refs[calls].sum()
-        table[row, tally.FULL_HIT_CALLS] += np.count_nonzero(requests == 0)
-        for column in (tally.REQUESTS, tally.MISSES, tally.BYPASSED):
+        table[row, tally.FULL_HIT_CALLS] += len(calls) if tally.HITS in as_what else np.count_nonzero(requests == 0)
+        for column in (tally.REQUESTS, *as_what):
             table[row, column] += requests.sum()
             stream[calls, tally.STREAM.index(column)] = requests
 

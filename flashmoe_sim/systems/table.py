@@ -16,6 +16,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "cpu": "cpu:Cpu",
         "placed": "placed:Placed",
         "cached": "cached:Cached",
+        "qvac": "qvac:Qvac",
         "placed-ik": "placed_ik:PlacedIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",

@@ -1,0 +1,52 @@
+"""Tether's llama.cpp: the cache of experts that llama.cpp has too, also for prompts and of a size that it chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import ClassVar, Self
+
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.cached import ALL, Cached
+
+SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qvac(Cached):
+    """Some layers have all experts on the GPU; of the others, the experts used last are in slots there, and misses are
+    uploaded from RAM.
+
+    All calls use the cache, prompts too. One slot is reserved. The engine caches only layers whose experts have the
+    size that most layers' have; here one cache is for all. The engine claims that a prompt does not evict the experts
+    of the text; its published code does not show how. With all layers in RAM it does what `cached` does with text.
+
+    cache_mib: 0: the engine's rule under `--fit`, a tenth of the bytes of all experts.
+    cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on; -1: all layers, or by that rule as
+        few as leave room for the cache.
+    """
+
+    name: ClassVar[str] = "qvac"
+    title: ClassVar[str] = "Tether's llama.cpp, its cache of experts"
+    engine: ClassVar[str] = "llama.cpp, Tether's fork"
+    program: ClassVar[str] = "qvac"
+    source: ClassVar[str] = "tetherto/qvac-fabric-llm.cpp 06560fb74: src/llama-moe-cache.cpp, pull requests 232 and 237"
+    keeps: ClassVar[str] = "all experts of some layers, and copies of the others used last, in GPU memory"
+    several_gpus: ClassVar[bool] = False
+    reserved: ClassVar[int] = 1
+    most_tokens: ClassVar[float] = inf
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return ()  # its own rule is tried
+
+    def sized(self, case: Case) -> Self:
+        if self.cache_mib:
+            return self
+        of_rule = replace(self, cache_mib=max(int(SHARE * case.model.routed_bytes) // MIB, self._least_mib(case)))
+        if self.cpu_layers != ALL:
+            return of_rule
+        cut = (replace(of_rule, cpu_layers=count) for count in range(1, max(case.model.layers) + 2))
+        fits = next((one for one in cut if one.left_bytes(case) >= one.cache_bytes(case)), None)
+        return fits or super().sized(case)
