@@ -266,7 +266,7 @@ def _nominal_ram(parts: Parts) -> Quantity:
             lo=0.6 * best.numbers["bandwidth_gb_s"].value,
             source=f"no memory given: {best.name}, the fastest of {cpu.name} ({cpu.source}), or slower",
         )
-    return ram_by_size(parts.ram_gib or 0, parts.generation)
+    return ram_by_size(parts.ram_gib or 0, parts.generation, parts.by_kind.get("gpu"))
 
 
 def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:

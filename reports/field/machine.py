@@ -177,7 +177,7 @@ def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) 
         notes.append(f"no CPU is known, but {row.ram_gib:g} GiB: memory of a server is assumed")
         lo, value, hi = SERVER_GB_S
         return _memory_part(Quantity(value, lo, hi, "8 channels of DDR4-3200, as a server has", "nominal", True))
-    notes.append("neither CPU nor RAM speed is known: two channels of any DDR4 or DDR5 are assumed")
+    notes.append("neither CPU nor RAM speed is known: two channels are assumed")
     return None
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.machines.compose import compose
-from flashmoe_sim.machines.guesses import BY_SIZE, ram_by_size
+from flashmoe_sim.machines.guesses import BY_SIZE, DDR5_CARDS, ram_by_size
 from flashmoe_sim.machines.parts import catalogue
+from reports.field.machine import part_in
+from reports.field.rows import read_rows
 
 
 def test_the_table_is_in_order_and_wide() -> None:
@@ -46,6 +49,27 @@ def test_a_server_is_not_two_channels() -> None:
     assert found[512].lo > 40
     assert found[512].value == 155.8  # 76% of eight channels of DDR4-3200
     assert "eight of DDR4-3200" in found[512].source
+
+
+def test_a_new_card_is_mostly_beside_ddr5() -> None:
+    new, old = (compose(f"{card} + 64GiB").memory.bandwidth_gb_s for card in ("rtx-4060-ti-16gb", "rtx-3060"))
+    assert new.value == pytest.approx(83 / 64 * old.value, rel=0.01)
+    assert new.lo < catalogue()["ddr4-3200x2"].numbers["bandwidth_gb_s"].value < new.hi
+    named = compose("rtx-5070 + ryzen-5600 + 64GiB").memory.bandwidth_gb_s
+    assert named.value < new.value
+    assert ram_by_size(192, "", catalogue()["rtx-5090"]) == ram_by_size(192, "")
+
+
+def test_published_desktops_with_a_new_card_have_ddr5() -> None:
+    takes = {}
+    for row in read_rows(Path("data/published/field.csv")):
+        gpu, cpu = part_in(row.gpu, ("gpu",)), part_in(row.cpu, ("cpu",))
+        if gpu is None or cpu is None or float(gpu.compute or 0) < DDR5_CARDS or not cpu.memory.endswith("x2"):
+            continue
+        either = cpu.title.startswith("Intel Core i") and cpu.memory.startswith("ddr5")
+        takes[row.machine_id] = "either" if either else cpu.memory[:4]
+    assert sorted(takes.values()).count("ddr5") >= 4 * sorted(takes.values()).count("ddr4") > 0
+    assert len(takes) >= 12
 
 
 def test_a_generation_narrows_the_guess() -> None:
