@@ -203,7 +203,7 @@ def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, rows: int, 
     lines += [f"{name} = {sd:.2f}" for name, sd in found.sd.items()]
     lines += ["", "[shares]", *(f"{name} = {share:.2f}" for name, share in found.shares.items())]
     lines += ["", "[prompts]", f"sd = {prompt_sd:.2f}"]
-    lines += ["", "[checked]", f"rows = {rows}", f"inside = {inside:.3f}"]
+    lines += ["", "[checked]", f"rows = {rows}", f"inside = {inside:.4f}"]
     lines += ["", "[hits]", *(f"{name} = {value:.2f}" for name, value in hits.items()), ""]
     return "\n".join(lines)
 
