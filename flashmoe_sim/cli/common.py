@@ -220,13 +220,30 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
             kept = [number for number in kept if headings[number] != heading]
     if left_out := [heading for number, heading in enumerate(headings) if number not in kept]:
         too_wide = f"too wide to show here: {', '.join(left_out)}"
+        caption = _explaining_others(caption, left_out)
         caption = f"{caption.removesuffix('.')}; {too_wide}" if caption else too_wide
     columns = [columns[number] for number in kept]
     rows = [[row[number] for number in kept] for row in rows]
     in_columns = list(zip([heading for heading, _ in columns], *rows, strict=True))
     widths = [max(map(len, cells)) for cells in in_columns]
-    tight = columns[-1][1] == "right" and sum(widths) + 2 * (len(widths) - 1) > console.width
-    gap = 1 if tight else 2
+    left, last = [side == "left" for _, side in columns], len(columns) - 1
+
+    def words(most: float) -> list[int]:
+        """The width that each column needs if words of at most so many letters stay whole."""
+        return [
+            max((len(word) for cell in cells for word in cell.split() if len(word) <= most), default=0)
+            if wraps
+            else full
+            for wraps, full, cells in zip(left, widths, in_columns, strict=True)
+        ]
+
+    least, natural = words(math.inf), sum(widths) + 2 * last
+    gap = 1 if natural > console.width and (not left[-1] or sum(least) + 2 * last > console.width) else 2
+    if sum(least) + gap * last > console.width:
+        least = words(KEPT_WHOLE)
+    console.width = max(console.width, sum(least) + gap * last)
+    while sum(widths) + gap * last > console.width:
+        widths[max((width, number) for number, width in enumerate(widths) if width > least[number])[1]] -= 1
     drawn = Drawn(
         box=box.SIMPLE_HEAD if headed else None,
         show_header=headed,
@@ -234,19 +251,9 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
         pad_edge=False,
         padding=(0, gap - headed, 0, 0),  # a box adds its own space
     )
-    words = [
-        max((len(word) for cell in cells for word in cell.split() if len(word) <= KEPT_WHOLE), default=0)
-        if side == "left"
-        else width
-        for (_, side), width, cells in zip(columns, widths, in_columns, strict=True)
-    ]
-    least = sum(words) + gap * (len(words) - 1)
-    narrow = least > console.width
-    if narrow:
-        console.width = least
-    for (heading, side), word in zip(columns, words, strict=True):
-        if side == "left":
-            drawn.add_column(heading, overflow="fold", width=word if narrow else None)
+    for (heading, _), wraps, wide in zip(columns, left, widths, strict=True):
+        if wraps:
+            drawn.add_column(heading, overflow="fold", width=wide)
         else:
             drawn.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -258,6 +265,16 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
         if caption:
             console.print(Text(printable(caption), "dim"))
     return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def _explaining_others(caption: str, left_out: Sequence[str]) -> str:
+    """The caption without clauses such as `best: no policy hits more` that explain only columns that are left out."""
+    gone = {heading.removesuffix(" %") for heading in left_out}
+    lines = [
+        "; ".join(clause for clause in line.split("; ") if not set(clause.partition(": ")[0].split(", ")) <= gone)
+        for line in caption.splitlines()
+    ]
+    return "\n".join(filter(None, lines))
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:

@@ -481,11 +481,13 @@ def _others(found: Recommendation) -> Section:
     on = f" on {found.case.machine.api}" if found.case.machine.api else ""
     arch = found.case.model.arch or "this kind of model"
     left = len(found.timed) - len(rivals)
+    legend = (
+        "GPU, RAM: GiB that it keeps, mapped files included; faster in: the share of draws of all that is unknown in "
+        "which it is faster than the first one (the intervals of two rows rise and fall together); shown by: "
+        f"published speeds of the engine with {arch}{on}, and from how many machines"
+    )
     parts: list[str | Table | Command] = [
-        table(columns, searched, dispensable=("RAM", "GPU")),
-        "GPU, RAM: GiB that it keeps, mapped files included. faster in: the share of draws of all that is unknown in "
-        "which it is faster than the first one; the intervals of two rows rise and fall together. shown by: published "
-        f"speeds of the engine with {arch}{on}, and from how many machines.",
+        table(columns, searched, caption=legend, dispensable=("RAM", "GPU", "shown by"))
     ]
     if left:
         parts.append(

@@ -617,3 +617,32 @@ def test_what_may_be_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "none", "--also", "a", "--also", "b", "--machine", "x"]) == 2
     assert main(["trace", "inspect", "--", "--json", "--json"]) == 2
     assert "given twice" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "gone"),
+    [(80, ""), (74, "; too wide to show here: GPU"), (60, "; too wide to show here: GPU, shown by")],
+)
+def test_a_name_with_its_settings_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int, gone: str
+) -> None:
+    """Other columns go first, and with them what the caption says of them alone."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    name = "big-moe-on-edge:cache_mib=52224"
+    headings = [("", "left"), ("tok/s", "right"), ("90%", "right"), ("faster in", "right"), ("GPU", "right")]
+    cells = [(name, "12.5", "4.25-16.8", "45%", "17,200.0 GiB", "unproven")]
+    explained = {"GPU": "GPU: GiB kept", "faster in": "faster in: draws", "shown by": "shown by: speeds"}
+    left_out = gone.partition("here: ")[2].split(", ")
+    caption = "; ".join(text for heading, text in explained.items() if heading not in left_out)
+    print_table(
+        Table(
+            [*headings, ("shown by", "left")],
+            cells,
+            caption="; ".join(explained.values()),
+            dispensable=("GPU", "shown by"),
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[0] == name
+    assert max(map(len, lines)) <= columns
+    assert " ".join(lines[3:]).rstrip() == caption + gone
