@@ -96,7 +96,9 @@ def described(merged: RoutingTrace, parts: Sequence[RoutingTrace], *, what: str,
     few = len({part.name for part in parts}) <= NAMED_PARTS
     return merged.with_(
         name=f"{what} of {_listed(parts) if few else f'{len(parts)} traces'}",
-        notes=tuple(dict.fromkeys([*notes_of(parts), f"{what} of {_listed(parts)}{how}", *_warm_ups(parts)])),
+        notes=tuple(
+            dict.fromkeys([*notes_of(parts), f"{what} of {_listed(parts)}{how}", *_weights(parts), *_warm_ups(parts)])
+        ),
     )
 
 
@@ -182,6 +184,15 @@ def _listed(parts: Sequence[RoutingTrace]) -> str:
 def notes_of(parts: Sequence[RoutingTrace]) -> list[str]:
     """The notes that a merged trace has from its parts."""
     return [with_code(code_of(note), f"{part.name or 'trace'}: {note}") for part in parts for note in part.notes]
+
+
+def _weights(parts: Sequence[RoutingTrace]) -> list[str]:
+    """A note if some parts have gate weights and others none, so that the merged trace has none."""
+    without = list(dict.fromkeys(part.name or "trace" for part in parts if part.weight is None))
+    if all(part.weight is None for part in parts) or not without:
+        return []
+    named = ", ".join(without[:NAMED_PARTS]) + (" and others" if len(without) > NAMED_PARTS else "")
+    return [f"gate weights are left out: {named} {'has' if len(without) == 1 else 'have'} none"]
 
 
 def _warm_ups(parts: Sequence[RoutingTrace]) -> list[str]:

@@ -254,3 +254,12 @@ def test_refused_numbers() -> None:
         union([A, B], stagger=-1)
     with pytest.raises(BadInput, match="turns of 0 steps; expected 1 to 2147483647"):
         interleave([A, B], every=0)
+
+
+def test_gate_weights_that_one_part_lacks_are_left_out_with_a_note() -> None:
+    bare = B.with_(weight=None)
+    for merged in (concat([A, bare]), union([bare, A, bare])):
+        assert merged.weight is None
+        assert "gate weights are left out: b has none" in merged.notes
+    for alike in (concat([A, B]), concat([bare, bare])):
+        assert not any("gate weights" in note for note in alike.notes)
