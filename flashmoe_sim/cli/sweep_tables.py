@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.cells import Column, count, interval, percent, speed, table
+from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sections import Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.question import bank_meaning, slots_hint
@@ -55,7 +56,9 @@ def of_trace(workload: Workload, rows: Sequence[Row], opened: OpenSweep, contrac
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can exceed the best"
     caption += _left_out([one for one in opened.left_out if one.trace in (None, trace.name)], rows)
-    caption = "\n".join(filter(None, (caption, slots_hint(trace, contract))))
+    rules = {rule for setup in opened.setups if (rule := setup.policy.minor_rule) is not None}
+    nothing = [f"{rule.kind}@{plain(rule.limit)}: {why}" for rule in rules if (why := rule.why_none(trace.top_k))]
+    caption = "\n".join(filter(None, (caption, *sorted(nothing), slots_hint(trace, contract))))
     made = table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE)
     return [made, *([] if timed or _varies(rows, "prefetch") else _gap(rows, policies, contract))]
 

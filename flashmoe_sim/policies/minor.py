@@ -43,6 +43,12 @@ class MinorRule:
         """Whether such a miss is read and installed."""
         return self.read_share > 0
 
+    def why_none(self, top_k: int) -> str:
+        """Why no expert of a trace with so many experts a token is minor; empty if some may be, or if they vary (0)."""
+        if self.by == "weight" or not 0 < top_k <= self.limit:
+            return ""
+        return f"no expert is minor: the ranks of {top_k} experts a token end at {top_k - 1}"
+
     def holds(self, seen: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether experts are minor, by their ranks or their weights."""
         minor: NDArray[np.bool_] = seen >= self.limit if self.by == "rank" else seen < self.limit

@@ -220,7 +220,8 @@ def _total(trace: RoutingTrace, setup: Setup, total: dict[str, Any]) -> Table:
     if (rule := setup.policy.minor_rule) is not None:
         rows.insert(8, ("  of minor experts", f"{total['minor_misses']:,}"))
         cost = {"drop": "neither read nor computed", "substitute": "a resident is computed", "half": "half the bytes"}
-        hints.append(f"minor experts that miss: {cost[rule.kind]}; what that does to the text is not known")
+        costs = f"minor experts that miss: {cost[rule.kind]}; what that does to the text is not known"
+        hints.append(rule.why_none(trace.top_k) or costs)
     if total["misses_per_token"] is not None:
         rows.append(("misses per token", f"{total['misses_per_token']:.2f}"))
     if total["bytes_read"] is not None:

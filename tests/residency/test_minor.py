@@ -164,3 +164,15 @@ def test_what_needs_weights_a_machine_or_every_miss() -> None:
     with pytest.raises(BadInput, match="ceilings are of runs that read every miss"):
         sim.ceilings("requests-64", bank=16, policy="lru:minor=drop@4", machine="m1-8")
     assert run(of_one_layer([[0], [1]], 2), Bank(slots=1), "lru", "atomic").counts.total()["minor_misses"] == 0
+
+
+def test_a_rule_by_which_no_expert_is_minor_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "no expert is minor: the ranks of 8 experts a token end at 7"
+    asked = ("requests-64", "--bank", "16")
+    replayed = " ".join(printed_by(capsys, "replay", *asked, "--minor", "drop@8", quiet=False).split())
+    assert why in replayed
+    assert "neither read nor computed" not in replayed
+    rules = "lru:minor=drop@8,lru:minor=drop@7"
+    swept = " ".join(printed_by(capsys, "sweep", *asked, "--policy", rules, quiet=False).split())
+    assert f"drop@8: {why}" in swept
+    assert "drop@7:" not in swept
