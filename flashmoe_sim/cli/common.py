@@ -40,9 +40,15 @@ lenient_option = click.option(
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range; `nan` and `inf`, which are in all, are refused."""
+    """A number in a range; `nan` and `inf`, which are in all, are refused, and so are units."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            float(value)
+        except ValueError:
+            digits = re.sub(r"[^0-9.]", "", value)
+            example = f", such as {digits}" if re.fullmatch(r"\d+(\.\d+)?", digits) else ""
+            self.fail(f"{value!r}: expected a number alone, without a unit{example}", param, ctx)
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number; give one in plain digits", param, ctx)

@@ -123,6 +123,13 @@ CASES = [
     trace("long-pairs.gz", "line 1 is longer than 1 MiB"),
     trace("digits.gz", "begins with '1111", "no format claims it"),
     Bad("watch good --every nan", ("'--every': 'nan' is not a finite number; give one in plain digits",)),
+    Bad(
+        "recommend --machine rtx-4090 --buy --budget $600",
+        ("'$600': expected a number alone, without a unit, such as 600",),
+    ),
+    Bad(
+        "recommend --machine rtx-4090 --buy --target tenfold", ("'tenfold': expected a number alone, without a unit\n",)
+    ),
     Bad("recommend --machine rtx-4090 --target inf", ("'--target': 'inf' is not a finite number",)),
     Bad("trace merge good good --step-ms inf --out new.parquet", ("'--step-ms': 'inf' is not a finite number",)),
     # every verb has the same line
