@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
@@ -159,13 +159,20 @@ class Stock:
 
         No set tried before may reach it.
         """
+        before = len(self.tried)
         better = at_least([self.machines[one] for one in (*self.tried, *sets)])
-        hopeless = np.any(better[: len(self.tried), len(self.tried) :], axis=0)
-        left = [one for one, no in zip(sets, hopeless.tolist(), strict=True) if not no]
+        kept = np.flatnonzero(~np.any(better[:before, before:], axis=0))
+        left = [sets[place] for place in kept.tolist()]
+        better = better[np.ix_(kept + before, kept + before)]
+
+        def enough(item: int) -> bool:
+            return self.speed(left[item]) >= target_tok_s
+
+        if not any(enough(best) for best in _best(better)):
+            return []
         lines = [self.line(one) for one in left]
         line = np.array([lines.index(one) for one in lines], np.int64)
-        better = at_least([self.machines[one] for one in left]) & (line[:, None] == line[None, :])
-        found = least(better, lambda item: self.speed(left[item]) >= target_tok_s, progress=progress)
+        found = least(better & (line[:, None] == line[None, :]), enough, progress=progress)
         return sorted((self.bought(left[item]) for item in found), key=lambda one: one.order)
 
     def fastest(self) -> Bought | None:
@@ -273,10 +280,18 @@ def least(
         else:
             left[better[item]] = False
 
-    for best in np.flatnonzero(~(better & ~better.T).any(axis=0)):
-        if left[best]:
-            ask(int(best))
+    for best in _best(better):
+        ask(best)
     while left.any():
         open_ = better & left[:, None] & left[None, :]
         ask(int(np.argmax(np.minimum(open_.sum(axis=0), open_.sum(axis=1)))))
     return [item for item in sorted(found) if not any(better[item, other] and other != item for other in found)]
+
+
+def _best(better: NDArray[np.bool_]) -> Iterator[int]:
+    """The items that no other is better than, one of those that are alike."""
+    left: NDArray[np.bool_] = ~np.any(better & ~better.T, axis=0)
+    for item in np.flatnonzero(left):
+        if left[item]:
+            left[better[item]] = False
+            yield int(item)

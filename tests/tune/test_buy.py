@@ -119,6 +119,15 @@ def test_a_speed_that_nothing_reaches() -> None:
     assert found.sentence.startswith("Nothing in the catalogue reaches 1,000,000 tok/s; the fastest is")
 
 
+def test_only_the_best_card_is_asked_for_a_speed_that_nothing_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the best of each generation."""
+    cards = [Change("gpu", name) for name in ("rtx-3060", "rtx-4060-ti-16gb", "rtx-5090")]
+    monkeypatch.setattr(stock_module, "changes", lambda parts: {"gpu": cards})
+    stock = a_stock()
+    assert stock.least_reaching(stock.sets(1, stock.options), 1e6, None) == []
+    assert list(stock.tried) == [(cards[-1],)]
+
+
 def test_nothing_to_buy_below_the_present_speed() -> None:
     now = bought(0.001)
     assert now.enough
