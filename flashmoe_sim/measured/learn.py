@@ -61,13 +61,18 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A measurement as the program sees it. on: its expected speed on a machine. before: without any measurement."""
+    """A measurement as the program sees it.
+
+    on: its expected speed on a machine. before: without any measurement. other_model: its model, if it is not the one
+    in question.
+    """
 
     measured: Measured
     system: System
     observation: Observation
     on: Callable[[Machine], Expected]
     before: Expected
+    other_model: str = ""
 
     def off(self, expected: Expected) -> float:
         """How many standard deviations it is from what is expected."""
@@ -173,7 +178,8 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
     def on_it(machine: Machine) -> Expected:
         return run(_larger(machine) if larger else machine, interval=True)[1]
 
-    return Seen(one, system, seen, on_it, on_it(machine))
+    other = "" if model is None or geometry.name == model.name else geometry.name
+    return Seen(one, system, seen, on_it, on_it(machine), other)
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:
@@ -294,4 +300,5 @@ def _what(one: Seen) -> str:
     what = "prompt at " if one.measured.prompt else ""
     where = one.measured.where
     name = "" if where.startswith("--measured") else f"{where}: "
-    return f"{name}{one.system.spec}, {what}{speed(one.measured.tok_s)} tok/s{depth}"
+    model = f" with {one.other_model}" if one.other_model else ""
+    return f"{name}{one.system.spec}{model}, {what}{speed(one.measured.tok_s)} tok/s{depth}"

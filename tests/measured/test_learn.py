@@ -234,6 +234,13 @@ def test_a_file_of_another_gpu_is_asked_about(tmp_path: Path) -> None:
     )
 
 
+def test_a_measurement_of_another_model_is_learnt_from_by_its_name() -> None:
+    on, asked = load_machine(PARTS), named_model("gpt-oss-120b")
+    notes = learn_from(["cpu=11 model=gpt-oss-20b", "cpu=7 model=gpt-oss-120b"], on, model=asked).learnt.notes
+    assert any("from cpu with gpt-oss-20b:mxfp4, 11.0 tok/s" in note for note in notes)
+    assert any("from cpu, 7.00 tok/s" in note for note in notes)
+
+
 @pytest.mark.filterwarnings("ignore:no trace of gpt-oss-20b")
 def test_a_log_of_a_mac_needs_no_placement() -> None:
     found = sim.compare(
