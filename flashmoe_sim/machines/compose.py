@@ -191,11 +191,12 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
 
 def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
     """A machine whose CPU and GPU, if there is one, have separate memories."""
-    gpu, no_cpu = parts.by_kind.get("gpu"), "cpu" not in parts.by_kind
+    gpu, cpu = parts.by_kind.get("gpu"), parts.by_kind.get("cpu")
     nominal = _nominal_ram(parts)
     delivered = _scaled(nominal, RAM_SHARE, DESKTOPS, "read by all cores")
     weights = _scaled(nominal, CPU_SHARE, DESKTOPS, "4-bit weights, as many threads as cores")
-    unnamed = no_cpu and "memory" not in parts.by_kind and not parts.generation
+    soldered = cpu is not None and not cpu.memory.startswith("ddr")
+    unnamed = not soldered and "memory" not in parts.by_kind and not parts.generation
     memory = Memory(
         ram_gib=ram_gib,
         bandwidth_gb_s=replace(delivered, guessed=unnamed),
@@ -217,7 +218,7 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
         link=None if gpu is None else _link(gpu, parts, delivered),
         gpu=None if gpu is None else _gpu(gpu, parts.n_gpus),
         cpu=Compute(
-            weights_gb_s=replace(weights, guessed=no_cpu),
+            weights_gb_s=replace(weights, guessed=cpu is None),
             layer_us=layer,
             knee_tokens=_estimate((2, 4, 10), DESKTOPS, "4-bit weights"),
         ),

@@ -40,16 +40,26 @@ def ask(machine: Machine) -> str:
 
 def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:
     """The user's parts, and one for each that is missing."""
-    written = list(parts.names)
+    written, named = list(parts.names), parts.by_kind.get("cpu")
+    cpu = named.name if named is not None else _cpu_like(parts)
+    place = written.index(cpu) + 1 if named is not None else 1
     if GUESSED["cpu.weights_gb_s"] in names:
-        gpu, memory = parts.by_kind.get("gpu"), parts.by_kind.get("memory")
-        kind = parts.generation or (memory.name.partition("-")[0] if memory is not None else "")
-        cpu = next(name for most, name in CPUS if (parts.ram_gib or 0) <= most)
-        if gpu is not None and "Laptop" in gpu.title:
-            cpu = LAPTOP_CPU
-        elif kind and not catalogue()[cpu].memory.startswith(kind):
-            cpu = next((one.name for one in catalogue().values() if one.memory.startswith(f"{kind}-")), cpu)
-        written.insert(1, cpu)
+        written.insert(place, cpu)
+        place += 1
+    if GUESSED["memory.bandwidth_gb_s"] in names:
+        written.insert(place, catalogue()[cpu].memory)
     if GUESSED["storage.read_gb_s"] in names:
         written.append(SSD)
     return written
+
+
+def _cpu_like(parts: Parts) -> str:
+    """A CPU that could be beside these parts."""
+    gpu, memory = parts.by_kind.get("gpu"), parts.by_kind.get("memory")
+    if gpu is not None and "Laptop" in gpu.title:
+        return LAPTOP_CPU
+    kind = parts.generation or (memory.name.partition("-")[0] if memory is not None else "")
+    cpu = next(name for most, name in CPUS if (parts.ram_gib or 0) <= most)
+    if kind and not catalogue()[cpu].memory.startswith(kind):
+        return next((one.name for one in catalogue().values() if one.memory.startswith(f"{kind}-")), cpu)
+    return cpu

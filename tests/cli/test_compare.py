@@ -78,7 +78,7 @@ def test_what_is_guessed_is_the_first_note(capsys: pytest.CaptureFixture[str]) -
     asked = ("compare", "--model", "deepseek-v2-lite", "--system", "cpu", "--hit-rate", "80%", "--machine")
     answer = document(capsys, *asked, "RTX 3060 12GB + 64GB")
     assert answer["notes"][0].startswith("The CPU, the speed of the RAM and the SSD are guessed: name them, as in")
-    named = document(capsys, *asked, "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4")
+    named = document(capsys, *asked, "rtx-3060 + ryzen-5600 + ddr4-3200 + 64GiB + nvme-gen4")
     assert not any("guessed" in note for note in named["notes"])
 
 

@@ -30,10 +30,13 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
 def test_what_is_guessed_is_asked_for_below_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
     output = " ".join(printed_by(capsys, *asked, "ryzen-5600 + 64GiB").split("How large")[0].split())
-    sentence = 'The SSD is guessed: name it, as in `--machine "ryzen-5600 + 64GiB + nvme-gen4"`.'
+    sentence = (
+        "The speed of the RAM and the SSD are guessed: name them, as in "
+        '`--machine "ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"`.'
+    )
     assert sentence in output
     assert output.index("Run ") < output.index(sentence) < output.index("llama-")
-    assert "is guessed" not in printed_by(capsys, *asked, "ryzen-5600 + 64GiB + nvme-gen4")
+    assert "guessed" not in printed_by(capsys, *asked, "ryzen-5600 + ddr4-3200 + 64GiB + nvme-gen4")
 
 
 def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:

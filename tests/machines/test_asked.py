@@ -19,9 +19,10 @@ CPU, RAM, SSD = "the CPU", "the speed of the RAM", "the SSD"
         ("rtx-3060 + 64GiB + nvme-gen4", (CPU, RAM)),
         ("rtx-3060 + 64GB DDR4", (CPU, SSD)),
         ("rtx-3060 + ddr4-3200 + 64GiB + nvme-gen4", (CPU,)),
-        ("rtx-3060 + ryzen-5600 + 64GiB", (SSD,)),
-        ("rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4", ()),
-        ("ryzen-5600 + 64GiB", (SSD,)),
+        ("rtx-3060 + ryzen-5600 + 64GiB", (RAM, SSD)),
+        ("rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4", (RAM,)),
+        ("rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4", ()),
+        ("ryzen-5600 + 64GB DDR4", (SSD,)),
         ("strix-halo-64", (SSD,)),
         ("m2-ultra-192", ()),
     ],
@@ -38,7 +39,11 @@ def test_presets_guess_nothing() -> None:
 def test_the_sentence() -> None:
     assert ask(load_machine("rtx-3060 + 64GiB")) == (
         "The CPU, the speed of the RAM and the SSD are guessed: name them, as in "
-        '`--machine "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4"`.'
+        '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"`.'
+    )
+    assert ask(load_machine("rtx-3060 + ryzen-5600 + 64GiB + nvme-gen3")) == (
+        "The speed of the RAM is guessed: name it, as in "
+        '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + nvme-gen3 + 64GiB"`.'
     )
     assert ask(load_machine("strix-halo-64")) == (
         'The SSD is guessed: name it, as in `--machine "strix-halo + 64GiB + nvme-gen4"`.'
@@ -58,6 +63,7 @@ def test_the_sentence() -> None:
         "rtx-3060 + ddr3-1600 + 16GiB",
         "strix-halo-64",
         "ryzen-5600 + 64GiB",
+        "rtx-3090 + epyc-7763 + 512GiB + nvme-gen4",
     ],
 )
 def test_following_the_example_leaves_nothing_open(machine: str) -> None:
