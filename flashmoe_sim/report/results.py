@@ -10,6 +10,7 @@ from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import RESULT_COLUMNS, frame
 from flashmoe_sim.sweep import ledger
+from flashmoe_sim.sweep.summary import yours_first
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
 
@@ -34,7 +35,7 @@ def read_results(folder: Path) -> tuple[list[Row], list[str]]:
         rows, notes = _of_table(folder / TABLE), []
     if not rows:
         raise BadInput(f"{folder}: has no rows yet; run its `sim sweep` again, which goes on where it was")
-    return rows, notes
+    return yours_first(rows), notes
 
 
 def of_traces(rows: Sequence[Row], only: str) -> list[Row]:

@@ -46,6 +46,12 @@ def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
+def yours_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of traces on which a policy of the user's own was replayed, then the others, each in their order."""
+    yours = {row["trace_id"] for row in rows if of_user(row)}
+    return sorted(rows, key=lambda row: row["trace_id"] not in yours)
+
+
 def ranked(rows: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     """The rows of each trace, bank and machine, the fastest first, or the one with the most hits.
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.schema import OF_SEVERAL_TRACES, RESULT_COLUMNS
-from flashmoe_sim.sweep.summary import foresees, over_traces
+from flashmoe_sim.sweep.summary import foresees, over_traces, yours_first
 
 
 def row(trace: str, policy: str, **changes: Any) -> dict[str, Any]:
@@ -53,6 +53,13 @@ def test_on_machines_the_fastest_wins() -> None:
 def test_a_bank_that_some_trace_overflows_is_of_fewer_traces() -> None:
     rows = [hits("a", "lru", 0.5), hits("b", "lru", 0.25), hits("b", "static", 0.125)]
     assert [one["traces"] for one in over_traces(rows)] == [2, 1]
+
+
+def test_traces_on_which_your_own_policy_ran_come_first() -> None:
+    rows = [row("a", "lru", trace_id="1"), row("b", "lru", trace_id="2"), row("c", "lru", trace_id="3")]
+    assert yours_first(rows) == rows
+    own = row("b", "mine:Gap", trace_id="2")
+    assert yours_first([*rows, own]) == [rows[1], own, rows[0], rows[2]]
 
 
 @pytest.mark.parametrize(

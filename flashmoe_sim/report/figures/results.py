@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from flashmoe_sim.report.figures.save import SVG_SIZE, converter
 from flashmoe_sim.report.figures.speed import speeds
 from flashmoe_sim.report.figures.style import PALETTES, SVG_PADDING, Chart, altair_module
 from flashmoe_sim.schema import frame
+from flashmoe_sim.sweep.summary import yours_first
 
 MOST_SPEEDS = 6
 SPACING = 24
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 def missing() -> str:
@@ -41,7 +42,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     """
     vl_convert = converter()
     unit = parse_bank(rows[0]["bank"]).unit
-    charts = _charts([row for row in rows if parse_bank(row["bank"]).unit == unit])
+    charts = _charts([row for row in yours_first(rows) if parse_bank(row["bank"]).unit == unit])
     specs = [chart.to_dict() | {"padding": SVG_PADDING} for chart in charts]
     pictures = [vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]) for spec in specs]
     with atomic_writer(path, force=True) as stream:
