@@ -85,12 +85,12 @@ def _cause(
         by = "its choice of victims" if gap.victim_choice >= gap.admission else "declining experts that are used late"
         ahead = ""
         if lookahead is not None:
-            steps = "step" if lookahead.steps == 1 else "steps"
-            ahead = f"; seeing {lookahead.steps:,} {steps} ahead gives half of what better victims can"
+            steps = "step" if lookahead.steps == 1 else f"{lookahead.steps:,} steps"
+            ahead = f"; knowing the next {steps} is enough for half of what better victims gain"
         return "policy", f"min in the same bank would avoid {share} of {missed}, mostly by {by}{ahead}."
     if split.capacity >= MOST * gap.policy:
         return "working-set", (
-            f"Even the optimum (min) misses {gap.minimum:,} of {missed}: a better policy avoids {share} at most; "
+            f"Of {missed}, {gap.minimum:,} remain under the optimum (min): a better policy avoids {share} at most; "
             f"{more}."
         )
     return "mixed", (

@@ -129,7 +129,7 @@ def _larger_gpu(machine: Machine) -> dict[str, Machine]:
         return {}
     now = machine.gpu.memory_gib.value
     return {
-        f"{size} GiB on the GPU instead of {_gib(now + DRIVER_GIB)}": machine.scaled(
+        f"{size} GiB of GPU memory instead of {_gib(now + DRIVER_GIB)}": machine.scaled(
             {"gpu.memory_gib": (size - DRIVER_GIB) / now}
         )
         for size in _next_and_twice(now + DRIVER_GIB, GPU_GIB)

@@ -39,7 +39,7 @@ def test_policy() -> None:
     verdict = found(CYCLE, "4").verdict
     assert verdict.kind == "policy"
     assert verdict.text.startswith("min in the same bank would avoid 76% of 100 misses, mostly by its choice of vic")
-    assert "; seeing 1 step ahead gives half of what better victims can" in verdict.text
+    assert "; knowing the next step is enough for half of what better victims gain" in verdict.text
 
 
 def test_policy_by_admission() -> None:
@@ -58,7 +58,7 @@ def test_working_set() -> None:
     verdict = found(CYCLE, "2").verdict
     assert verdict.kind == "working-set"
     assert verdict.text == (
-        "Even the optimum (min) misses 62 of 100 misses: a better policy avoids 38% at most; "
+        "Of 100 misses, 62 remain under the optimum (min): a better policy avoids 38% at most; "
         "--bank 5 halves the misses of lru."
     )
 

@@ -51,8 +51,8 @@ def test_only_the_storage_helps_where_only_reads_take_time() -> None:
 def test_a_larger_gpu_that_holds_every_expert() -> None:
     case = Case(LARGE, machine("rtx-3060", gpu_gib=11.2))
     found = {one.change: one for one in levers(Resizer(workload(LARGE), case, [AllGpu(), SlotBank()]))}
-    assert next(iter(found)) == "16 GiB on the GPU instead of 12"
-    one = found["16 GiB on the GPU instead of 12"]
+    assert next(iter(found)) == "16 GiB of GPU memory instead of 12"
+    one = found["16 GiB of GPU memory instead of 12"]
     assert (one.before.system.name, one.after.system.name) == ("slot-bank", "all-gpu")
     assert one.after.storage_bytes_per_token == 0
     larger = changed_machines(case.machine)[one.change]
@@ -97,8 +97,8 @@ def test_sizes_are_the_next_usual_ones() -> None:
     assert [one for one in changed_machines(machine("rtx-3060", gpu_gib=11.2, ram_gib=32)) if "GiB" in one] == [
         "48 GiB of RAM instead of 32",
         "64 GiB of RAM instead of 32",
-        "16 GiB on the GPU instead of 12",
-        "24 GiB on the GPU instead of 12",
+        "16 GiB of GPU memory instead of 12",
+        "24 GiB of GPU memory instead of 12",
     ]
 
 
