@@ -146,6 +146,20 @@ def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path) -> None:
 
 
 @needs_browser
+def test_prose_in_a_table_keeps_to_the_width_of_the_text(browser: Browser, tmp_path: Path) -> None:
+    """Only numbers and names that do not fit reach into the margin."""
+    columns = [("", "left"), ("90%", "right"), ("meaning", "left")]
+    rows = [("lookahead-16, prefetched", f"{'1' * digits}", "The same, one call ahead. " * 5) for digits in (9, 90)]
+    for row, wider in zip(rows, (False, True), strict=True):
+        path = tmp_path / "table.html"
+        path.write_text(html("A page", [Section("A page", (Table(columns, [row]),))]))
+        browser.open(path, width=1280, scripts=False)
+        widths = "['table', 'h1'].map(name => document.querySelector(name).getBoundingClientRect().width)"
+        table, text = browser.run(f"return {widths}")
+        assert (table > text) == wider
+
+
+@needs_browser
 def test_every_table_of_numbers_is_reached_by_keyboard(browser: Browser, page: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
