@@ -185,6 +185,9 @@ def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Se
     if len(shown) > 1:
         caption += f", corrected for {len(shown)} comparisons"
     machine = f" on {asked.machine}" if timed else ""
+    banks = dict.fromkeys(row["bank"] for row in shown)
+    if alike := [bank for bank in banks if not any(row["more_hits"] for row in shown if row["bank"] == bank)]:
+        caption += f"; no difference in a bank of {', '.join(alike)}: one that holds a single call leaves no choice"
     return table(columns, shown, title=f"{'; '.join(traces)}: against {against}{machine}", caption=caption)
 
 

@@ -100,6 +100,13 @@ def test_judged_policies_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> N
         assert (" gain " in out) == bool(more)
 
 
+def test_a_bank_without_a_choice_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The tokens of python-256 have 8 experts a layer."""
+    asked = ("policy", "judge", "python-256", "--bank", "8,16", "--policy", "lfu-decay")
+    printed = " ".join(printed_by(capsys, *asked).split())
+    assert "no difference in a bank of 8: one that holds a single call leaves no choice" in printed
+
+
 def test_a_fit_in_a_table_as_json_and_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "fitted.csv"
     asked = ["policy", "fit", "python-256", "prose-256", "--bank", "32", "--policy", "lfu-decay"]
