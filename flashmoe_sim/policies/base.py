@@ -25,7 +25,13 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.seen import SEEN
 
 NEVER = np.iinfo(np.int32).max
-ALL_CONTRACTS = ("runtime", "protected", "atomic", "sequential")
+CONTRACT_MEANINGS = {
+    "runtime": "as the patched llama.cpp runtime counts, slot aliasing included",
+    "protected": "no expert of a call evicts another one of it",
+    "atomic": "a call is served as a whole, and what exceeds the bank streams through",
+    "sequential": "one reference after another, as in an ordinary cache",
+}
+ALL_CONTRACTS = tuple(CONTRACT_MEANINGS)
 REPLAYED = "trace"  # a warm start from the replayed trace itself
 STAMPS = ("first", "last", "hits-first", "reverse")
 

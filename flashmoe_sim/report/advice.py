@@ -413,6 +413,8 @@ def _bought(found: Recommendation) -> Section:
         parts.append(table(columns, shown))
         if more := len(rows) - len(shown):
             parts.append(f"{more} larger changes are not shown; --json has them.")
+        if isinstance(bought, Advice) and any("gpu" in one.kinds for one in shown):
+            parts.append("A card stands for all better ones of its maker and generation, which are enough, too.")
     if bought.prices is not None and bought.prices.at_launch and not (isinstance(bought, Advice) and bought.enough):
         parts.append(AT_LAUNCH)
     if isinstance(bought, NextBetter) and bought.useless and bought.prices is None:

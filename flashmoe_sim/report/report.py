@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flashmoe_sim.io.cells import count, percent, speed
 from flashmoe_sim.io.sections import Command, Part, Section, Table
 from flashmoe_sim.policies.bank import parse_bank
+from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.report import of_machine, of_rows, of_trace
 from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import page_table
@@ -18,12 +19,6 @@ from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.tune.evidence import evidence
 
 MOST_NAMED = 4
-CONTRACT_MEANINGS = {
-    "runtime": "as the patched llama.cpp runtime counts, slot aliasing included",
-    "protected": "no expert of a call evicts another one of it",
-    "atomic": "a call is served as a whole, and what exceeds the bank streams through",
-    "sequential": "one reference after another, as in an ordinary cache",
-}
 
 
 def sections(found: Material, *, command: str) -> list[Section]:

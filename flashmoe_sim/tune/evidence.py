@@ -7,6 +7,7 @@ import numpy as np
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.belief import errors, unknown
 from flashmoe_sim.machines.machine import SIZES, Machine
+from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.trace.phases import find_phases
@@ -27,8 +28,8 @@ def evidence(found: Recommendation) -> list[str]:
     return [
         _trace(found),
         *_prompt(found),
-        f"Hits are counted under the contract {plan.setup.contract}; seconds are of the execution model "
-        f"{plan.execution.name}.",
+        f"Hits are counted under the contract {plan.setup.contract}: {CONTRACT_MEANINGS[plan.setup.contract]}. Seconds "
+        f"are of the execution model {plan.execution.name}: {plan.execution.describes}.",
         *_machine(found),
         _checked(found, plan.machine),
         *_intervals(plan.machine),

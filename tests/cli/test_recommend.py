@@ -24,6 +24,7 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
         assert f"\n{title}" in printed.out
     assert "\n\n\n" not in printed.out
     assert "take this" in printed.out
+    assert "atomic: a call is served as a whole, and what exceeds the bank" in " ".join(printed.out.split())
     assert "\x1b" not in printed.out
 
 
@@ -135,6 +136,7 @@ def test_what_to_buy(capsys: pytest.CaptureFixture[str]) -> None:
     assert {len(row["kinds"]) for row in answer["bought"]["rows"]} == {1}
     assert all(row["tok_s"] >= 60 for row in answer["bought"]["rows"])
     assert "there is nothing to buy" in printed_by(capsys, *asked, "--target", "1")
+    assert "A card stands for all better ones" in printed_by(capsys, *asked, "--target", "60")
 
 
 def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str]) -> None:
