@@ -80,15 +80,14 @@ def _complete(parameter: click.Parameter, ctx: click.Context, incomplete: str) -
 
 
 def _literal(module: str, variable: str) -> list[str]:
-    """The keys or items of a table, from the text of a module that is slow to import."""
+    """The items of a tuple, from the text of a module that is slow to import."""
     package, _, file = module.rpartition(".")
     tree = ast.parse(resources.files(package).joinpath(f"{file}.py").read_text("utf-8"))
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
-            parts = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
-            return [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+            return [str(part.value) for part in getattr(value, "elts", []) if isinstance(part, ast.Constant)]
     raise AssertionError(f"{module} has no {variable}")
 
 
@@ -97,7 +96,9 @@ def _table(module: str, variable: str) -> Callable[[], Iterable[str]]:
 
 
 def _policies() -> list[str]:
-    return [*_literal("flashmoe_sim.policies.table", "POLICIES"), "all"]
+    from flashmoe_sim.policies.table import POLICIES
+
+    return [*POLICIES, "all"]
 
 
 def _models() -> Iterable[str]:

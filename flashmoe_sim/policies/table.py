@@ -3,86 +3,60 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from flashmoe_sim.parameters import parse
-from flashmoe_sim.policies.arc import Arc
-from flashmoe_sim.policies.base import Policy
-from flashmoe_sim.policies.bounded_lru import BoundedLru
-from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
-from flashmoe_sim.policies.cacheus import Cacheus
-from flashmoe_sim.policies.clock import Clock
-from flashmoe_sim.policies.clock_hand import ClockHand
-from flashmoe_sim.policies.demand import Demand
-from flashmoe_sim.policies.fifo import Fifo
-from flashmoe_sim.policies.hot_profile import HotProfile
-from flashmoe_sim.policies.hot_window import HotWindow
-from flashmoe_sim.policies.hyperbolic import Hyperbolic
-from flashmoe_sim.policies.least_stale import LeastStale
-from flashmoe_sim.policies.lecar import LeCaR
-from flashmoe_sim.policies.lfru import Lfru
-from flashmoe_sim.policies.lfu import Lfu
-from flashmoe_sim.policies.lfu_decay import LfuDecay
-from flashmoe_sim.policies.lfu_halved import LfuHalved
-from flashmoe_sim.policies.lirs import Lirs
-from flashmoe_sim.policies.lookahead import Lookahead
-from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.policies.lru_k import LruK
-from flashmoe_sim.policies.min_ import Min, MinForced
-from flashmoe_sim.policies.mq import Mq
-from flashmoe_sim.policies.nth_miss import NthMiss
-from flashmoe_sim.policies.placed import Placed
-from flashmoe_sim.policies.random_ import Random
-from flashmoe_sim.policies.s3fifo import S3Fifo
-from flashmoe_sim.policies.scored_swaps import ScoredSwaps
-from flashmoe_sim.policies.second_miss import SecondMiss
-from flashmoe_sim.policies.sieve import Sieve
-from flashmoe_sim.policies.slru import Slru
-from flashmoe_sim.policies.static import Static, StaticGlobal
-from flashmoe_sim.policies.two_q import TwoQ
-from flashmoe_sim.policies.w_tinylfu import WTinyLfu
-from flashmoe_sim.policies.window import Window
+from flashmoe_sim.io.lazy import LazyTable
 
-POLICIES: dict[str, type[Policy]] = {
-    "demand": Demand,
-    "lru": Lru,
-    "fifo": Fifo,
-    "clock": Clock,
-    "clock-hand": ClockHand,
-    "sieve": Sieve,
-    "random": Random,
-    "window": Window,
-    "least-stale": LeastStale,
-    "lfu": Lfu,
-    "lfu-decay": LfuDecay,
-    "lfu-halved": LfuHalved,
-    "lfru": Lfru,
-    "hyperbolic": Hyperbolic,
-    "lru-k": LruK,
-    "slru": Slru,
-    "2q": TwoQ,
-    "mq": Mq,
-    "arc": Arc,
-    "lirs": Lirs,
-    "s3fifo": S3Fifo,
-    "w-tinylfu": WTinyLfu,
-    "lecar": LeCaR,
-    "cacheus": Cacheus,
-    "bounded-lru": BoundedLru,
-    "second-miss": SecondMiss,
-    "nth-miss": NthMiss,
-    "static": Static,
-    "static:global": StaticGlobal,
-    "placed": Placed,
-    "hot-window": HotWindow,
-    "hot-profile": HotProfile,
-    "bounded-swaps": BoundedSwaps,
-    "scored-swaps": ScoredSwaps,
-    "lookahead": Lookahead,
-    "min": Min,
-    "min:forced": MinForced,
-}
+if TYPE_CHECKING:
+    from flashmoe_sim.policies.base import Policy
+
+POLICIES: LazyTable[type[Policy]] = LazyTable(
+    __package__,
+    {
+        "demand": "demand:Demand",
+        "lru": "lru:Lru",
+        "fifo": "fifo:Fifo",
+        "clock": "clock:Clock",
+        "clock-hand": "clock_hand:ClockHand",
+        "sieve": "sieve:Sieve",
+        "random": "random_:Random",
+        "window": "window:Window",
+        "least-stale": "least_stale:LeastStale",
+        "lfu": "lfu:Lfu",
+        "lfu-decay": "lfu_decay:LfuDecay",
+        "lfu-halved": "lfu_halved:LfuHalved",
+        "lfru": "lfru:Lfru",
+        "hyperbolic": "hyperbolic:Hyperbolic",
+        "lru-k": "lru_k:LruK",
+        "slru": "slru:Slru",
+        "2q": "two_q:TwoQ",
+        "mq": "mq:Mq",
+        "arc": "arc:Arc",
+        "lirs": "lirs:Lirs",
+        "s3fifo": "s3fifo:S3Fifo",
+        "w-tinylfu": "w_tinylfu:WTinyLfu",
+        "lecar": "lecar:LeCaR",
+        "cacheus": "cacheus:Cacheus",
+        "bounded-lru": "bounded_lru:BoundedLru",
+        "second-miss": "second_miss:SecondMiss",
+        "nth-miss": "nth_miss:NthMiss",
+        "static": "static:Static",
+        "static:global": "static:StaticGlobal",
+        "placed": "placed:Placed",
+        "hot-window": "hot_window:HotWindow",
+        "hot-profile": "hot_profile:HotProfile",
+        "bounded-swaps": "bounded_swaps:BoundedSwaps",
+        "scored-swaps": "scored_swaps:ScoredSwaps",
+        "lookahead": "lookahead:Lookahead",
+        "min": "min_:Min",
+        "min:forced": "min_:MinForced",
+    },
+)
 
 
 def parse_policy(text: str) -> Policy:
     """A policy from `lru`, `lru:stamp=last`, `min:forced`, `lookahead-16` or `my_module:MyPolicy`."""
+    from flashmoe_sim.parameters import parse
+    from flashmoe_sim.policies.base import Policy
+
     return parse("policy", re.sub("^lookahead-", "lookahead:steps=", text), POLICIES, Policy)
