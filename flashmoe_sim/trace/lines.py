@@ -22,13 +22,14 @@ def numbered_lines(
     path: Path,
     progress: Callable[[int], None] | None = None,
     most_bytes: int = MAX_LINE_BYTES,
+    before: int = 0,
 ) -> Iterator[tuple[int, bytes]]:
     """Every line with its number, from 1; only the last can lack its newline. A byte order mark is left out.
 
-    progress: called about once per MiB with the bytes read since the last call.
+    progress: called about once per MiB with the bytes read since the last call. before: lines that came before.
     Raises BadInput for a line longer than `most_bytes`.
     """
-    number = read = 0
+    number, read = before, 0
     while line := stream.readline(most_bytes + 1):
         number += 1
         read += len(line)
@@ -52,7 +53,7 @@ def line_blocks(
     Raises BadInput for a line longer than MAX_LINE_BYTES, counted from `first_line`.
     """
     number, rest = first_line, b""
-    while chunk := stream.read(1 << 20):
+    while chunk := stream.read(MAX_LINE_BYTES + 1):
         end = chunk.rfind(b"\n") + 1
         block, rest = (rest + chunk[:end], chunk[end:]) if end else (b"", rest + chunk)
         number += block.count(b"\n")
@@ -134,6 +135,7 @@ def json_lines(
     skipped: Skipped,
     progress: Callable[[int], None] | None = None,
     most_bytes: int = MAX_LINE_BYTES,
+    before: int = 0,
 ) -> Iterator[tuple[int, Parsed]]:
     """What `parse` makes of every line that is not blank, with its number; a torn last line is left out and counted.
 
@@ -141,7 +143,8 @@ def json_lines(
         even JSON, as a torn line.
     Raises BadInput for a line longer than `most_bytes`.
     """
-    for number, line in numbered_lines(stream, path=skipped.path, progress=progress, most_bytes=most_bytes):
+    lines = numbered_lines(stream, path=skipped.path, progress=progress, most_bytes=most_bytes, before=before)
+    for number, line in lines:
         if not line.strip():
             continue
         try:

@@ -96,3 +96,24 @@ def test_compressed_and_progress(path: Path) -> None:
     reported: list[int] = []
     assert token_pairs.read(path, ReadOptions(progress=reported.append)).calls == 4
     assert reported[-1] == len(TWO_TOKENS)
+
+
+def test_lines_read_as_numbers_are_what_a_json_parser_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same lines, damaged in one or two places, by both ways."""
+    rng, plain, found = np.random.default_rng(1), token_pairs._plain, 0
+    for _ in range(2_000):
+        damaged = bytearray(TWO_TOKENS)
+        for _ in range(rng.integers(1, 3)):
+            place = int(rng.integers(len(damaged)))
+            damaged[place : place + int(rng.integers(2))] = bytes(rng.choice(list(b"[],0123 \n"), rng.integers(3)))
+        path.write_bytes(damaged)
+        results = []
+        for way in (plain, lambda block: None):
+            monkeypatch.setattr(token_pairs, "_plain", way)
+            try:
+                results.append(token_pairs.read(path, ReadOptions(lenient=True)).content_id)
+            except BadInput as error:
+                results.append(str(error))
+        assert results[0] == results[1], damaged
+        found += plain(bytes(damaged)) is not None
+    assert found > 200
