@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 RANGE = np.uint64(1 << 32)  # of the generator's numbers
 
 
+@lru_cache(maxsize=16)
 def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
     """0 to n - 1 as libstdc++ shuffles them, i64 [n]; `seed` seeds std::mt19937.
 
@@ -24,7 +27,9 @@ def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
     order = list(range(n))
     for i, other in enumerate(partner.tolist(), 1):
         order[i], order[other] = order[other], order[i]
-    return np.array(order, np.int64)
+    shuffle = np.array(order, np.int64)
+    shuffle.flags.writeable = False  # of all who ask for it
+    return shuffle
 
 
 def _below(n: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:

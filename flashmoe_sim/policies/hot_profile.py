@@ -202,19 +202,23 @@ def pack(
     """The best keys that fit the budget, bool [keys]; with `fill`, then others in the system's random order."""
     resident = np.zeros(len(score), np.bool_)
     opened = [False] * len(candidates.expert_bytes)
-    left = candidates.budget_bytes
+    left, least = candidates.budget_bytes, min(candidates.expert_bytes)
 
     def take(keys: NDArray[np.int64], left: int) -> int:
-        for key in keys.tolist():
-            row = int(key_row[key])
+        taken = []
+        for key, row in zip(keys.tolist(), key_row[keys].tolist(), strict=True):
+            if left < least:
+                break
             cost = candidates.expert_bytes[row] * (1 if opened[row] else 2)
             if cost <= left:
                 left -= cost
-                opened[row] = resident[key] = True
+                opened[row] = True
+                taken.append(key)
+        resident[taken] = True
         return left
 
     left = take(np.argsort(-score, kind="stable")[: np.count_nonzero(score)], left)
-    if fill:
+    if fill and left >= least:
         others = np.flatnonzero(~resident)
         take(others[shuffled(len(others), seed=FILL_SEED)], left)
     return resident
