@@ -70,18 +70,16 @@ def moved(draws: Draws, at_lo: float, at_hi: float) -> Draws:
 
 def drawn(machine: Machine, paths: Mapping[str, Quantity], draw: int) -> Machine:
     """The machine in one draw. paths: what varies."""
-    for path, quantity in paths.items():
-        machine = machine.varied(path, at(quantity, float(unknown(machine, path)[draw])))
-    return machine
+    return machine.with_values({path: at(one, float(unknown(machine, path)[draw])) for path, one in paths.items()})
 
 
 def at(quantity: Quantity, deviations: float) -> float:
     """A quantity so many standard deviations from its value, on the scale of its logarithm, unless it may be 0."""
     lo, value, hi = quantity.lo, quantity.value, quantity.hi
-    by = np.array([deviations])
+    here = deviations / SD_90
     if min(lo, value) > 0:
-        return value * math.exp(moved(by, math.log(lo / value), math.log(hi / value))[0])
-    return max(value + float(moved(by, lo - value, hi - value)[0]), 0.0)
+        return value * math.exp(-here * math.log(lo / value) if here < 0 else here * math.log(hi / value))
+    return max(value + (-here * (lo - value) if here < 0 else here * (hi - value)), 0.0)
 
 
 ANY_ENGINE = Whose()

@@ -77,10 +77,7 @@ def _paths(machine: Machine) -> dict[str, Quantity]:
 def _moved(machine: Machine, deviations: Mapping[str, float]) -> Machine:
     """The machine with numbers so many standard deviations from their values; other unknowns are left out."""
     known = _paths(machine)
-    for path, by in deviations.items():
-        if path in known and by:
-            machine = machine.varied(path, at(known[path], by))
-    return machine
+    return machine.with_values({path: at(known[path], by) for path, by in deviations.items() if path in known and by})
 
 
 def _absorbed(machine: Machine, learnt: Learnt) -> Machine:

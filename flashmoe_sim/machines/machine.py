@@ -235,6 +235,15 @@ class Machine:
             raise unknown_name(f"quantity of {self.name}", path, dict(self.quantities()))
         return self.with_quantity(path, replace(quantity, value=value))
 
+    def with_values(self, values: Mapping[str, float]) -> Machine:
+        """This machine with other values of the quantities at some paths, whose intervals and sources do not change."""
+        sections: dict[str, dict[str, Quantity]] = {}
+        for path, value in values.items():
+            section, _, key = path.partition(".")
+            now: Quantity = getattr(getattr(self, section), key)
+            sections.setdefault(section, {})[key] = replace(now, value=value)
+        return replace(self, **{name: replace(getattr(self, name), **changed) for name, changed in sections.items()})
+
     def scaled(self, factors: Mapping[str, float]) -> Machine:
         """This machine with some quantities, and their intervals, times a factor. factors: by path."""
         machine = self

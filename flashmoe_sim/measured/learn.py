@@ -215,10 +215,7 @@ def _what_fits(system: System, case: Case) -> str:
 
 def _larger(machine: Machine) -> Machine:
     known = dict(machine.quantities())
-    for path in ROOMS:
-        if path in known:
-            machine = machine.varied(path, ROOM * known[path].value)
-    return machine
+    return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
 
 
 def _system(one: Measured, machine: Machine) -> str:
