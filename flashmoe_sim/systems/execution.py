@@ -16,7 +16,6 @@ from flashmoe_sim.timeline.calls import compute, compute_all, install
 from flashmoe_sim.timeline.models._in_ram import wait_for_items
 from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
-from flashmoe_sim.timeline.models.hot_cold import serve as serve_lanes
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
@@ -202,16 +201,8 @@ class SharedMisses(HotCold):
         return np.maximum(super().brought_in(work), work.misses * self.share // WHOLE).astype(np.int32)
 
 
-@inlined
-def serve_lanes_alone(sim: Any, call: Call, parts: Any) -> float:
-    of_call = (call.number, call.row, call.n_tokens, call.requests, call.misses, call.warm, call.fills)
-    alone = Call(*of_call, 0, call.ready, call.expert_s, call.cold_expert_s, call.threshold, call.copies_from)
-    end: float = serve_lanes(sim, alone, parts)
-    return end
-
-
 @dataclass(frozen=True)
 class FilledBehind(HotCold):
     """Like hot-cold, but experts that a call installs are uploaded behind it, and nothing waits for them."""
 
-    serve: ClassVar[Any] = serve_lanes_alone
+    waits_for_installs: ClassVar[bool] = False

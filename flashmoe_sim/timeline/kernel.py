@@ -31,9 +31,9 @@ _INT: Any = np.int64  # of all columns, or a kernel is compiled for each mixture
 
 
 @cache
-def loop_of(name: str, serve: Any, after: Any) -> Any:
+def loop_of(serve: Any, after: Any) -> Any:
     """The loop with the kernels of an execution model in it; it is compiled at its first call."""
-    return specialise(_run, f"run_{name.replace('-', '_')}", serve=serve, after=after)
+    return specialise(_run, "run", serve=serve, after=after)
 
 
 def _run(
@@ -93,6 +93,7 @@ def _run(
                 costs.cold_expert_s * max(1.0, tokens_each / knees.cold_knee_tokens) * times,
                 limits.threshold,
                 limits.copies_from,
+                limits.padded,
             )
             clock = serve(sim, call, into)
         if sim.state[0].issued < len(sim.ahead) and sim.ahead[sim.state[0].issued].after == number:

@@ -101,6 +101,7 @@ class _Limits(NamedTuple):
     threshold: int
     copies_from: int
     in_background: bool
+    padded: bool
 
 
 class _Knees(NamedTuple):
@@ -118,10 +119,11 @@ def _run(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     calls, model = len(work.row), type(execution)
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
-    loop_of(model.name, model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
+    waited = {} if execution.waits_for_installs else {"installs": np.zeros_like(work.installs)}
+    loop_of(model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
         sim,
-        _Calls(*(_column(getattr(work, name)) for name in _Calls._fields)),
-        _Limits(execution.threshold, execution.copies_from, execution.in_background),
+        _Calls(*(_column(waited.get(name, getattr(work, name))) for name in _Calls._fields)),
+        _Limits(execution.threshold, execution.copies_from, execution.in_background, execution.padded),
         _Knees(
             float(costs.dense_knee_tokens),
             float(costs.knee_tokens),

@@ -45,19 +45,21 @@ def wait_for_items(sim: Any, call: Call, parts: Any, late: int, arrived: float, 
 
 
 @inlined
-def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int, side_by_side_from: int, hot: int) -> float:
+def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int) -> float:
     """Compute hits on the GPU and misses on the CPU: in parallel if both have work and the call is large enough.
 
     Experts for the CPU that are not in RAM are read first, as one batch of items from `late` on, and the cold lane
     begins when all have arrived. Misses that the call installs are uploaded from then on, during the two lanes, and the
-    call waits for them.
-    side_by_side_from: requests of a call from which its lanes run in parallel. hot: experts that the GPU computes.
+    call waits for them. `call.threshold`: the requests from which its lanes run in parallel.
     """
+    hot = call.requests - call.misses
+    if call.padded and hot > 0:
+        hot = call.requests
     hot_end: float = compute(sim, call, parts, begin, hot)
     if call.misses == 0:
         return hot_end
     stored = call.misses - call.warm
-    side_by_side = call.misses < call.requests and call.requests >= side_by_side_from
+    side_by_side = call.misses < call.requests and call.requests >= call.threshold
     there: float = begin if side_by_side else hot_end
     if stored > 0:
         read_before(sim, there, True)
@@ -102,6 +104,18 @@ def copied(sim: Any, call: Call, parts: Any) -> float:
     return end
 
 
+@inlined
+def serve(sim: Any, call: Call, parts: Any) -> float:
+    if call.n_tokens >= call.copies_from:
+        all_computed: float = copied(sim, call, parts)
+        return all_computed
+    late = claim(sim, call.number, call.ready, False)
+    uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
+    usable = wait_for_items(sim, call, parts, late, call.ready, uploaded)
+    end: float = two_lanes(sim, call, parts, usable, late)
+    return end
+
+
 @dataclass(frozen=True)
 class InRam(ExecutionModel):
     """Misses are in RAM, and experts read ahead are only uploaded.
@@ -112,6 +126,7 @@ class InRam(ExecutionModel):
 
     in_place: ClassVar[bool] = True
     in_background: ClassVar[bool] = True
+    serve: ClassVar[Any] = serve
     after: ClassVar[Any] = upload_beside
 
     copy_from_tokens: int = NEVER

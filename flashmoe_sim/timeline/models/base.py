@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
     number, row, n_tokens, requests, misses, warm, fills, installs: as in `Work`; `fills` is its `cold`.
     ready: when its slots are known. expert_s, cold_expert_s: seconds of one expert for its tokens, on the computing
-    unit and on the CPU beside a GPU. threshold, copies_from: of the model.
+    unit and on the CPU beside a GPU. threshold, copies_from, padded: of the model.
     """
 
     number: int
@@ -37,6 +37,7 @@ class Call(NamedTuple):
     cold_expert_s: float
     threshold: int
     copies_from: int
+    padded: bool
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class ExecutionModel:
     beside_compute: whether experts are computed while others are read, which slows both if they share a memory.
     host_calls: the routed calls at which the GPU stops until the host has done its part: `all`, those that are
         `missing` an expert, or `none`.
+    padded: whether a GPU that computes hits also computes an empty expert for each miss.
+    waits_for_installs: whether a call waits for the experts that it installs.
     reads_ahead: whether experts are read ahead at all. in_background: whether following calls go on meanwhile.
     serve: serve(sim, call, parts) serves one `Call`: it returns the time when its experts are computed, and adds the
         time that passed to `parts`, f64 [N_PARTS].
@@ -71,6 +74,8 @@ class ExecutionModel:
     by_family: ClassVar[bool] = False
     beside_compute: ClassVar[bool] = False
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
+    padded: ClassVar[bool] = False
+    waits_for_installs: ClassVar[bool] = True
     reads_ahead: ClassVar[bool] = True
     in_background: ClassVar[bool] = False
     serve: ClassVar[Any]

@@ -3,36 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from flashmoe_sim._jit import inlined
-from flashmoe_sim.timeline.background import claim, upload_items
-from flashmoe_sim.timeline.models._in_ram import InRam, copied, two_lanes, wait_for_items
-from flashmoe_sim.timeline.models.base import Call
-
-
-@inlined
-def _serve(sim: Any, call: Call, parts: Any, hot: int) -> float:
-    if call.n_tokens >= call.copies_from:
-        all_computed: float = copied(sim, call, parts)
-        return all_computed
-    late = claim(sim, call.number, call.ready, False)
-    uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
-    usable = wait_for_items(sim, call, parts, late, call.ready, uploaded)
-    end: float = two_lanes(sim, call, parts, usable, late, call.threshold, hot)
-    return end
-
-
-@inlined
-def serve(sim: Any, call: Call, parts: Any) -> float:
-    end: float = _serve(sim, call, parts, call.requests - call.misses)
-    return end
-
-
-@inlined
-def serve_padded(sim: Any, call: Call, parts: Any) -> float:
-    end: float = _serve(sim, call, parts, call.requests if call.misses < call.requests else 0)
-    return end
+from flashmoe_sim.timeline.models._in_ram import InRam
 
 
 @dataclass(frozen=True)
@@ -44,7 +17,6 @@ class HotCold(InRam):
 
     name: ClassVar[str] = "hot-cold"
     describes: ClassVar[str] = "forks of llama.cpp with a hot set on the GPU, chosen by a tumbling window or a profile"
-    serve: ClassVar[Any] = serve
 
     min_parallel: int = 2
 
@@ -61,6 +33,6 @@ class HotColdPadded(HotCold):
 
     name: ClassVar[str] = "hot-cold-padded"
     describes: ClassVar[str] = "a fork of llama.cpp with a hot cache filled from a profile"
-    serve: ClassVar[Any] = serve_padded
+    padded: ClassVar[bool] = True
 
     copy_from_tokens: int = 256
