@@ -91,11 +91,12 @@ def _is_private(folder: Path) -> bool:
 class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
     """numba's cache, except that a damaged one is emptied, and a full disk only means that nothing is stored.
 
-    Loading a kernel needs numba's runtime, but not all that compiling one imports, which takes 0.3 s; if that fails,
-    everything is imported first.
+    Loading a kernel does not need all that compiling one imports, which takes 0.3 s, and only one that creates arrays
+    needs numba's runtime; if loading fails, everything is imported first.
     """
 
     compiles = False  # whether this process had to compile a kernel that no earlier run left
+    allocates = True
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
@@ -111,8 +112,9 @@ class _KernelCache(_caching.FunctionCache):  # type: ignore[misc]
         return found
 
     def _load_alone(self, sig: Any, target_context: Any) -> Any:
-        _spare_scipy()
-        _runtime.rtsys.initialize(target_context)
+        if self.allocates:
+            _spare_scipy()
+            _runtime.rtsys.initialize(target_context)
         return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -184,6 +186,7 @@ def _compile(function: Callable[..., Any], *, inline: bool = False, allocates: b
             _numba.CACHE_DIR = str(folder)
             try:
                 kernel._cache = _KernelCache(function)  # as cache=True does with numba's own cache
+                kernel._cache.allocates = allocates
             finally:
                 _numba.CACHE_DIR = before
     return kernel

@@ -345,7 +345,7 @@ def test_threads_that_compile_at_once_keep_kernels_in_the_cache(monkeypatch: pyt
 
     monkeypatch.setattr(_jit, "_KernelCache", slowly)
     with ThreadPoolExecutor(8) as threads:
-        kernels = list(threads.map(_jit.jit, [one_pass.min_bypass.py_func] * 100))
+        kernels = list(threads.map(_jit.jit, [one_pass._min_bypass.py_func] * 100))
     (folder,) = {Path(kernel._cache.cache_path) for kernel in kernels}
     assert folder.parent == _jit.kernel_cache()
 

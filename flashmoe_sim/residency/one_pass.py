@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flashmoe_sim._jit import allocating, inlined, jit
+from flashmoe_sim._jit import inlined, jit
 from flashmoe_sim.policies.base import NEVER
 
+I64 = NDArray[np.int64]
 LANES = np.uint64(8)
 ONE = np.uint64(1)
 
@@ -28,8 +30,7 @@ def longest_call(offset: Any) -> int:
     return longest
 
 
-@allocating
-def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: Any) -> int:
+def lru(key: NDArray[np.uint32], offset: I64, distinct: int, rank: NDArray[Any], depths: I64, deepest: I64) -> int:
     """Count LRU depths, with a call's experts stamped in order of first reference; return how many keys occurred.
 
     distinct: how many had occurred before, in earlier chunks of the calls.
@@ -38,10 +39,26 @@ def lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: A
     deepest: i64 [keys + 1], calls by their deepest request.
     """
     keys = len(rank)
-    seen = np.full(keys, -1, np.int32)
-    member = np.zeros(keys, np.uint32)
-    at = np.zeros(keys + LANES, rank.dtype)
-    before = np.zeros(keys, rank.dtype)
+    seen, member = np.full(keys, -1, np.int32), np.zeros(keys, np.uint32)
+    at, before = np.zeros(keys + int(LANES), rank.dtype), np.zeros(keys, rank.dtype)
+    now: int = _lru(key, offset, distinct, rank, depths, deepest, seen, member, at, before)
+    return now
+
+
+@jit
+def _lru(
+    key: Any,
+    offset: Any,
+    distinct: int,
+    rank: Any,
+    depths: Any,
+    deepest: Any,
+    seen: Any,
+    member: Any,
+    at: Any,
+    before: Any,
+) -> int:
+    keys = len(rank)
     for call in range(len(offset) - 1):
         n, worst, known = np.uint64(0), 0, distinct
         for r in range(np.uint64(offset[call]), np.uint64(offset[call + 1])):
@@ -92,8 +109,15 @@ def deepest_calls(key: Any, offset: Any, rank: Any, deepest: Any) -> None:
         deepest[worst] += 1
 
 
-@allocating
-def min_bypass(key: Any, offset: Any, upcoming: Any, next_use: Any, depths: Any, declined: Any, deepest: Any) -> int:
+def min_bypass(
+    key: NDArray[np.uint32],
+    offset: I64,
+    upcoming: NDArray[np.int32],
+    next_use: NDArray[np.int32],
+    depths: I64,
+    declined: I64,
+    deepest: I64,
+) -> int:
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 
     upcoming: i32 [references], where the next call that requests the key does so, or NEVER.
@@ -107,14 +131,31 @@ def min_bypass(key: Any, offset: Any, upcoming: Any, next_use: Any, depths: Any,
     takes what is left. If they are carried in ascending order, none is displaced by a later one, and the places above
     it stay as they are.
     """
+    largest = int(np.diff(offset).max(initial=0))
+    seen, uses = np.full(len(next_use) - 1, -1, np.int32), np.zeros(largest, np.int32)
+    of_call = np.zeros((4, largest), np.uint32)
+    held: int = _min_bypass(key, offset, upcoming, next_use, depths, declined, deepest, seen, uses, *of_call)
+    return held
+
+
+@jit
+def _min_bypass(
+    key: Any,
+    offset: Any,
+    upcoming: Any,
+    next_use: Any,
+    depths: Any,
+    declined: Any,
+    deepest: Any,
+    seen: Any,
+    uses: Any,
+    request_of: Any,
+    ascending: Any,
+    found: Any,
+    settled: Any,
+) -> int:
+    """request_of: u32, by reference of the call; the others by its request."""
     keys = len(next_use) - 1
-    largest = longest_call(offset)
-    seen = np.full(keys, -1, np.int32)
-    request_of = np.zeros(largest, np.uint32)  # by reference of the call
-    uses = np.zeros(largest, np.int32)
-    ascending = np.zeros(largest, np.uint32)
-    found = np.zeros(largest, np.uint32)
-    settled = np.zeros(largest, np.uint32)
     now, held = 0, 0
     for call in range(len(offset) - 1):
         begin, end = np.uint64(offset[call]), np.int32(offset[call + 1])

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import allocating, jit
+from flashmoe_sim._jit import jit
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.minor import MinorRule
@@ -227,8 +227,8 @@ def build_pools(trace: RoutingTrace, *, scope: Scope = "layer") -> list[Pool]:
         np.take(row_of_layer, trace.layer, out=own_rows, mode="clip")  # other modes take a copy first
         return [Pool(trace, _numbers(trace, trace.calls), own_rows, key_row, trace.refs, steps)]
     call = trace.empty(trace.calls, np.int64)
-    calls, refs = np.zeros((2, len(counts)), np.int64)
-    _group(trace.layer, trace.offset, row_of_layer, calls, refs, call)
+    calls, refs, place = np.zeros((3, len(counts)), np.int64)
+    _group(trace.layer, trace.offset, row_of_layer, calls, refs, place, call)
     pools = []
     for row, own in enumerate(np.split(call, np.cumsum(calls)[:-1])):
         own_rows, key_row = trace.empty(len(own), np.int32), np.full(counts[row], row, np.int32)
@@ -261,14 +261,18 @@ def _numbers(trace: RoutingTrace, length: int) -> NDArray[np.int64]:
     return numbers
 
 
-@allocating
-def _group(layer: Any, trace_offset: Any, row_of_layer: Any, calls: Any, refs: Any, call: Any) -> None:
-    """Sort calls by the row of their layer, keeping their order within it; count each row's calls and references."""
+@jit
+def _group(layer: Any, trace_offset: Any, row_of_layer: Any, calls: Any, refs: Any, place: Any, call: Any) -> None:
+    """Sort calls by the row of their layer, keeping their order within it; count each row's calls and references.
+
+    place: i64 [rows], zeros.
+    """
     for c in range(len(layer)):
         row = row_of_layer[layer[c]]
         calls[row] += 1
         refs[row] += trace_offset[c + 1] - trace_offset[c]
-    place = np.cumsum(calls) - calls
+    for row in range(1, len(calls)):
+        place[row] = place[row - 1] + calls[row - 1]
     for c in range(len(layer)):
         row = row_of_layer[layer[c]]
         call[place[row]] = c

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import allocating
+from flashmoe_sim._jit import jit
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.workload import Workload
 
@@ -57,13 +57,14 @@ def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int, loade
         size,
         capacity_bytes,
         len(size) - kept,
+        *np.full((3, len(size) + 1), -1, np.int64),
         warm,
         ahead_warm,
     )
     return WarmReads(warm, ahead_warm)
 
 
-@allocating
+@jit
 def _serve(
     base: Any,
     offset: Any,
@@ -74,18 +75,19 @@ def _serve(
     size: Any,
     capacity: int,
     first_held: int,
+    newer: Any,
+    older: Any,
+    asked: Any,
     out_warm: Any,
     out_ahead_warm: Any,
 ) -> None:
     """base: i64 [calls], the key of a call's expert 0. ahead_turn: i64 [calls + 2], reads ahead before each call.
 
     first_held: the keys from here on are held at the start, read in ascending order. The list of held keys is a ring
-    through `older` and `newer`, with one extra place, `keys`, at its ends.
+    through `older` and `newer`, with one extra place, `keys`, at its ends. newer, older, asked: i64 [keys + 1], -1.
     """
     keys = len(size)
-    newer, older = np.full(keys + 1, -1, np.int64), np.full(keys + 1, -1, np.int64)
     newer[keys] = older[keys] = keys
-    asked = np.full(keys, -1, np.int64)
     used = 0
     for k in range(first_held, keys):
         newer[k], older[k] = keys, older[keys]
