@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def calls(experts: NDArray[np.int16], *, layers: int, name: str) -> RoutingTrace
     )
 
 
-def medians(runs: dict[str, Callable[[], object]], clock: Callable[[], float], rounds: int) -> dict[str, float]:
+def medians(runs: Mapping[str, Callable[[], object]], clock: Callable[[], float], rounds: int) -> dict[str, float]:
     """Seconds of each run, the median of interleaved rounds after one that is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
