@@ -5,22 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest
+from flashmoe_sim.policies._queue import new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.lru import choose_victim, on_install
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
     pass
-
-
-def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    link = state[0]
-    move_to_newest(link, slot, link.shape[1] - 1)
-
-
-def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    link = state[0]
-    return oldest(link, link.shape[1] - 1, slot_key, blocked, mark)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.lru import on_install
 
 MOST_WINDOW = 1 << 24
 
@@ -39,11 +40,6 @@ def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
 
 def on_miss(state: Any, key: int, now: int) -> None:
     _count(state, key)
-
-
-def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    link = state[0]
-    move_to_newest(link, slot, link.shape[1] - 1)
 
 
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
