@@ -6,7 +6,7 @@ import pytest
 
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.schema import COUNTS, IDENTITY, PREDICTED, RESULT_COLUMNS, TIMING, Column
-from flashmoe_sim.sweep.row import result_row
+from flashmoe_sim.sweep.row import row_of
 from flashmoe_sim.sweep.task import Task
 from tests.residency.builders import geometry_of, one_layer, run, trace_of
 
@@ -42,13 +42,13 @@ def test_a_row_has_the_values_of_its_columns() -> None:
     workload = prepare(trace_of(one_layer([[0], [1], [0]]), 4), geometry_of({0: 10}, 4))
     replayed = run(workload, 1)
     task = Task(workload, replayed.setup)
-    row = result_row(task, replayed.counts, best=replayed.counts)
+    counts = replayed.counts.total()
+    row = row_of(task, counts, best=counts)
     assert set(task.identity()) == {column.name for column in IDENTITY}
-    known = set(replayed.counts.total())
-    assert known == {column.name for column in COUNTS} - {"best_hit_rate", "best_bytes_per_token"}
+    assert set(counts) == {column.name for column in COUNTS} - {"best_hit_rate", "best_bytes_per_token"}
     types = {"str": str, "int": int, "float": float}
     unknown = [column.name for column in IDENTITY + COUNTS if type(row[column.name]) is not types[column.dtype]]
     assert unknown == ["bank_bytes", "prefetch_precision", "prefetch_recall"]  # in slots, and there is no predictor
     assert {row[column.name] for column in TIMING} == {None}
-    best = result_row(task, replayed.counts, best=None)
+    best = row_of(task, counts)
     assert (best["best_hit_rate"], best["best_bytes_per_token"]) == (None, None)

@@ -150,9 +150,9 @@ def _export(ledger: Ledger, rows: list[dict[str, Any]], out: Path) -> None:
     missing = results.missing()
     draw = None if missing else results.draw
     ledger.refresh()
-    write_results(ledger.rows(rows), out, force=True, draw=draw)
+    write_results(ledger.rows(rows), out, draw=draw)
     while ledger.refresh():  # of two sweeps, the last to write has the rows of both
-        write_results(ledger.rows(rows), out, force=True, draw=draw)
+        write_results(ledger.rows(rows), out, draw=draw)
     if missing:
         message(f"wrote results.parquet and results.csv to {out}; no results.png: {missing}")
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim.ceilings.bottleneck import bottleneck
-from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.schema import RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.timed import Timed
@@ -28,18 +27,11 @@ def seconds(task: Task, timed: Timed | None) -> dict[str, Any]:
     return {column.name: known[column.name] for column in TIMING if column.name in known}
 
 
-def result_row(
-    task: Task, counts: Counts, *, best: Counts | None, timing: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def row_of(task: Task, known: dict[str, Any], *, best: dict[str, Any] | None = None) -> dict[str, Any]:
     """All columns of schema.RESULT_COLUMNS, in their order; None if unknown.
 
-    best: the counts of the optimum in the same bank. timing: the columns that `seconds` returns.
+    known: the combined results of `Counts.total` and `seconds`. best: the former, of the optimum in the same bank.
     """
-    return row_of(task, counts.total() | (timing or {}), best=None if best is None else best.total())
-
-
-def row_of(task: Task, known: dict[str, Any], *, best: dict[str, Any] | None) -> dict[str, Any]:
-    """`result_row` from the combined results of `Counts.total` and `seconds`."""
     row = task.identity() | known
     if best is not None:
         row |= {"best_hit_rate": best["hit_rate"], "best_bytes_per_token": best["bytes_per_token"]}

@@ -54,7 +54,6 @@ def write_results(
     rows: Sequence[dict[str, Any]],
     folder: Path,
     *,
-    force: bool = False,
     draw: Callable[[Sequence[dict[str, Any]], Path], None] | None,
 ) -> None:
     """Write all files, or leave the folder unchanged: they are written to a temporary folder and then moved.
@@ -62,9 +61,8 @@ def write_results(
     draw: how the picture is drawn; None to write none.
     If a process is killed between two moves, some files are missing, but files of two sweeps are never mixed; the next
     sweep into the folder moves the rest.
-    Raises BadInput if they cannot be written, for example on a full disk, and, without force, for results that another
-    process wrote in the meantime; SimError if only the picture cannot be drawn: the others are then written, and an
-    older picture is removed.
+    Raises BadInput if they cannot be written, for example on a full disk; SimError if only the picture cannot be drawn:
+    the others are then written, and an older picture is removed.
     """
     table = frame(rows)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -85,8 +83,6 @@ def write_results(
                     keep_mode(folder / path.name, stream.fileno())
                     os.fsync(stream.fileno())
             sync_folder(new)
-            if not force and any((folder / name).exists() for name in FILES):
-                raise BadInput(f"{folder}: has results by now: another process wrote them; give another folder")
             _move_in(new, folder, old)
             sync_folder(folder)
     except BaseException as error:

@@ -35,7 +35,6 @@ from flashmoe_sim.trace.source import most_bytes, open_bytes
 
 VERSION = 2
 VERSION_WITHOUT_TEXT = 1  # of a trace without `n_text`, which older programs can read
-MAGIC = b"PAR1"
 METADATA_KEY = b"flashmoe_sim.trace"
 NOTE_CODES = "note_codes"
 CALLS_PER_ROW_GROUP, REFS_PER_ROW_GROUP = 1 << 18, 1 << 22

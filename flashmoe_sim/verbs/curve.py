@@ -49,13 +49,13 @@ class ExactCurve:
         from flashmoe_sim.policies.bank import Bank
         from flashmoe_sim.residency.setup import Setup
         from flashmoe_sim.schema import frame
-        from flashmoe_sim.sweep.row import result_row
+        from flashmoe_sim.sweep.row import row_of
         from flashmoe_sim.sweep.task import Task
 
         rows = []
         for slots, counts in self.counts.items():
             setup = Setup(Bank(slots=slots), self.policy, self.contract, io_split=self.io_split)
-            rows.append(result_row(Task(self.workload, setup), counts, best=None))
+            rows.append(row_of(Task(self.workload, setup), counts.total()))
         return frame(rows)
 
 

@@ -83,7 +83,7 @@ class Counted:
         Raises BadInput for requests if the trace does not record them.
         """
         from flashmoe_sim.schema import LAYER_COLUMNS, frame
-        from flashmoe_sim.sweep.row import result_row
+        from flashmoe_sim.sweep.row import row_of
         from flashmoe_sim.sweep.task import Task
 
         if by == "layer":
@@ -95,7 +95,7 @@ class Counted:
             assert self.replayed is not None
             who = Task(self.task.workload, self.task.setup).identity()
             return (by_step if by == "step" else by_request)(self.task.workload.trace, self.replayed, who)
-        return frame([result_row(self.task, self.counts, best=None, timing=self.seconds)])
+        return frame([row_of(self.task, self.counts.total() | (self.seconds or {}))])
 
 
 @dataclass(frozen=True, kw_only=True)

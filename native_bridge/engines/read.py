@@ -69,7 +69,7 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         extra=extra,
         flags=flags.texts("flags") if "flags" in flags.document else None,
         place={key: flags.text(key) for key in ("machine", "host") if key in flags.document},
-        environment=flags.text_values("environment"),
+        environment=flags.environment(),
         cache=_cache_state(flags.document.get("cache")),
         log=log,
         document=flags.document,
@@ -133,10 +133,10 @@ class _Flags:
             raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a text")
         return value
 
-    def text_values(self, key: str) -> Mapping[str, str] | None:
-        value = self.document.get(key)
+    def environment(self) -> Mapping[str, str] | None:
+        value = self.document.get("environment")
         if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
-            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected an object of texts")
+            raise BadInput(f"{self.path}: environment is {shown(value)}; expected an object of texts")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:

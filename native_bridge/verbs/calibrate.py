@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -69,13 +69,11 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
 
     def run(self) -> tuple[Fitted, list[Path]]:
         from flashmoe_sim.io.whole import refuse_existing
-        from flashmoe_sim.machines.unknowns import UNKNOWNS
+        from flashmoe_sim.machines.fitting import check_parameters
         from native_bridge.verbs.fit import Fit, Learnt
 
         refuse_existing(self.out, force=self.force)
-        for parameter in self.parameters:
-            if parameter not in UNKNOWNS:
-                raise unknown_name("parameter", parameter, UNKNOWNS)
+        check_parameters(self.parameters)
         model, anchors = self._anchors()
         fit = Fit(
             tuple(map(str, anchors)),

@@ -28,7 +28,7 @@ from flashmoe_sim.sweep.ledger import Ledger
 from flashmoe_sim.sweep.left_out import LeftOut
 from flashmoe_sim.sweep.passes import TimedPass, plan_passes, run_pass
 from flashmoe_sim.sweep.plan import plan_setups
-from flashmoe_sim.sweep.row import result_row, seconds
+from flashmoe_sim.sweep.row import row_of, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.sweep.workers import Workers
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
@@ -66,8 +66,8 @@ def alone(task: Task) -> dict[str, Any]:
             timed = None
         timing = seconds(task, timed)
     best = ceiling_setup(task.workload, task.setup)
-    optimum = None if best is None else replay(task.workload, best).counts
-    return result_row(task, replayed.counts, best=optimum, timing=timing)
+    optimum = None if best is None else replay(task.workload, best).counts.total()
+    return row_of(task, replayed.counts.total() | (timing or {}), best=optimum)
 
 
 class Sent(Executor):

@@ -86,7 +86,7 @@ def test_a_full_disk_leaves_the_folder_as_it_was(
     if break_it:
         break_it(monkeypatch)
     with pytest.raises(BadInput, match=r"where: No space left on device; nothing was written"):
-        write_results([ROW, EMPTY], folder, force=True, draw=draw if break_it else draw_half)
+        write_results([ROW, EMPTY], folder, draw=draw if break_it else draw_half)
     assert snapshot(tmp_path) == before
     assert sorted(os.listdir(tmp_path)) == (["some"] if existing else [])
 
@@ -103,7 +103,7 @@ def test_a_picture_that_cannot_be_drawn_keeps_the_rest(tmp_path: Path, existing:
     if existing:
         write_results([ROW], folder, draw=draw)
     with pytest.raises(SimError, match=r"could not be drawn \(ValueError: no glyph\); results.parquet and .csv are"):
-        write_results([ROW, EMPTY], folder, force=existing, draw=half)
+        write_results([ROW, EMPTY], folder, draw=half)
     assert sorted(os.listdir(folder)) == ["results.csv", "results.parquet"]
     assert polars.read_parquet(folder / "results.parquet").height == 2
 
@@ -190,7 +190,7 @@ store.frame = Table
 os.replace, os.rename, os.rmdir = dying(os.replace), dying(os.rename), dying(os.rmdir)
 for left, folder in enumerate(sys.argv[1:], 1):
     if not (child := os.fork()):
-        store.write_results([], Path(folder), force=True, draw=lambda rows, path: path.write_bytes(b"new"))
+        store.write_results([], Path(folder), draw=lambda rows, path: path.write_bytes(b"new"))
         os._exit(0)
     print(os.waitpid(child, 0)[1])
 """
@@ -222,17 +222,8 @@ def test_a_killed_sweep_leaves_no_mixture_and_is_put_in_order(tmp_path: Path, *,
     assert ends == ({"old", "new"} if existing else {"", "new"})
 
 
-def test_results_that_appear_meanwhile_are_kept(tmp_path: Path) -> None:
-    check_folder(tmp_path, force=False)
-    write_results([ROW], tmp_path, draw=draw)
-    before = snapshot(tmp_path)
-    with pytest.raises(BadInput, match="has results by now: another process wrote them; give another folder"):
-        write_results([ROW, EMPTY], tmp_path, draw=draw)
-    assert snapshot(tmp_path) == before
-
-
 def test_results_that_are_replaced_hand_on_their_mode(tmp_path: Path) -> None:
     write_results([ROW], tmp_path, draw=draw)
     (tmp_path / "results.csv").chmod(0o600)
-    write_results([ROW], tmp_path, force=True, draw=draw)
+    write_results([ROW], tmp_path, draw=draw)
     assert (tmp_path / "results.csv").stat().st_mode & 0o777 == 0o600

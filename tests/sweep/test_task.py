@@ -38,7 +38,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COUNTS, TIMING
 from flashmoe_sim.sweep import task
 from flashmoe_sim.sweep.collect import sweep
-from flashmoe_sim.sweep.row import result_row, seconds
+from flashmoe_sim.sweep.row import row_of, seconds
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -82,7 +82,7 @@ class Inputs:
         workload = self.workload
         replayed = replay(workload, self.setup, record=True)
         timed = time_replay(workload, replayed, self.machine, self.conditions)
-        row = result_row(self.task, replayed.counts, best=None, timing=seconds(self.task, timed))
+        row = row_of(self.task, replayed.counts.total() | seconds(self.task, timed))
         assert row["id"] == self.id
         return {name: row[name] for name in RESULTS}
 

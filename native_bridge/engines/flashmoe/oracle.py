@@ -66,19 +66,16 @@ def oracle_all_hit(trace: RoutingTrace, *, slots: int) -> AllHit:
     return AllHit(slot, installs)
 
 
-def oracle_prefetch(
-    trace: RoutingTrace, *, slots: int, protect: bool = False, calls: int | None = None
-) -> OraclePrefetch:
+def oracle_prefetch(trace: RoutingTrace, *, slots: int, calls: int | None = None) -> OraclePrefetch:
     """Replay a trace that is read one routed call ahead.
 
-    slots: of a layer. protect: reserve the residents of a call before any victim is chosen, as under the contract
-    `protected`; else the rule of `runtime`, under which a call can evict its own experts, which a repair brings back.
-    calls: stop after this many, like a run that generated less than the trace has.
+    A call can evict its own experts, as under the contract `runtime`; a repair brings them back.
+    slots: of a layer. calls: stop after this many, like a run that generated less than the trace has.
     Raises BadInput if a call finds no slot: the runtime then stops.
 
     Source: the mode of the patched llama.cpp (Flash-MoE fork).
     """
-    banks = {layer: _Bank(slots, protect) for layer in trace.layers}
+    banks = {layer: _Bank(slots) for layer in trace.layers}
     expert: list[int] = trace.expert.tolist()
     offset, layers = trace.offset.tolist(), trace.layer.tolist()
     calls = trace.calls if calls is None else calls
@@ -125,7 +122,6 @@ class _Bank:
     """The slots of one layer, filled from the first on; recency: the filled slots, the longest untouched first."""
 
     slots: int
-    protect: bool
     slot_of: dict[int, int] = field(default_factory=dict)
     recency: OrderedDict[int, int] = field(default_factory=OrderedDict)  # slot to expert
     installs: int = 0
@@ -141,12 +137,9 @@ class _Bank:
         """Choose a slot for each expert, install misses, touch all; return whether there was a slot for each.
 
         The tables change only after all slots are chosen, so that an expert whose slot goes to another one still counts
-        as
-        resident: the runtime's aliasing.
+        as resident: the runtime's aliasing.
         """
         taken = set(reserved)
-        if self.protect:
-            taken.update(self.slot_of[expert] for expert in experts if expert in self.slot_of)
         touched, installs, empty = [], {}, len(self.recency)
         for expert in dict.fromkeys(experts):
             slot = self.slot_of.get(expert)

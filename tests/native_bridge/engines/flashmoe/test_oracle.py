@@ -22,12 +22,6 @@ RUNS = Path(__file__).parents[4] / "data" / "runs"
 RECORDED = load_trace(RUNS / "prose-bank24" / "trace.jsonl.gz")
 
 
-@pytest.mark.parametrize("slots", [16, 24, 32])
-def test_with_protection_nothing_is_repaired(slots: int) -> None:
-    found = oracle_prefetch(RECORDED, slots=slots, protect=True)
-    assert (found.repairs, found.primes) == (0, RECORDED.calls)
-
-
 def test_by_hand() -> None:
     """Three slots, one layer, two experts a call.
 
@@ -41,9 +35,6 @@ def test_by_hand() -> None:
     assert found.slot.tolist() == [0, 1, 2, 0, 1, 2]
     assert (found.primes, found.requests, found.repairs) == (4, 8, 1)
     assert (found.misses, found.filled) == ({0: 5}, {0: 3})
-    protected = oracle_prefetch(trace, slots=4, protect=True)
-    assert protected.slot.tolist() == [0, 1, 2, 0, 3, 1]
-    assert (protected.repairs, protected.misses) == (0, {0: 4})
 
 
 def some_trace(seed: int) -> RoutingTrace:
@@ -54,15 +45,14 @@ def some_trace(seed: int) -> RoutingTrace:
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("contract", ["runtime", "protected"])
-def test_as_the_simulator_reads_ahead(seed: int, contract: str) -> None:
+def test_as_the_simulator_reads_ahead(seed: int) -> None:
     """Its `oracle-1` serves a call's misses on demand, where the mode primes the call again: the same installs.
 
     With one layer the mode also reserves the slots of the call that runs, which `oracle-1` knows nothing of.
     """
     trace, slots = some_trace(seed), 3 + seed % 7
-    found = oracle_prefetch(trace, slots=slots, protect=contract == "protected")
-    setup = Setup(Bank(slots=slots), contract=contract, prefetch=parse_prefetcher("oracle-1"))
+    found = oracle_prefetch(trace, slots=slots)
+    setup = Setup(Bank(slots=slots), contract="runtime", prefetch=parse_prefetcher("oracle-1"))
     counts = replay(prepare(trace), setup).counts.total()
     assert counts["calls"] - counts["full_hit_calls"] == found.repairs
     assert counts["prefetch_issued"] + counts["misses"] == sum(found.misses.values())
