@@ -60,7 +60,9 @@ def read_gguf(path: str | Path, *, cut: bool = False) -> ModelGeometry:
         number: LayerGeometry(n_experts[number], ordered(expert_bytes[number])) for number in sorted(expert_bytes)
     }
     top_k, notes = _top_k(path, arch, keys, layers)
-    notes = [*missing_notes(layers, first_layer=_leading_dense(arch, keys)), *notes, *_mtp_notes(arch, keys, layers)]
+    notes = [*missing_notes(layers, first_layer=_leading_dense(arch, keys)), *notes]
+    if drafting := _drafting(arch, keys, layers):  # they are in the file, but ordinary decoding does not use them
+        notes.append(f"layers {ranges(drafting)} only draft tokens ahead; they are counted here like the others")
     attention, unread = _attention(arch, files[0].header)
     notes += [*unread, *_cut_notes(files)]
     widths = {tensor.ne[0] for _, _, family, tensor in _expert_tensors(tensors) if family == "ffn_down_exps"}
@@ -234,9 +236,3 @@ def _drafting(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGe
     if not isinstance(drafting, int) or not isinstance(blocks, int):
         return []
     return [number for number in layers if number >= blocks - drafting > 0]
-
-
-def _mtp_notes(arch: str, keys: Mapping[str, Value], layers: Mapping[int, LayerGeometry]) -> list[str]:
-    """Notes on layers that only draft tokens: they are in the file, but ordinary decoding does not use them."""
-    last = _drafting(arch, keys, layers)
-    return [f"layers {ranges(last)} only draft tokens ahead; they are counted here like the others"] if last else []

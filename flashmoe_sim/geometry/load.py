@@ -31,7 +31,7 @@ def load_model(spec: str | Path) -> ModelGeometry:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        if _looks_like_a_path(spec):
+        if isinstance(spec, Path) or any(sign in spec for sign in "/\\") or spec.endswith((".json", ".gguf")):
             name = meant(str(spec))
             hint = f"; the model is called {name}" if name else ""
             raise BadInput(
@@ -42,7 +42,3 @@ def load_model(spec: str | Path) -> ModelGeometry:
     except OSError as error:
         raise unreadable(path, error) from None
     return read_gguf(path, cut=True) if magic == MAGIC else read_manifest(path)
-
-
-def _looks_like_a_path(spec: str | Path) -> bool:
-    return isinstance(spec, Path) or any(sign in spec for sign in "/\\") or spec.endswith((".json", ".gguf"))

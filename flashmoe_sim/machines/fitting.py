@@ -126,7 +126,7 @@ def check_number(anchors: Sequence[str]) -> None:
 def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
     """The parameters to fit, in the order of the table of unknowns."""
     chosen = {"layer_us", "read_gb_s", *asked}
-    if _uploads(anchors):
+    if any(anchor.uploads for anchor in anchors):
         chosen.add("pinned_gb_s")
     elif any(anchor.primed for anchor in anchors) or _differ_in_first_fills(anchors):
         chosen.add(FIRST_TOUCH)
@@ -144,10 +144,6 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
             "give anchors of one top-k, or --parameter weights_gb_s to fit that, too"
         )
     return [name for name in UNKNOWNS if name in chosen]
-
-
-def _uploads(anchors: Sequence[Anchor]) -> bool:
-    return any(anchor.uploads for anchor in anchors)
 
 
 def _differ_in_first_fills(anchors: Sequence[Anchor]) -> bool:

@@ -253,7 +253,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         gpu_maker=_gpu_maker(where, document, api),
         gpu_compute=_gpu_compute(where, document),
         cpu_features=_cpu_features(where, document),
-        cpu_cores=_cpu_cores(where, document),
+        cpu_cores=_count(where, document, "cpu_cores", "the CPU's physical cores", most=MOST_CORES, absent=0),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         learnt=_learnt(where, document["learnt"]) if "learnt" in document else None,
         **parts,
@@ -304,10 +304,6 @@ def _count(where: str, document: Mapping[str, Any], key: str, what: str, *, most
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
         raise BadInput(f"{where}: {key} is {shown(count)}; expected {what}, 1 to {most}")
     return count
-
-
-def _cpu_cores(where: str, document: Mapping[str, Any]) -> int:
-    return _count(where, document, "cpu_cores", "the CPU's physical cores", most=MOST_CORES, absent=0)
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:

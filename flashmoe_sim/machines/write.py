@@ -57,7 +57,8 @@ def _lines(machine: Machine) -> Iterator[str]:
             path = f"{section}.{key.name}"
             if path in quantities:
                 quantity = quantities[path]
-                yield from ("", f"[{path}]  # {key.meaning}", *_quantity(quantity, *_default(path, quantity)))
+                default = default_interval(key, quantity.value, estimated=quantity.estimated)
+                yield from ("", f"[{path}]  # {key.meaning}", *_quantity(quantity, *default))
         if section == "storage":
             for point in machine.storage.measured:
                 yield from ("", "[[storage.measured]]")
@@ -106,12 +107,6 @@ def _quantity(quantity: Quantity, lo: float, hi: float) -> Iterator[str]:
         yield "guessed = true"
     yield f"source = {_text(quantity.source)}"
     yield f"condition = {_text(quantity.condition)}"
-
-
-def _default(path: str, quantity: Quantity) -> tuple[float, float]:
-    section, _, name = path.partition(".")
-    key = next(key for key in SECTIONS[section] if key.name == name)
-    return default_interval(key, quantity.value, estimated=quantity.estimated)
 
 
 def _number(value: float) -> str:

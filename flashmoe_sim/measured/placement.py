@@ -68,11 +68,6 @@ def with_layers(measured: Measured, layers: int) -> Measured:
     return replace(measured, system=system, unplaced=why)
 
 
-def _mapped(settings: Mapping[str, str]) -> str:
-    """Whether the file was mapped, yes or no; yes unless the settings say otherwise, as in llama.cpp."""
-    return "yes" if settings.get("load_mode", settings.get("mmap", "on")) in MAPPED else "no"
-
-
 def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tuple[str, str]:
     cpu_moe, overrides = settings.get("n_cpu_moe", "0"), settings.get("overrides", "").replace("(?:", "(")
     if cpu_moe != "0" and overrides:
@@ -87,7 +82,9 @@ def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tup
         words.append("ts=" + "/".join(f"{share:g}" for share in shares))
     ubatch = settings.get("ubatch", DEFAULT_UBATCH)
     words += [f"ubatch={ubatch}"] if ubatch != DEFAULT_UBATCH else []
-    words += [f"mmap={_mapped(settings)}"] if prompt else []
+    if prompt:  # a file is mapped unless the settings say otherwise, as in llama.cpp
+        mapped = settings.get("load_mode", settings.get("mmap", "on")) in MAPPED
+        words.append(f"mmap={'yes' if mapped else 'no'}")
     return ":".join(words), ""
 
 

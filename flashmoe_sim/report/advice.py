@@ -13,7 +13,6 @@ from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import ask
-from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
@@ -22,7 +21,7 @@ from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.levers import Lever
 from flashmoe_sim.tune.pays import CachePays, gains
-from flashmoe_sim.tune.proof import Proof, kept_bytes
+from flashmoe_sim.tune.proof import kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
 from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.speeds import prompt_speed, speed
@@ -75,7 +74,8 @@ def _run(found: Recommendation) -> Section:
     best = found.best.best
     assert best.launch is not None
     goal = found.objective
-    first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}{_doubt(found.proof)}."
+    doubt = "" if found.proof.common or found.proof.shown else ", unproven"
+    first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}{doubt}."
     if goal.prompt_tokens:
         seconds = goal.seconds(best)
         assert seconds is not None
@@ -89,7 +89,8 @@ def _run(found: Recommendation) -> Section:
     asked = filter(None, (ask(found.case.machine),))
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
-    parts: list[Part] = [Verdict(first), *measured, *asked, Command(best.launch.line), *_words(best.launch)]
+    words = [f"{word}: {meaning}." for word, meaning in placeholders(best.launch).items()]
+    parts: list[Part] = [Verdict(first), *measured, *asked, Command(best.launch.line), *words]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_drafts(found),))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
@@ -150,11 +151,6 @@ def _free(one: Compared) -> str:
     return f", leaves {one.gpu_free_bytes / GIB:.1f} GiB of GPU memory free"
 
 
-def _doubt(proof: Proof) -> str:
-    """The words for a first choice that nobody has shown to be as fast."""
-    return "" if proof.common or proof.shown else ", unproven"
-
-
 def _faster(found: Recommendation) -> str:
     """Systems that are predicted to be faster, and why they do not stand first."""
     clauses = []
@@ -203,11 +199,6 @@ def _mapped(found: Recommendation) -> str:
         return ""
     held = "" if pages is None or pages >= mapped else f", which holds {max(pages, 0) / GIB:.1f}"
     return f", and maps {mapped / GIB:.1f} GiB of its files into RAM{held}"
-
-
-def _words(launch: Launch) -> list[str]:
-    """The meaning of the placeholders in a command line."""
-    return [f"{word}: {meaning}." for word, meaning in placeholders(launch).items()]
 
 
 def _size(found: Recommendation) -> Section:

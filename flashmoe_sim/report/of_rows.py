@@ -26,7 +26,8 @@ MOST_MACHINES = 3
 
 def hits(found: Material) -> Section:
     """A figure per trace, and one table over several traces."""
-    rows = _counted(found.rows)
+    machine = found.rows[0]["machine"]  # or None: the counts are the same on all
+    rows = [row for row in found.rows if row["machine"] == machine]
     traces = _traces(rows)
     parts: list[Part] = []
     for number, some in enumerate(traces[:MOST_TRACES], start=1):
@@ -97,12 +98,6 @@ def token(found: Material) -> Section:
     rows += (("all", three(total), percent(1.0)),)
     numbers = Table((("part", "left"), ("ms", "right"), ("%", "right")), rows)
     return Section("Where a token's time goes", (Figure("waterfall", waterfall(on), caption, numbers),))
-
-
-def _counted(rows: Sequence[Row]) -> list[Row]:
-    """The rows of one machine, or of none: the counts are the same on all."""
-    first = rows[0]["machine"]
-    return [row for row in rows if row["machine"] == first]
 
 
 def _traces(rows: Sequence[Row]) -> list[list[Row]]:

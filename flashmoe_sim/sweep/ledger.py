@@ -80,7 +80,8 @@ class Ledger:
     def rows(self, first: Sequence[Row] = ()) -> list[Row]:
         """All rows: `first` in order, including rows without an id, then the others, sorted."""
         ahead = {_key(row) for row in first}
-        return [*first, *sorted((row for key, row in self._rows.items() if key not in ahead), key=_place)]
+        others = (row for key, row in self._rows.items() if key not in ahead)
+        return [*first, *sorted(others, key=lambda row: [(row[name] is not None, row[name]) for name in SORTED_BY])]
 
     def begin(self) -> None:
         """Make the file if there is none, or, with `force`, empty it."""
@@ -279,10 +280,6 @@ class Ledger:
 
 def _key(row: Row) -> tuple[Any, ...]:
     return row["id"], *(row[name] for name in NAMES)
-
-
-def _place(row: Row) -> list[tuple[bool, Any]]:
-    return [(row[name] is not None, row[name]) for name in SORTED_BY]
 
 
 def _flock(descriptor: int, how: int) -> bool:

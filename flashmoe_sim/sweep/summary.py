@@ -40,7 +40,7 @@ def over_traces(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "tok_s": fmean(speeds) if timed else None,
             "tok_s_min": min(speeds) if timed else None,
             "tok_s_max": max(speeds) if timed else None,
-            "wins": None if foresees(group[0]) else sum(_wins(row, best) for row in group),
+            "wins": None if foresees(group[0]) else sum(0 <= _worth(row) == best[_rivals(row)] for row in group),
         }
         found.append({column.name: values[column.name] for column in OF_SEVERAL_TRACES})
     return found
@@ -78,10 +78,6 @@ def foresees(row: Row) -> bool:
 def of_user(row: Row) -> bool:
     """Whether the policy is the user's own."""
     return row["policy"].partition(":")[0] not in POLICIES
-
-
-def _wins(row: Row, best: Mapping[tuple[Any, ...], float]) -> bool:
-    return 0 <= _worth(row) == best[_rivals(row)]
 
 
 def _best(rows: Sequence[Row]) -> dict[tuple[Any, ...], float]:

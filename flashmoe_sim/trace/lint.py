@@ -93,10 +93,6 @@ def _calls(
         yield _at(trace, severity, code, calls, count, f"{counted(count, 'call')} {what}", advice)
 
 
-def _any_in_call(trace: RoutingTrace, references: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return np.diff(offsets(references)[trace.offset]) > 0
-
-
 def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iterator[Finding]:
     given = n_experts if n_experts is not None else (trace.n_experts if trace.n_experts_known else None)
     if given is None:
@@ -118,7 +114,7 @@ def _ids(trace: RoutingTrace, n_experts: Mapping[int, int] | int | None) -> Iter
     outside = trace.expert >= np.repeat(np.where(of_call == 0, 1 << 15, of_call), np.diff(trace.offset))
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
-        calls = _any_in_call(trace, outside)
+        calls = np.diff(offsets(outside)[trace.offset]) > 0
         limit = int(of_call[np.flatnonzero(calls)[0]])
         message = (
             f"{counted(int(outside.sum()), 'reference')} beyond the model: the first asks for expert "

@@ -33,10 +33,6 @@ HEADER = ["phase", "token", "layer", "rank", "expert"]
 MOST_TOKENS = (1 << 31) - 1
 
 
-def _names(line: bytes) -> list[str]:
-    return line.decode("utf-8", "replace").strip().lower().split(",")
-
-
 def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`. A prompt that follows a decoded token begins another request.
 
@@ -44,7 +40,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """
     with open_bytes(path) as stream:
         _, first = next(numbered_lines(stream, path=path))
-        header = _names(first)
+        header = first.decode("utf-8", "replace").strip().lower().split(",")
         named = header == HEADER
         if not named:
             header = ["position", "layer", *(f"id{rank}" for rank in range(len(header) - 2))]

@@ -121,18 +121,13 @@ def _apart(value: dict[str, NDArray[Any]], name: str) -> bool:
     return bool((value["layer"] == value["layer"][0]).all())
 
 
-def _names(line: bytes) -> list[str]:
-    """The columns of a header line, in lower case, with synonyms replaced."""
-    names = [name.strip().lower() for name in line.decode("utf-8-sig", "replace").strip().split(",")]
-    return [SYNONYMS.get(name, name) for name in names]
-
-
 def _header(path: Path, stream: Any) -> tuple[list[str], int]:
-    """The columns' names and the number of the line after them; lines that begin with # are skipped."""
+    """The columns' names, synonyms replaced, and the number of the line after them; lines with # are skipped."""
     for number, line in numbered_lines(stream, path=path):
         if not line.strip() or line.startswith(b"#"):
             continue
-        names = _names(line)
+        names = [name.strip().lower() for name in line.decode("utf-8-sig", "replace").strip().split(",")]
+        names = [SYNONYMS.get(name, name) for name in names]
         if twice := sorted(name for name, times in Counter(names).items() if times > 1):
             raise BadInput(f"{path}: line {number}: two columns mean {excerpt(twice[0])}; keep one")
         if missing := {"layer", "expert"} - set(names):

@@ -123,7 +123,8 @@ def read_chunks(path: Path, options: ReadOptions = DEFAULTS) -> LongTrace:
             arrays = arrays_of(pa.RecordBatch.from_arrays(columns, schema=empty.schema))
             for batch in _batches(file, CALLS_PER_ROW_GROUP, columns=["layer"]):
                 seen[arrays_of_calls(batch)["layer"]] = True
-            fields, notes = _plain_fields(about), _notes(about)
+            fields = {name: about[name] for name in PLAIN} | {name: _from_pairs(name, about[name]) for name in BY_LAYER}
+            notes = _notes(about)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _damaged_store(path, error) from None
     head = Chunk(**fields, **arrays, notes=notes, all_layers=tuple(np.flatnonzero(seen).tolist()))
@@ -204,10 +205,6 @@ def _known(described: bytes | None, path: Path) -> dict[str, Any]:
         if not isinstance(about[name], int):
             raise ValueError(f"{name} is {about[name]!r}, expected a number")
     return about  # type: ignore[no-any-return]
-
-
-def _plain_fields(about: dict[str, Any]) -> dict[str, Any]:
-    return {name: about[name] for name in PLAIN} | {name: _from_pairs(name, about[name]) for name in BY_LAYER}
 
 
 def _notes(about: dict[str, Any]) -> tuple[str, ...]:

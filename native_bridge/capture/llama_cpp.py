@@ -54,7 +54,7 @@ class LlamaCpp:
         self.n_experts = {number: layer.n_experts for number, layer in geometry.layers.items()}
         self._lib, self._messages = _library()
         self._messages.clear()
-        self._path = _first(path)
+        self._path = path.with_name(re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path.name))  # of a split model
         self._ubatch = ubatch
         self._threads = threads or physical_cores()
         self._context: Any = None
@@ -194,11 +194,6 @@ def _interrupts_wait(stop: Callable[[BaseException], None]) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def _first(path: Path) -> Path:
-    """The file of a split model that llama.cpp expects."""
-    return path.with_name(re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path.name))
 
 
 @cache

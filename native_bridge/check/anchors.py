@@ -37,12 +37,8 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
     others = [one for one in streamed if not is_repeat(one, missing) and io_split(one) == io_split(missing)]
     filling = max(others, key=_first_fills, default=missing)
     shows_fills = _first_fills(filling) - _first_fills(missing) > FIRST_FILLS
-    return [missing, min(all_hit, key=_all_hit_order), *([filling] if shows_fills else [])]
-
-
-def _all_hit_order(one: RunFolder) -> tuple[int, int]:
-    """The rank of an all-hit run as an anchor, the best first."""
-    return ALL_HIT.index(one.run.does.kind), list(one.run.engine.modes).index(one.run.mode)
+    best = min(all_hit, key=lambda one: (ALL_HIT.index(one.run.does.kind), [*one.run.engine.modes].index(one.run.mode)))
+    return [missing, best, *([filling] if shows_fills else [])]
 
 
 def anchors_among(
@@ -65,18 +61,14 @@ def anchors_among(
             )
     elif len(states) > 1:
         raise BadInput(f"runs with the page cache {' and '.join(states)} are of two machines; give --cache {states[0]}")
-    chosen = choose_anchors(_of_native_top_k(runs))
+    native = [one for one in runs if not one.run.top_k]  # with the model's own top-k
+    chosen = choose_anchors(native or runs)
     _refuse_others(runs, chosen[0], io_split_may_differ="request_us" in parameters)
     if "request_us" in parameters:
         chosen += _another(chosen[0], runs, "request_us", "another --moe-cache-io-split", io_split)
     if "weights_gb_s" in parameters:
         chosen += _another(chosen[1], runs, "weights_gb_s", "another --moe-topk", lambda one: one.run.top_k)
     return list(dict.fromkeys(one.place for anchor in chosen for one in runs if is_repeat(one, anchor)))
-
-
-def _of_native_top_k(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """The runs with the model's own top-k, if there are any."""
-    return [one for one in runs if not one.run.top_k] or list(runs)
 
 
 def _refuse_others(runs: Sequence[RunFolder], anchor: RunFolder, *, io_split_may_differ: bool) -> None:

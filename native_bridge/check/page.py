@@ -23,13 +23,14 @@ def write_page(check: Check, out: Path, *, command: str, force: bool = False) ->
 
     Raises BadInput if `out` exists without force, or cannot be written, and without the extra `report`.
     """
+    unpredicted = [(shown(of), of[0].seconds.why_not) for of in check.settings if of[0].seconds.why_not]
     made = [
         _answer(check),
         _differences(check),
         Section("Counts", _counts(check)),
         _seconds(check),
         _machines(check),
-        _table("Without a predicted speed", _no_seconds(check), ("run", "left"), ("why", "left")),
+        _table("Without a predicted speed", unpredicted, ("run", "left"), ("why", "left")),
         _table("Notes", [(one.name, "; ".join(one.counts.notes)) for one in check.runs if one.counts.notes]),
         Section("Machine, runtime and model", (_facts(check),)),
         Section("To make this page again", (Command(command),)),
@@ -133,10 +134,6 @@ def _machines(check: Check) -> Section:
             rows.append((first[0], path, f"{one.value:.4g}", f"{one.lo:.4g} to {one.hi:.4g}", first[1]))
     columns = (("fitted on", "left"), ("number", "left"), ("value", "right"), ("90%", "right"), ("predicts", "left"))
     return _table("What the seconds were predicted from", rows, *columns)
-
-
-def _no_seconds(check: Check) -> list[tuple[str, str]]:
-    return [(shown(of), of[0].seconds.why_not) for of in check.settings if of[0].seconds.why_not]
 
 
 def _facts(check: Check) -> Table:

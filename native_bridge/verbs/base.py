@@ -86,6 +86,12 @@ def command_line(verb: str, asked: Any) -> str:
     return shlex.join(words)
 
 
+def first_difference(name: str, differences: Sequence[object]) -> str:
+    """A line on what differs in a run."""
+    first, *others = differences
+    return f"{name}: {first}" + (f"; {len(others)} more (--json has all)" if others else "")
+
+
 def read_prompt(file: Path, *, most_bytes: int = MAX_PROMPT_BYTES) -> str:
     """The text of a file. Raises BadInput for one that cannot be read, is too large or is not UTF-8."""
     try:

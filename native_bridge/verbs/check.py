@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, command_line, refuse_given
+from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, command_line, first_difference, refuse_given
 
 if TYPE_CHECKING:
     from native_bridge.check.result import Check as Checked
@@ -148,8 +148,7 @@ class Check(RunOptions, Verb["Checked"]):
 def _failed_line(one: RunCheck) -> str:
     if one.counts.unlike:
         return f"{one.name}: not compared: {one.counts.unlike}"
-    first, *others = one.counts.differences
-    return f"{one.name}: {first}" + (f"; {len(others)} more (--json has all)" if others else "")
+    return first_difference(one.name, one.counts.differences)
 
 
 def _fitted_on(checked: Checked) -> list[str]:

@@ -15,7 +15,7 @@ from flashmoe_sim.io.cells import Column, interval, speed, table
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.options import option_field
-from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, read_prompt, running
+from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, first_difference, read_prompt, running
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -156,14 +156,9 @@ def sections(verified: Verified) -> list[Section]:
         ("counts", "right", lambda one: one.counts),
     ]
     title = f"decode tok/s, {verified.rounds} rounds, {verified.model}, {verified.cache} page cache"
-    differing = [_differs(one) for one in verified.settings if one.differences]
+    differing = [first_difference(one.name, one.differences) for one in verified.settings if one.differences]
     found = [Section("", (table(columns, verified.settings, title=title), verified.in_short(), *differing))]
     if options := verified.measured_options:
         command = Command(" ".join(f"--measured {value}" for value in options))
         found.append(Section("", ("Later predictions for this machine and model are sharper with", command)))
     return found
-
-
-def _differs(one: Measured) -> str:
-    first, *others = one.differences
-    return f"{one.name}: {first}" + (f"; {len(others)} more (--json has all)" if others else "")
