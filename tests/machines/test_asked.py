@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from flashmoe_sim.machines import PRESETS, ask, guessed, load_machine, parse_machine
+from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.guesses import BY_SIZE, DDR5_CARDS, ram_by_size
+from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.write import toml
+from reports.field.machine import part_in
+from reports.field.rows import read_rows
 
 CPU, RAM, SSD = "the CPU", "the speed of the RAM", "the SSD"
 
@@ -84,3 +91,70 @@ def test_a_measured_number_is_not_guessed() -> None:
         "The CPU, the speed of the RAM and the SSD are guessed: measure them with `sim machine probe`, or write them "
         "in the machine's file."
     )
+
+
+def test_the_table_is_in_order_and_wide() -> None:
+    assert all(one[0] < next_[0] for one, next_ in pairwise(BY_SIZE))
+    for _, (lo, value, hi), why in BY_SIZE:
+        assert lo < value < hi
+        assert hi > 2.5 * lo
+        assert why
+
+
+@pytest.mark.parametrize(
+    ("ram_gib", "within", "outside"),
+    [
+        (32, ("ddr4-3200x1", "ddr4-3200x2", "ddr5-6000x2", "lpddr5x-7500x2"), ("ddr4-3200x8",)),
+        (64, ("ddr4-2400x2", "ddr4-3600x2", "ddr5-6400x2"), ("ddr4-3200x1", "ddr4-3200x8")),
+        (96, ("ddr5-5200x2", "ddr5-6400x2"), ("ddr5-4800x8",)),
+        (192, ("ddr5-5200x2", "ddr5-6000x2", "ddr4-2933x6"), ("ddr4-3200x2", "ddr5-4800x8")),
+        (512, ("ddr4-2400x4", "ddr4-3200x8", "ddr5-4800x8", "ddr5-4800x12"), ("ddr4-3200x2", "ddr5-4800x1")),
+    ],
+)
+def test_memory_that_such_machines_have_is_within(
+    ram_gib: float, within: tuple[str, ...], outside: tuple[str, ...]
+) -> None:
+    guess = ram_by_size(ram_gib, "")
+    for name in within:
+        assert guess.lo <= catalogue()[name].numbers["bandwidth_gb_s"].value <= guess.hi, name
+    for name in outside:
+        assert not guess.lo <= catalogue()[name].numbers["bandwidth_gb_s"].value <= guess.hi, name
+
+
+def test_a_server_is_not_two_channels() -> None:
+    sizes = {ram: compose(f"rtx-4090 + {ram}GiB").memory for ram in (64, 192, 512)}
+    found = {ram: memory.bandwidth_gb_s for ram, memory in sizes.items() if memory is not None}
+    assert found[64].value < found[192].value < found[512].value
+    assert found[512].lo > 40
+    assert found[512].value == 155.8  # 76% of eight channels of DDR4-3200
+    assert "eight of DDR4-3200" in found[512].source
+
+
+def test_a_new_card_is_mostly_beside_ddr5() -> None:
+    new, old = (compose(f"{card} + 64GiB").memory.bandwidth_gb_s for card in ("rtx-4060-ti-16gb", "rtx-3060"))
+    assert new.value == pytest.approx(83 / 64 * old.value, rel=0.01)
+    assert new.lo < catalogue()["ddr4-3200x2"].numbers["bandwidth_gb_s"].value < new.hi
+    named = compose("rtx-5070 + ryzen-5600 + 64GiB").memory.bandwidth_gb_s
+    assert named.value < new.value
+    assert ram_by_size(192, "", catalogue()["rtx-5090"]) == ram_by_size(192, "")
+
+
+def test_published_desktops_with_a_new_card_have_ddr5() -> None:
+    takes = {}
+    for row in read_rows(Path("data/published/field.csv")):
+        gpu, cpu = part_in(row.gpu, ("gpu",)), part_in(row.cpu, ("cpu",))
+        if gpu is None or cpu is None or float(gpu.compute or 0) < DDR5_CARDS or not cpu.memory.endswith("x2"):
+            continue
+        either = cpu.title.startswith("Intel Core i") and cpu.memory.startswith("ddr5")
+        takes[row.machine_id] = "either" if either else cpu.memory[:4]
+    assert sorted(takes.values()).count("ddr5") >= 4 * sorted(takes.values()).count("ddr4") > 0
+    assert len(takes) >= 12
+
+
+def test_a_generation_narrows_the_guess() -> None:
+    either, ddr4, ddr5 = (ram_by_size(64, kind) for kind in ("", "ddr4", "ddr5"))
+    assert ddr4.value == 51.2
+    assert ddr4.hi < ddr5.value
+    assert either.hi - either.lo > max(one.hi - one.lo for one in (ddr4, ddr5))
+    assert ram_by_size(512, "ddr5").value == 8 * 44.8
+    assert ram_by_size(16, "ddr4").lo == 8 * 2.133  # a single module

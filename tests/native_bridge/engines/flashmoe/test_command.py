@@ -1,5 +1,8 @@
 """Which requests the runtime gets, and which are refused."""
 
+from __future__ import annotations
+
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,14 @@ from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.systems import slot_bank_flags
 from flashmoe_sim.systems.slot_bank import SlotBank
+from native_bridge.engines import llama_program
 from native_bridge.engines.base import RunRequest, Runtime
+from native_bridge.engines.flashmoe.end_tokens import end_tokens
 from native_bridge.engines.flashmoe.engine import FlashMoe
 from native_bridge.engines.flashmoe.modes import MODES
-from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
+from native_bridge.engines.table import ENGINES, find_runtime
+from tests.geometry.conftest import gguf, key, text
+from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN
 from tests.refusals import refused
 
 GEOMETRY = read_gguf(MODEL)
@@ -112,3 +119,124 @@ def test_a_sidecar_is_needed_and_must_be_the_models(sidecar: Path, tmp_path: Pat
         FlashMoe().check_request(
             REQUEST, GEOMETRY, sidecar=RECORDED.parent / "runs-timed" / "manifest.json", replay=None
         )
+
+
+def test_the_one_given_then_the_environment_then_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("given", "named", "llama-cli"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FLASHMOE_RUNTIME", str(tmp_path / "named"))
+    assert ENGINES["flashmoe"].find(str(tmp_path / "given")) == tmp_path / "given"
+    assert ENGINES["flashmoe"].find(None) == tmp_path / "named"
+    monkeypatch.delenv("FLASHMOE_RUNTIME")
+    assert ENGINES["flashmoe"].find(None) == tmp_path / "llama-cli"
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(BadInput, match=r"^no llama-cli on the PATH; build the Flash-MoE fork"):
+        ENGINES["flashmoe"].find(None)
+
+
+def test_a_path_that_is_no_program(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("text")
+    for given, found in [("none", "no such file"), ("text", "is not a program"), (".", "is a folder, not a program")]:
+        with pytest.raises(BadInput, match=rf"--runtime: {tmp_path}.*: {found}"):
+            ENGINES["flashmoe"].find(str(tmp_path / given))
+    with pytest.raises(BadInput, match="cannot be the name of a file"):
+        ENGINES["flashmoe"].find("a\0b")
+
+
+def test_a_folder_with_a_program_in_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "llama-cli").write_text("")
+    with pytest.raises(BadInput, match=rf"is a folder, not a program; give {tmp_path / 'llama-cli'}"):
+        ENGINES["flashmoe"].find(str(tmp_path))
+
+
+def test_what_it_says_of_itself() -> None:
+    found = ENGINES["flashmoe"].describe(STAND_IN)
+    assert (found.version, found.commit) == ("8456", "64e25509b")
+    assert found.compiler == "GNU 12.2.0 for Linux x86_64"
+    assert found.backends == ("CPU",)
+    assert found.devices == ()
+    assert found.modes[0] == "stock"
+    assert found.modes[-1] == "oracle-prefetch"
+    assert {"-m", "--model", "--n-predict", "--usage", "--no-moe-prefetch-temporal", "-ngl"} <= set(found.flags)
+    assert found.flags["--moe-slot-bank"] == "N"
+    assert all(flag.startswith("-") and flag.strip("-") for flag in found.flags)
+
+
+def test_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "has-a-gpu")
+    found = ENGINES["flashmoe"].describe(STAND_IN)
+    assert found.backends == ("CPU", "CUDA")
+    (device,) = found.devices
+    assert (device.name, device.description) == ("CUDA0", "NVIDIA H100 80GB HBM3")
+    assert device.free_bytes == 80000 << 20
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("not-patched", "has no flag --moe-mode: a llama-cli that is not patched; build the Flash-MoE fork"),
+        ("hang-at-once", "--version does not end within 1 s: not a llama-cli"),
+        ("crash-at-once", "--version was ended by signal 4: a llama-cli that does not run on this machine"),
+    ],
+)
+def test_one_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch, does: str, message: str) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", does)
+    monkeypatch.setattr(llama_program, "ASK_S", 1.0)
+    with refused(match=message):
+        find_runtime(str(STAND_IN))
+
+
+def test_another_program(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("#!/bin/sh\necho other 1.0\n")
+    (tmp_path / "other").chmod(0o755)
+    with pytest.raises(BadInput, match=r"--version says 'other 1.0'; expected `version: NUMBER \(COMMIT\)`"):
+        find_runtime(str(tmp_path / "other"))
+
+
+U32, STRING, ARRAY = 4, 8, 9
+
+
+def strings(name: str, values: list[str]) -> bytes:
+    return key(name, ARRAY, struct.pack("<IQ", STRING, len(values)) + b"".join(map(text, values)))
+
+
+def model(folder: Path, tokens: list[str], *, kind: str = "gpt2", **ids: int) -> Path:
+    keys = [key("tokenizer.ggml.model", STRING, text(kind)), strings("tokenizer.ggml.tokens", tokens)]
+    keys += [key(f"tokenizer.ggml.{name}_token_id", U32, struct.pack("<I", number)) for name, number in ids.items()]
+    path = folder / "m.gguf"
+    path.write_bytes(gguf(keys, []))
+    return path
+
+
+def test_the_small_model() -> None:
+    assert FlashMoe().go_on_flags(MODEL) == ("--logit-bias", "0-inf")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ids", "found"),
+    [
+        (["a", "b", "c"], {"eos": 1}, (1,)),
+        (["a", "b", "c"], {"eos": 2, "eot": 0, "eom": 1}, (0, 1, 2)),
+        (["a", "<|im_end|>", "<|endoftext|>", "<|file_sep|>", "<|im_start|>"], {"eos": 1}, (1, 2, 3)),
+        (["a", "<end_of_turn>", "<eos>"], {"eos": 2, "bos": 0, "padding": 0, "fim_pad": 0}, (0, 1, 2)),
+        (["a", "b"], {"eos": 9}, ()),  # not a token: the runtime takes the tokenizer's usual one
+        (["a", "<|end|>", "b"], {"eos": 2}, (1, 2)),
+        (["a", "<|end|>", "<|return|>", "<|call|>"], {"eos": 2}, (2, 3)),
+        (["a", "<|end|>", "<|flush|>", "<|calls|>"], {"eos": 2}, (2, 3)),
+        (["a", "<|end|>", "<|return|>", "<|flush|>"], {"eos": 2}, (1, 2, 3)),
+    ],
+)
+def test_by_number_and_by_text(tmp_path: Path, tokens: list[str], ids: dict[str, int], found: tuple[int, ...]) -> None:
+    assert end_tokens(model(tmp_path, tokens, **ids)) == found
+
+
+@pytest.mark.parametrize(("kind", "found"), [("llama", (2,)), ("gpt2", (11,)), ("t5", (1,)), ("rwkv", ())])
+def test_a_model_that_names_none(tmp_path: Path, kind: str, found: tuple[int, ...]) -> None:
+    assert end_tokens(model(tmp_path, [f"t{number}" for number in range(20)], kind=kind)) == found
+
+
+def test_a_header_without_a_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf([key("tokenizer.ggml.eos_token_id", U32, struct.pack("<I", 2))], []))
+    assert FlashMoe().go_on_flags(tmp_path / "m.gguf") == ()
