@@ -1,4 +1,4 @@
-"""`sim policy`: the list and what is said of each."""
+"""`sim policy`: the list and what is said of each, and of each predictor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.sweep import plan
 from tests.asked import document, printed_by, refusal
 
@@ -67,15 +68,17 @@ def test_ties_of_an_own_policy_are_said_only_if_it_says_them(
         assert f"ties: {ties} contracts:" in " ".join(printed_by(capsys, "policy", "show", name).split())
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_show_says_all(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    described = document(capsys, "policy", "show", name)
+SHOWN = [("policy", name) for name in POLICIES] + [("prefetch", name) for name in PREFETCHERS]
+
+
+@pytest.mark.parametrize(("group", "name"), SHOWN)
+def test_show_says_all(capsys: pytest.CaptureFixture[str], group: str, name: str) -> None:
+    described = document(capsys, group, "show", name)
     assert described["summary"].endswith(".")
-    assert described["source"]
-    assert described["ties"]
-    out = printed_by(capsys, "policy", "show", name)
-    words = " ".join(out.split())
-    for text in (described["rule"], described["ties"], described["source"], ", ".join(described["contracts"])):
+    assert group == "prefetch" or (described["source"] and described["ties"])
+    out = printed_by(capsys, group, "show", name)
+    words, facts = " ".join(out.split()), [described[fact] or "" for fact in ("rule", "ties", "lead", "source")]
+    for text in (*facts, ", ".join(described["contracts"])):
         assert " ".join(text.split()) in words
     assert max(map(len, out.splitlines())) <= 80
 

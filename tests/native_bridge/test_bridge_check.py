@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from native_bridge.cli.main import main
 from tests.asked import document, refusal
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_log, edit_record
+from tests.report.parsed import Page
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 TIMED = str(RUNS / "runs-timed")
@@ -74,42 +74,6 @@ def test_seconds_alone_fail_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     edit_log(place / "warm-bank48", "Generation: 19.7 t/s", "Generation: 1.9 t/s")
     assert main(["bridge", "check", "runs-timed/warm-bank48"]) == 0
     assert "+915" in capsys.readouterr().out
-
-
-class Page(HTMLParser):
-    """Whether a page is whole: tags closed in order, nothing fetched; its scripts are no words of it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in ("link", "iframe")
-        for name, value in attrs:
-            assert name not in ("onload", "onerror", "onclick")
-            assert name != "src" or (tag == "img" and (value or "").startswith("data:image/svg+xml;base64,"))
-            assert name not in ("href", "xlink:href") or (value or "").startswith("#")
-        if tag not in ("meta", "br", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "script" not in self.open and "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def test_page(capsys: pytest.CaptureFixture[str]) -> None:
