@@ -28,7 +28,8 @@ class LayerCache:
     window: tokens that it attends to; 0 for all. state: numbers kept for all tokens together.
     heads, kv_heads: of queries, and of keys and values; 0 if unknown.
     ratio: tokens before the window that one position is kept of; 0 if none is.
-    indexer: numbers kept beside each position, which choose those that are attended to.
+    indexer: numbers kept beside each position, which choose those that are attended to. chooses: how many of all tokens
+        it chooses; 0 for all. What is read, if an engine masks the others instead of leaving them out, are all.
     """
 
     keys: int = 0
@@ -39,6 +40,7 @@ class LayerCache:
     kv_heads: int = 0
     ratio: int = 0
     indexer: int = 0
+    chooses: int = 0
 
     @property
     def latent(self) -> bool:

@@ -38,6 +38,7 @@ HEADLESS = frozenset({"glm5next", "granitehybrid", "jamba", "kimi-k3", "kimi-lin
 # Beside a window, a layer keeps one position for every 4 or 128 tokens. With 4, an indexer chooses what is attended to.
 COMPRESSED = frozenset({"deepseek4"})
 CHOOSING = 4
+CHOSEN = {"qwen4exp": 2048}  # tokens that a layer with keys and values attends to
 # Layers that only draft tokens have no cache.
 DRAFTING = frozenset({"bailingmoe2", "glm-dsa", "glm4moe", "glm5next"})
 KNOWN = WHOLE | PERIODS.keys() | PATTERNED | INTERVALS.keys() | HEADLESS | COMPRESSED
@@ -79,7 +80,8 @@ def attention_of(arch: str, keys: Keys) -> Attention | None:
         count = kv_heads[layer]
         values = 0 if latent else width["value"] * count
         of_heads = {"heads": heads[layer] * bool(count), "kv_heads": count}
-        layers.append(LayerCache(width["key"] * count, values, windows[layer], **of_heads, indexer=indexer))
+        chosen = {"indexer": indexer, "chooses": CHOSEN.get(arch, 0)}
+        layers.append(LayerCache(width["key"] * count, values, windows[layer], **of_heads, **chosen))
     return Attention(tuple(layers))
 
 

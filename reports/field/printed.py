@@ -22,7 +22,7 @@ from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
-from flashmoe_sim.systems.cached import Cached
+from flashmoe_sim.systems.cached import ALL, Cached
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
@@ -36,6 +36,7 @@ from flashmoe_sim.systems.neurall import Neurall
 from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.placed_ik import PlacedIk
+from flashmoe_sim.systems.qvac import Qvac
 from flashmoe_sim.systems.slotstream import Slotstream
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.strata import AUTO, Strata
@@ -238,6 +239,14 @@ def _cached(row: FieldRow, settings: Settings) -> System:
     return Cached(cache_mib=int(match[1])) if match else Cached()
 
 
+def _qvac(row: FieldRow, settings: Settings) -> System:
+    """By its own rule if it fits itself."""
+    match = _MIB.search(row.flags)
+    if match is None or "--fit on" in row.flags:
+        return Qvac()
+    return Qvac(cache_mib=int(match[1]), cpu_layers=ALL if settings.cpu_layers is None else round(settings.cpu_layers))
+
+
 CPU = ("cpu_only", "page_cache_mmap")
 SYSTEMS = (
     ("llama.cpp", ("all_gpu",), _all_gpu),
@@ -259,6 +268,7 @@ SYSTEMS = (
     ("neurall llama.cpp", ("vram_lru",), _neurall),
     ("leloch moe-cache", ("vram_lru",), _moe_cache),
     ("llama.cpp", ("vram_lru",), _cached),
+    ("qvac-fabric-llm.cpp", ("vram_lru",), _qvac),
     ("BigMoeOnEdge", ("ssd_stream",), _mib(BigMoeOnEdge)),
     ("flash-moe", ("page_cache_mmap", "ssd_stream"), lambda row, settings: FlashMoe()),
 )

@@ -90,7 +90,7 @@ class Tuned:
         return tok_s * math.exp(-below), tok_s * math.exp(above)
 
 
-FORK_OF = {"Strata fork": "Strata"}  # the same way to serve a token
+FORK_OF = {"Strata fork": "Strata", "qvac-fabric-llm.cpp": "llama.cpp"}  # the same way to serve a token
 MACHINE_PART = 0.2  # of the logarithm of a machine's interval: the spread of rows has the rest in it
 
 

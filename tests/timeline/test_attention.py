@@ -11,15 +11,24 @@ from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_estimates
+from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Compute, Quantity
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
-from flashmoe_sim.timeline.attention import COMPRESSED, COMPRESSED_TIMES, LATENT, attention_cost
+from flashmoe_sim.timeline.attention import (
+    COMPRESSED,
+    COMPRESSED_TIMES,
+    LATENT,
+    MASKED_CUDA,
+    MASKED_TIMES,
+    attention_cost,
+)
 
 GROUPED = LayerCache(keys=1024, values=1024, heads=64, kv_heads=8)  # heads of 128, eight for each key
 WINDOWED = replace(GROUPED, window=128)
 MLA = LayerCache(keys=576, heads=128, kv_heads=1)
 COMPRESSED_4 = LayerCache(keys=512, window=128, state=9, heads=64, kv_heads=1, ratio=4, indexer=128)
+CHOOSING = replace(GROUPED, chooses=2048)
 WIDE = LayerCache(keys=1024, values=1024, heads=16, kv_heads=2)  # heads of 512
 
 
@@ -55,6 +64,15 @@ def test_a_quantized_cache_by_backend() -> None:
     assert read_ms(MLA, kv_type="q8_0") == pytest.approx(1.152 / LATENT["cuda"] * (17 / 32 + 2))
 
 
+def test_tokens_that_a_layer_does_not_choose_are_masked_and_read() -> None:
+    """97,952 of 100,000 tokens; 8 query heads for each key."""
+    assert read_ms(CHOOSING, depth=2048) == read_ms(GROUPED, depth=2048)
+    assert read_ms(CHOOSING) == pytest.approx(4.096e-5 * (2048 + 97_952 * 8 * MASKED_CUDA))
+    assert read_ms(CHOOSING, api="vulkan") == pytest.approx(4.096e-5 * (2048 + 97_952 * MASKED_TIMES))
+    assert read_ms(CHOOSING, kv_type="q8_0") == read_ms(GROUPED, kv_type="q8_0")
+    assert read_ms(CHOOSING, api=CPU) == read_ms(GROUPED, api=CPU)
+
+
 def test_arithmetic_of_a_prompt() -> None:
     """28 tokens x 2 operations of weights of 0.56 bytes at 100 GB/s are 10 TFLOPS; a head does 2 x 256 a token."""
     cost = attention_cost(Attention((GROUPED,)), 1000, UNIT, api="cuda", kv_type="f16")
@@ -68,7 +86,7 @@ def test_arithmetic_of_a_prompt() -> None:
 def test_deeper_never_takes_less() -> None:
     rng = np.random.default_rng(3)
     for _ in range(200):
-        layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, COMPRESSED_4, LayerCache(state=9)], 5))  # type: ignore[arg-type]
+        layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, CHOOSING, COMPRESSED_4, LayerCache(state=9)], 5))  # type: ignore[arg-type]
         shallow, deep = sorted(rng.integers(0, 200_000, 2).tolist())
         api, kv_type = str(rng.choice(["cuda", "vulkan", CPU, ""])), str(rng.choice(["f16", "q8_0"]))
         less, more = (attention_cost(Attention(layers), at, UNIT, api=api, kv_type=kv_type) for at in (shallow, deep))
@@ -95,6 +113,22 @@ def test_slopes_of_deepseek_v4_flash(machine: str, us: float) -> None:
     weights = weigh(model, tuple(model.layers.values()), Conditions())
     costs = price(weights, on, Conditions(depth=65_536), io_split=4)
     assert 43 * costs.attention_s / 65.536 == pytest.approx(us * 1e-6, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("machine", "us"),
+    [("strix-halo-128", 400), ("rtx-3090", 277), ("rtx-pro-6000 + ryzen-9950x + 96GiB", 152)],
+)
+def test_slopes_of_flash_next(machine: str, us: float) -> None:
+    """As published of llama.cpp, from 8,192 tokens on."""
+    on = with_attention(compose(machine)) if "+" in machine else load_machine(machine)
+    model = load_model("qwen3.8-flash-next")
+    weights = weigh(model, tuple(model.layers.values()), Conditions())
+    shallow, deep = (
+        len(model.layers) * price(weights, on, Conditions(depth=depth), io_split=4).attention_s
+        for depth in (8192, 131_072)
+    )
+    assert (deep - shallow) / 122.88 == pytest.approx(us * 1e-6, rel=0.15)
 
 
 def test_a_rate_is_estimated_where_a_file_has_none() -> None:
