@@ -73,6 +73,7 @@ def markdown(rows: Sequence[Judged], found: Tuned, sections: Mapping[str, str]) 
         if title == "engine":
             parts.append("![Predicted over measured speed by engine](engines.png)")
     parts += [
+        *section("Predicted before they were used"),
         *section("As the commands print it"),
         "## The order of settings",
         order(series),

@@ -75,12 +75,15 @@ def write(*, tune_again: bool) -> None:
 
 def sections(rows: Sequence[Judged]) -> dict[str, str]:
     """The parts of the page that are made from tables in this folder, by title."""
-    from reports.field import borrowed, drafts, lent, printed_page, simulated
+    from reports.field import borrowed, drafts, lent, printed_page, simulated, unseen
 
     printed, wins = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS))
     choices, hits = (pl.read_csv(table) for table in (borrowed.TABLE, lent.TABLE))
     asked, timed, made = (pl.read_csv(table) for table in (prompt_page.TABLE, prompt_printed.TABLE, simulated.TABLE))
     return {
+        "Predicted before they were used": unseen.section(
+            pl.read_csv(unseen.TABLE), pl.read_csv(ROWS, infer_schema_length=None)
+        ),
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
