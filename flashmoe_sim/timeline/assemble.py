@@ -35,6 +35,10 @@ from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.join import drafted_of, phases_of
 
+# How much longer a layer takes on a GPU with llama.cpp and its forks than its bytes and the machine's layer_us say: the
+# small steps of Qwen3-Next's states, 73 to 126 us of published speeds on five machines, of builds from 2026 on.
+GRAPH_S = {"qwen3next": 100e-6}
+
 _WORKS: WeakKeyDictionary[Replay, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
 
@@ -74,7 +78,8 @@ class Weights:
     dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
     routed_bytes: bytes of all experts of the model. embedding_bytes: a table of which a token reads one row.
     attention: what the layers keep of the context; None if unknown. quant: the types of the experts' weights.
-    dense_weight_bytes: of one weight beside them, in the mean; None if unknown.
+    dense_weight_bytes: of one weight beside them, in the mean; None if unknown. graph_s: how much longer a layer takes
+    on a GPU, by its architecture and engine.
     """
 
     name: str
@@ -85,6 +90,7 @@ class Weights:
     attention: Attention | None = None
     quant: str = ""
     dense_weight_bytes: float | None = None
+    graph_s: float = 0.0
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -208,6 +214,7 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         attention=geometry.attention,
         quant=geometry.quant,
         dense_weight_bytes=geometry.dense_weight_bytes,
+        graph_s=GRAPH_S.get(geometry.arch, 0.0) * any(name in conditions.program for name in arithmetic.KERNELS),
     )
 
 
@@ -306,7 +313,8 @@ def price(
         memory_s = read_bytes * least_s
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
-    call_s, layer_s = machine.host.call_us.value * 1e-6, unit.layer_us.value * 1e-6
+    call_s = machine.host.call_us.value * 1e-6
+    layer_s = unit.layer_us.value * 1e-6 + weights.graph_s * (machine.gpu is not None)
     computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
     attention = attention_of(weights, machine, conditions)
 

@@ -94,6 +94,24 @@ def test_a_token_reads_a_row_of_the_embeddings_and_not_the_table() -> None:
     assert costs_of(recorded, plan_setup(4), on, Conditions(PLAIN)).dense_s.tolist() == pytest.approx([2e-3])
 
 
+@pytest.mark.parametrize(
+    ("model", "program", "machine", "more_us"),
+    [
+        ("qwen3-coder-next", "llama.cpp", "rtx-4090", 100),
+        ("qwen3-coder-next", "ik_llama.cpp", "rtx-4090", 100),
+        ("qwen3-coder-next", "ktransformers", "rtx-4090", 0),
+        ("qwen3-coder-next", "llama.cpp", "vm-2core", 0),
+        ("qwen3-30b-a3b", "llama.cpp", "rtx-4090", 0),
+    ],
+)
+def test_a_layer_with_many_small_steps(model: str, program: str, machine: str, more_us: float) -> None:
+    geometry, on = load_model(model), load_machine(machine)
+    weights = weigh(geometry, tuple(geometry.layers.values()), Conditions(program=program))
+    costs = price(weights, on, Conditions(program=program), io_split=4)
+    unit = on.gpu or on.cpu
+    assert 1e6 * costs.layer_s == pytest.approx(unit.layer_us.value + more_us)
+
+
 def test_seconds_of_gpt_oss_on_a_cpu_by_hand() -> None:
     """Four experts of 36 layers and the dense weights without the table, at 27.65 GB/s, and 80 us a layer."""
     on, model = load_machine("ryzen-5600 + ddr4-3200x2 + 64GiB"), load_model("gpt-oss-120b")
