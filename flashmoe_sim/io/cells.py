@@ -48,8 +48,8 @@ def count(number: float | None) -> str:
 
 
 def decimals(number: float | None, digits: int = 2) -> str:
-    """A number with so many decimals."""
-    return UNKNOWN if number is None else f"{number:.{digits}f}"
+    """A number with so many decimals; zero has no sign."""
+    return UNKNOWN if number is None else f"{number:z.{digits}f}"
 
 
 def signed(number: float, digits: int = 1) -> str:
