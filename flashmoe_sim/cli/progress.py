@@ -75,7 +75,7 @@ class _Bar:
     """
 
     def __init__(self, what: str) -> None:
-        self._what, self._done, self._total = what, 0, 0
+        self._what, self._part, self._done, self._total = what, 1, 0, 0
         self._lock, self._ended, self._begun = Lock(), False, monotonic()
         self._shown: Any = None
         self._timer = Timer(SHOWN_AFTER_S, self._show)
@@ -83,6 +83,7 @@ class _Bar:
         self._timer.start()
 
     def update(self, done: int, total: int) -> None:
+        self._part += done < self._done
         self._done, self._total = done, total
         if self._shown is not None:
             self._shown.update(0, completed=done, total=total or None)
@@ -107,7 +108,7 @@ class _Bar:
         )
         from rich.text import Text
 
-        begun = self._begun
+        bar, begun = self, self._begun
 
         class Left(TimeRemainingColumn):
             """At the average speed until the bar has seen two parts done, from which rich takes the speed.
@@ -125,7 +126,8 @@ class _Bar:
 
         class Label(ProgressColumn):
             def render(self, task: object) -> Text:
-                return Text(f"{what}, compiling first" if _compiles() else what)
+                part = f", part {bar._part}" if bar._part > 1 else ""
+                return Text(what + (", compiling first" if _compiles() else part))
 
         what = printable(self._what)
         with self._lock:

@@ -55,6 +55,17 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(terminal.getvalue()) == shown
 
 
+def test_a_bar_that_begins_again_says_which_part_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_compiles", lambda: False)
+    with progress.working("replaying") as update:
+        update(9, 10)
+        made[0]._show()
+        assert "part" not in terminal.getvalue()
+        update(1, 20)
+    assert "replaying, part 2" in terminal.getvalue()
+
+
 def test_a_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for kept in (True, False):
         monkeypatch.setattr(_jit._KernelCache, "compiles", not kept)
