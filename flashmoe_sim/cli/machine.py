@@ -30,7 +30,8 @@ def list_(as_json: bool) -> None:
 
     --json gives every number; a section or number that a machine lacks is null.
     """
-    from flashmoe_sim.machines import PRESETS, load_machine
+    from flashmoe_sim.machines.load import load_machine
+    from flashmoe_sim.machines.table import PRESETS
 
     machines = [load_machine(name) for name in PRESETS]
     columns: list[Column] = [
@@ -63,7 +64,7 @@ def show(machine: str, as_toml: bool, as_json: bool) -> None:
              sim machine show "rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4"
              sim machine show m5-max-128 --toml > mine.toml
     """
-    from flashmoe_sim.machines import load_machine
+    from flashmoe_sim.machines.load import load_machine
     from flashmoe_sim.machines.write import toml
 
     loaded = load_machine(machine)

@@ -11,7 +11,6 @@ from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.load import load_machine, machines_in
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import Several
 from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
@@ -81,7 +80,11 @@ def model_of(model: Model | None) -> ModelGeometry | None:
 
 def machine_of(machine: OneMachine) -> Machine:
     """A machine that is given by name, file, parts or value."""
-    return machine if isinstance(machine, Machine) else load_machine(machine)
+    if isinstance(machine, Machine):
+        return machine
+    from flashmoe_sim.machines.load import load_machine
+
+    return load_machine(machine)
 
 
 def learnt_machine(
@@ -100,6 +103,8 @@ def machines_of(machines: OneMachine | Iterable[OneMachine] | None) -> list[Mach
     """Machines that are given by names with commas between them, as one value or as several."""
     if machines is None:
         return []
+    from flashmoe_sim.machines.load import machines_in
+
     several = machines_in(machines) if isinstance(machines, str) else machines
     each = several if isinstance(several, Iterable) and not isinstance(several, Path | Machine) else [several]
     return [machine_of(one) for one in each]

@@ -8,9 +8,9 @@ from datetime import date
 from statistics import median
 
 from flashmoe_sim.io.sizes import GIB, size
-from flashmoe_sim.machines import PRESETS, load_machine
 from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
     Compute,
@@ -22,6 +22,7 @@ from flashmoe_sim.machines.machine import (
     Storage,
 )
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.facts import MacFacts, known_bandwidth

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Quantity
+from flashmoe_sim.machines.table import PRESETS
 from native_bridge.host import cpu_name, system_facts
 from native_bridge.process import ask
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.table import PRESETS
 from tests.asked import document, printed_by, refusal
 from tests.machines.builders import FULL
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
 from tests.asked import document, printed_by, refusal
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.machines import PRESETS, ask, guessed, load_machine, parse_machine
 from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.guessed import ask, guessed
 from flashmoe_sim.machines.guesses import BY_SIZE, DDR5_CARDS, ram_by_size
+from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.parts import catalogue
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import toml
 from reports.field.machine import part_in
 from reports.field.rows import read_rows

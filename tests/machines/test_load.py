@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
-from flashmoe_sim.machines.load import machines_in
+from flashmoe_sim.machines.load import load_machine, machines_in, parse_machine
+from flashmoe_sim.machines.machine import Anchors, Quantity
+from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.table import PRESETS
 from tests.machines.builders import FULL
 from tests.refusals import refused
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import PRESETS, MeasuredRead, Quantity, Storage, load_machine, parse_machine
+from flashmoe_sim.machines.load import load_machine, parse_machine
+from flashmoe_sim.machines.machine import Quantity, Storage
+from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.table import PRESETS
 from tests.machines.builders import FULL
 
 MIB = 2**20

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import load_machine, parse_machine
 from flashmoe_sim.machines.compose import CLASSES, compose
 from flashmoe_sim.machines.keys import SECTIONS
+from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import FEATURES
 from flashmoe_sim.machines.parts import KINDS, Part, catalogue
 from flashmoe_sim.machines.write import toml, write_machine

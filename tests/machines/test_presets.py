@@ -6,8 +6,10 @@ from importlib import resources
 
 import pytest
 
-from flashmoe_sim.machines import PRESETS, Compute, load_machine
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Compute
+from flashmoe_sim.machines.table import PRESETS
 
 
 def test_the_table_lists_the_files() -> None:

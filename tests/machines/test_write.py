@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import PRESETS, Anchors, MeasuredRead, Quantity, load_machine, parse_machine
+from flashmoe_sim.machines.load import load_machine, parse_machine
+from flashmoe_sim.machines.machine import Anchors, Quantity
+from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import toml, write_machine
 from tests.machines.builders import FULL
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import load_machine
 from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import chips_as_sold, find_part, parse_parts, reported_part
 from tests.refusals import refused

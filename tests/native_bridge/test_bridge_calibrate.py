@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from native_bridge.check.anchors import anchors_among
 from native_bridge.cli.main import main
 from native_bridge.engines.flashmoe.modes import MODES

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from native_bridge import host
 from native_bridge.probe import facts
 from native_bridge.probe.facts import MacFacts, known_bandwidth, machine_facts, parse_mac

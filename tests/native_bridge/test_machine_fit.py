@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from native_bridge.cli.main import main
 from tests.asked import refusal
 from tests.native_bridge.recorded_runs import GPU, RUNS, TIMED, copy, edit_log

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry import named_model
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from native_bridge.cli.main import main
 from native_bridge.probe.own_reads import open_past_cache
 from native_bridge.probe.storage import sizes_of

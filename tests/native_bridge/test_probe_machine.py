@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.api import compare
-from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import write_machine
 from native_bridge.probe.as_machine import UNMEASURED, as_machine
 from native_bridge.probe.estimate import Estimate

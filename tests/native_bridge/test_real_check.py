@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.io.errors import SimError
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.anchors import choose_anchors
 from native_bridge.check.folder import open_folders

@@ -14,8 +14,9 @@ import numpy as np
 
 from flashmoe_sim import api
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare

@@ -18,8 +18,9 @@ from flashmoe_sim import api
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines import PRESETS, load_machine
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replay, replay
 from flashmoe_sim.residency.workload import Workload, prepare

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.machines import load_machine
+from flashmoe_sim.machines.load import load_machine
 from tests.timeline.faster import check, main
 
 DRAWN = 400
