@@ -14,7 +14,7 @@ import numpy as np
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 QUEUES = 5
 ONCE, OFTEN, ONCE_GHOST, OFTEN_GHOST, NOWHERE = range(QUEUES)
@@ -128,13 +128,7 @@ class Arc(EvictingPolicy):
     name: ClassVar[str] = "arc"
     ties: ClassVar[str] = "list 1 as long as its target: list 1 after a miss in ghost list 2, else list 2"
     source: ClassVar[str] = "Megiddo and Modha 2003 (FAST), Figure 4"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_miss": on_miss,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-        "on_install": on_install,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, choose_victim, on_evict, on_install)
 
     def allocate(self, shape: PoolShape) -> State:
         return (

@@ -177,6 +177,11 @@ class Policy:
 OnePolicy = str | Policy | type[Policy]
 
 
+def by_name(*kernels: Any) -> dict[str, Any]:
+    """Functions that are called as the hooks that they are."""
+    return {kernel.__name__: kernel for kernel in kernels}
+
+
 @dataclass(frozen=True)
 class EvictingPolicy(Policy, ABC):
     """A policy that installs misses and chooses victims.

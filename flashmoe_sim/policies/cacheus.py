@@ -19,7 +19,7 @@ from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put
 from flashmoe_sim.policies._random import check_seed, new_generator, unit_draw
 from flashmoe_sim.policies._rank import EMPTY, HIGH, LOW, least_ranked, new_ranks
 from flashmoe_sim.policies._regions import slots_of
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 from flashmoe_sim.policies.lecar import shifted
 
 PARTS = 2
@@ -196,13 +196,7 @@ class Cacheus(EvictingPolicy):
     ties: ClassVar[str] = "between the two a seeded draw; equal counts: latest use"
     source: ClassVar[str] = "Rodriguez et al. 2021 (FAST), section 4"
     most_uses: ClassVar[int | None] = LOW
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_miss": on_miss,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
 
     seed: int = 1
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -50,7 +50,7 @@ class Clock(EvictingPolicy):
 
     name: ClassVar[str] = "clock"
     source: ClassVar[str] = "Corbató 1968, with one bit"
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
 
     def allocate(self, shape: PoolShape) -> State:
         return new_queues(shape.slots), np.zeros(shape.slots, np.bool_)

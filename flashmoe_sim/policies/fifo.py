@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim.policies._queue import new_queues
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 from flashmoe_sim.policies.lru import choose_victim, on_install
 
 
@@ -20,7 +20,7 @@ class Fifo(EvictingPolicy):
 
     name: ClassVar[str] = "fifo"
     source: ClassVar[str] = "Mattson et al. 1970"
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
 
     def allocate(self, shape: PoolShape) -> State:
         return (new_queues(shape.slots),)

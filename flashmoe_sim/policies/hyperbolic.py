@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.policies._scan import least_ratio
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
@@ -47,12 +47,7 @@ class Hyperbolic(EvictingPolicy):
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "Blankstein, Sen, Freedman: Hyperbolic Caching, USENIX ATC 2017"
     most_uses: ClassVar[int | None] = 2**31 - 1
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_miss": on_miss,
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim)
 
     def allocate(self, shape: PoolShape) -> State:
         uses, installed, last = np.zeros((3, shape.slots), np.int64)

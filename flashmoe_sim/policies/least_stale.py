@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 MOST = np.iinfo(np.int64).max
 FRESH = 1 << 40
@@ -61,12 +61,7 @@ class LeastStale(EvictingPolicy):
 
     name: ClassVar[str] = "least-stale"
     source: ClassVar[str] = "SpecMD, arXiv 2602.03921, as defined in the artefact of arXiv 2608.07911"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_call": on_call,
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_hit, on_install, choose_victim)
 
     variant: str = "lru"
 

@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._random import check_seed, new_generator, unit_draw
 from flashmoe_sim.policies._rank import EMPTY, HIGH, least_ranked, new_ranks
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 RULES = 2
 LRU, LFU, NOWHERE = range(RULES + 1)
@@ -118,13 +118,7 @@ class LeCaR(EvictingPolicy):
     ties: ClassVar[str] = "between the two a seeded draw; equal counts: older last use"
     source: ClassVar[str] = "Vietri et al. 2018 (HotStorage), Algorithm 1"
     most_uses: ClassVar[int | None] = 2**HIGH - 1
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_miss": on_miss,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
 
     rate: float = 0.45
     discount: float = 0.005

@@ -9,7 +9,7 @@ import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._scan import least_ratio
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
@@ -50,12 +50,7 @@ class Lfru(EvictingPolicy):
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "arXiv 2608.07911 (count kept); tinyserve (count restarts)"
     most_uses: ClassVar[int | None] = 2**31 - 1
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_miss": on_miss,
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim)
 
     count: str = "keep"
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -49,7 +49,7 @@ class Lfu(EvictingPolicy):
     name: ClassVar[str] = "lfu"
     ties: ClassVar[str] = "older last use, then lower expert number"
     source: ClassVar[str] = "arXiv 2608.07911 (count kept); tinyserve (count restarts)"
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
 
     count: str = "keep"
 

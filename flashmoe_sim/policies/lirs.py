@@ -16,7 +16,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import check_share, slots_of
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 UNKNOWN, LIR, HIR, GHOST = range(4)
 LIRS, RESIDENT, STACKED, MOST_LIRS, MOST_STACKED = range(5)
@@ -165,12 +165,7 @@ class Lirs(EvictingPolicy):
 
     name: ClassVar[str] = "lirs"
     source: ClassVar[str] = "Jiang and Zhang 2002 (SIGMETRICS), section 3"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim, on_evict)
 
     hir: float = 0.01
     stack: int = 3

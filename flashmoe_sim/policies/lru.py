@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -31,7 +31,7 @@ class Lru(EvictingPolicy):
     name: ClassVar[str] = "lru"
     source: ClassVar[str] = "Mattson et al. 1970; the patched llama.cpp runtime's slot bank"
     textbook: ClassVar[str] = "lru"
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
 
     def allocate(self, shape: PoolShape) -> State:
         return (new_queues(shape.slots),)

@@ -14,7 +14,7 @@ import numpy as np
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._rank import EMPTY, HIGH, LOW, least_ranked, new_ranks
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 MOST_USES = 64
 TIME, CORRELATED, RESTARTS = range(3)
@@ -89,13 +89,7 @@ class LruK(EvictingPolicy):
     ties: ClassVar[str] = "among experts used less than K times the older last use"
     source: ClassVar[str] = "O'Neil, O'Neil and Weikum 1993 (SIGMOD), Figure 2.1"
     most_uses: ClassVar[int | None] = LOW
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_miss": on_miss,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
 
     k: int = 2
     correlated: int = 0

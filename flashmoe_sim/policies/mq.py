@@ -11,7 +11,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import forget, remember
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 QUEUES = 8
 HISTORY = 4
@@ -101,13 +101,7 @@ class Mq(EvictingPolicy):
 
     name: ClassVar[str] = "mq"
     source: ClassVar[str] = "Zhou, Philbin and Li, USENIX 2001, Multi-Queue Algorithm"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_miss": on_miss,
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim, on_evict)
 
     life_time: int = 0
 

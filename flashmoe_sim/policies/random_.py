@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim.policies._random import check_seed, draw, new_generator
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -43,7 +43,7 @@ class Random(EvictingPolicy):
     name: ClassVar[str] = "random"
     ties: ClassVar[str] = "seeded draw"
     source: ClassVar[str] = "Belady 1966, §3"
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_hit, "on_install": on_install, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
 
     seed: int = 1
 

@@ -11,7 +11,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 MOST_COUNTED = 3
 PROMOTED_FROM = 2
@@ -125,13 +125,7 @@ class S3Fifo(EvictingPolicy):
 
     name: ClassVar[str] = "s3fifo"
     source: ClassVar[str] = "Yang et al., SOSP 2023, Algorithm 1; skip: libCacheSim #335"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_miss": on_miss,
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim, on_evict)
 
     small: float = 0.1
     skip: float = 0.0

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim.policies._queue import new_queues, put_newest, take_out
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -55,12 +55,7 @@ class Sieve(EvictingPolicy):
 
     name: ClassVar[str] = "sieve"
     source: ClassVar[str] = "Zhang et al., NSDI 2024, Algorithm 1"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim, on_evict)
 
     def allocate(self, shape: PoolShape) -> State:
         return new_queues(shape.slots), np.zeros(shape.slots, np.bool_), np.array([shape.slots], np.uint32)

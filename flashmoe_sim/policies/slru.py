@@ -9,7 +9,7 @@ import numpy as np
 
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, slots_of
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -59,12 +59,7 @@ class Slru(EvictingPolicy):
 
     name: ClassVar[str] = "slru"
     source: ClassVar[str] = "Karedla, Love and Wherry 1994, Computer 27(3)"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim, on_evict)
 
     protected: float = 0.8
 

@@ -10,7 +10,7 @@ import numpy as np
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 RETURNS, INSTALLED = 2, 3  # in the sizes of A1out: whether the last missed expert was there, and is installed
 
@@ -71,13 +71,7 @@ class TwoQ(EvictingPolicy):
 
     name: ClassVar[str] = "2q"
     source: ClassVar[str] = "Johnson and Shasha, VLDB 1994, the full version"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_miss": on_miss,
-        "on_hit": on_hit,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim, on_evict)
 
     a1in: float = 0.25
     a1out: float = 0.5

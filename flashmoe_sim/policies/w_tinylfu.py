@@ -15,7 +15,7 @@ from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import check_share, slots_of
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 QUEUES = 3
 WINDOW, PROBATION, PROTECTED = range(QUEUES)
@@ -113,13 +113,7 @@ class WTinyLfu(EvictingPolicy):
     name: ClassVar[str] = "w-tinylfu"
     ties: ClassVar[str] = "equal counts: the window's expert goes"
     source: ClassVar[str] = "Einziger, Friedman and Manes 2017 (TOS 13, 4), section 4"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_miss": on_miss,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
 
     window: float = 0.01
     sample: int = 10

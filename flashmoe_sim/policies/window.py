@@ -12,7 +12,7 @@ import numpy as np
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 from flashmoe_sim.policies.lru import on_install
 
 MOST_WINDOW = 1 << 24
@@ -70,12 +70,7 @@ class Window(EvictingPolicy):
 
     name: ClassVar[str] = "window"
     source: ClassVar[str] = "DALI, arXiv 2602.03495, as implemented in tinyserve"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_hit,
-        "on_miss": on_miss,
-        "on_install": on_install,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim)
 
     window: int = 256
     share: float = 0.1
