@@ -16,7 +16,7 @@ from flashmoe_sim.policies import hot_profile
 from flashmoe_sim.policies._perf_profile import SCHEMAS, read_profile
 from flashmoe_sim.policies._shuffle import shuffled
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.hot_profile import exchange, request_starts
+from flashmoe_sim.policies.hot_profile import request_starts
 from flashmoe_sim.policies.hot_window import HotWindow, decodes_of
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay
@@ -107,70 +107,6 @@ def test_the_first_bonus_is_half_and_a_tie_keeps_the_resident() -> None:
     assert held(window([3, 1, 1, 1, 2, 1], 1, interval=5)) == [[3]]  # whatever its number
 
 
-def test_the_second_bonus_is_three_quarters_and_the_third_whole() -> None:
-    """Only residents are used in the first interval, so expert 0 is still there in the second."""
-    first = [0] * 5
-    assert held(window([*first, 1, 1, 1, 1, 1], 1, interval=5)) == [[1]]  # 5 > 0 + 4 (6 x 3 / 4, rounded down)
-    assert held(window([*first, 1, 1, 1, 1, 2], 1, interval=5)) == [[0]]  # 4 = 0 + 4
-    assert held(window([*first, 1, 1, 1, 1, 0], 1, interval=5)) == [[0]]  # 4 < 1 + 4
-    assert held(window([*first, *first, 1, 1, 1, 1, 1], 1, interval=5)) == [[0]]  # 5 < 0 + 6
-    assert held(window([0] * 14 + [1] * 7, 1, interval=7)) == [[1]]  # 7 > 0 + 6
-
-
-def test_counters_begin_anew_when_full_and_with_every_window() -> None:
-    # Decodes 2 to 5 use 1 three times (3 = 0 + 3), 6 to 10 three times (3 < 0 + 4); together they would be enough.
-    assert held(window([0, 1, 1, 1, 2, 1, 1, 1, 2, 2], 1, interval=5)) == [[0]]
-    # Two slots: 0 and 1 fill them, but only in decode 6. What 2 was used before does not count: 3 = 0 + 3 in decode 10
-    # of an interval of 10, the first.
-    early = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2]
-    assert held(window(early, 2, interval=10)) == [[0, 2]]  # it fills the second slot itself
-    calls: list[Call] = []
-    for expert, other in zip([0, 1, 1, 1, 1, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 0, 1, 1, 1, 1], strict=True):
-        calls += [(0, [expert], 1), (1, [other], 1)]
-    # Layer 1 has no second expert to fill its second slot with before decode 7: layer 0, full since decode 2, ends
-    # filling with it. Of decodes 8 to 10 expert 2 of layer 0 has 2 uses: 2 < 0 + 3.
-    assert held(run(trace_of(calls, 4), 2, "hot-window:interval=10")) == [[0, 1], [0, 1]]
-
-
-def test_uses_during_filling_do_not_count() -> None:
-    """Layer 0 has one expert to hold and fills at once, layer 1 in decode 4; 1 of layer 0 is used all the time."""
-    calls: list[Call] = []
-    for decode in range(1, 9):
-        calls += [(0, [0 if decode == 1 else 1], 1)]
-        calls += [(1, [0], 1)] if decode >= 4 else []
-    trace = trace_of(calls, 4)
-    # Decodes 5 to 8 are 4 uses: 4 > 0 + 3 at decode 8. In decodes 2 to 7 it was used 6 times, 3 of them in steady mode.
-    assert held(run(trace, 1, "hot-window:interval=8")) == [[1], [0]]
-    assert held(run(trace, 1, "hot-window:interval=7")) == [[0], [0]]
-
-
-def test_intervals_are_counted_from_the_first_decode() -> None:
-    """Filling takes decodes 1 to 3 of an interval of 8, which ends at decode 8 all the same, not at 11."""
-    result = window([0, 0, 1, 2, 2, 2, 2, 2, 2], 2, interval=8)
-    assert came_after(result) == [1, 0, 1, 0, 0, 0, 0, 1, 0]
-    # 5 > 0 + 3; both residents have no use, and the lower number is the better one, so 1 leaves.
-    assert held(result) == [[0, 2]]
-    assert hits_of(result) == [0, 1, 0, 0, 0, 0, 0, 0, 1]
-
-
-def test_an_interval_that_ends_during_filling_is_numbered_but_without_effect() -> None:
-    """The second slot fills in decode 6; decode 10 ends interval 2, whose bonus is 4, not 3."""
-    assert held(window([0, 0, 0, 0, 0, 1, 2, 2, 2, 2], 2, interval=5)) == [[0, 1]]  # 4 = 0 + 4
-    # The decode that fills the last slot is still a filling one: were decode 5 steady, it would end interval 1.
-    assert came_after(window([0, 2, 2, 2, 1], 2, interval=5)) == [1, 1, 0, 0, 0]
-    assert held(window([0, 0, 0, 0, 1, 2, 2, 2, 2, 2], 2, interval=5)) == [[0, 2]]  # 5 > 0 + 4
-
-
-def test_among_equals_the_lower_number_stays_and_comes() -> None:
-    # Residents 3 and 2, without use: 2 stays. Newcomers 0 and 1, with 4 uses each, for both slots of a bonus of 3.
-    calls = [[3, 2], [1, 0], [1, 0], [1, 0], [1, 0]]
-    result = run(trace_of(one_layer(calls), 4), 2, "hot-window:interval=5")
-    assert held(result) == [[0, 1]]
-    one = [[3], [2], *[[1, 0]] * 4]
-    assert held(run(trace_of(one_layer(one), 4), 1, "hot-window:interval=6")) == [[0]]
-    assert held(window([3, 2, 1, 1, 1, 1], 2, interval=6)) == [[1, 2]]
-
-
 def test_wide_calls_pass_the_bank_by() -> None:
     calls = [
         (0, [1, 2], 2),  # decode 1, two tokens: fills nothing
@@ -188,12 +124,6 @@ def test_wide_calls_pass_the_bank_by() -> None:
     assert result.hit.tolist() == [0] * (len(result.hit) - 1) + [1]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7:bypass_tokens=2")) == [[1]]
     assert held(run(trace_of(calls, 4), 1, "hot-window:interval=7")) == [[1]]
-
-
-def test_an_expert_counts_once_a_decode() -> None:
-    """Decode 2 has five tokens that all request 1: that is one use, and three more are not enough."""
-    calls = [(0, [0], 1), (0, [1] * 5, 5), (0, [1], 1), (0, [1], 1), (0, [2], 1)]
-    assert held(run(trace_of(calls, 4), 1, "hot-window:interval=5")) == [[0]]
 
 
 def test_a_bank_in_bytes_too_small_for_one_expert_of_a_layer() -> None:
@@ -475,28 +405,6 @@ UNEQUAL = [
     {"layer": 0, "experts": [[0, 5], [1, 7], [2, 2_000_000], [3, 1]]},
     {"layer": 1, "experts": [[3, 90], [0, 80]]},
 ]
-KEY_ROW = np.repeat([0, 1], 4)
-
-
-def scores(
-    weighting: str, hits: list[int], hot: list[int] | None = None, weight: Sequence[float] = (1, 1)
-) -> list[int]:
-    given = np.array(hits), np.array(hot or [0] * len(hits))
-    return hot_profile.scores(weighting, *given, KEY_ROW, np.array(weight, float)).tolist()
-
-
-def test_scores_by_rank() -> None:
-    million = 1_000_000
-    hits = [5, 7, 2_000_000, 1, 80, 0, 0, 90]
-    # Ranks in layer 0: 2, 1, 0, 3; in layer 1: 1 and 0. flat counts from the longest ranking, of 4.
-    ranks = [2, 3, 4, 1, 3, 0, 0, 4]
-    capped = [5, 7, 999_999, 1, 80, 0, 0, 90]
-    assert scores("flat", hits) == [million * rank + n for rank, n in zip(ranks, capped, strict=True)]
-    # balanced counts from the layer's own, of 4 and 2.
-    ranks = [2, 3, 4, 1, 1, 0, 0, 2]
-    assert scores("balanced", hits) == [million * rank + n for rank, n in zip(ranks, capped, strict=True)]
-    # Equal hits are ranked by number.
-    assert [score // million for score in scores("flat", [3, 3, 3, 3, 0, 0, 9, 9])] == [4, 3, 2, 1, 0, 0, 4, 3]
 
 
 def test_flat_interleaves_layers_and_balanced_prefers_the_longer_ranking(tmp_path: Path) -> None:
@@ -559,21 +467,6 @@ def test_the_curve_says_how_strong_weights_are() -> None:
     assert hot_profile.layer_weights("pressure", 1, [30, 10, 20]) == pytest.approx([1.5, 0.7, 1])
 
 
-def test_scores_by_weight() -> None:
-    """100 hits, 40 of them hot, at 1.25: 125 + 2. Rounded to the nearest; what has a hit scores at least 1."""
-    weights = [1.25, 0.25]
-    assert scores("time", [100, 10, 3, 0, 1, 2, 3, 0], [40, 10, 0, 0, 0, 0, 0, 0], weights) == [
-        127,
-        13,  # 12.5 + 0.5
-        4,  # 3.75
-        0,
-        1,  # 0.25
-        1,  # 0.5
-        1,  # 0.75
-        0,
-    ]
-
-
 def test_each_timed_weighting_on_a_profile(tmp_path: Path) -> None:
     """Layer 0 has fewer hits but waits; layer 1 takes longer as a whole."""
     fields = {
@@ -598,36 +491,6 @@ def test_each_timed_weighting_on_a_profile(tmp_path: Path) -> None:
 
 
 # --- hot-profile: the update ------------------------------------------------------------------------------------------
-
-
-def exchanged(resident: Sequence[int], score: Sequence[int], rate: float) -> list[int]:
-    mask = np.isin(np.arange(8), resident)
-    exchange(mask, np.array(score), KEY_ROW, rate)
-    return np.flatnonzero(mask).tolist()
-
-
-def test_the_best_outsiders_displace_the_worst_insiders() -> None:
-    # Layer 0 holds 0 and 1 (5 and 10), outside are 2 and 3 (100 and 90): 2 for 0 gains 95, 3 for 1 gains 80.
-    # Layer 1 holds 4 (20), outside is 7 (110): gains 90.
-    score = [5, 10, 100, 90, 20, 0, 0, 110]
-    assert exchanged([0, 1, 4], score, 0.1) == [1, 2, 4]  # ceil(0.1 x 3) = 1, the largest gain
-    assert exchanged([0, 1, 4], score, 0.34) == [1, 2, 7]  # 2
-    assert exchanged([0, 1, 4], score, 1.0) == [2, 3, 7]
-    # Only two of layer 0 are wanted, so 3 with less than 0 stays out.
-    assert exchanged([0, 1, 4], [95, 10, 100, 90, 20, 0, 0, 11], 1.0) == [0, 2, 4]
-
-
-def test_equal_gains_go_by_layer_and_then_by_expert() -> None:
-    score = [0, 0, 50, 50, 0, 50, 0, 0]
-    assert exchanged([0, 1, 4], score, 0.1) == [1, 2, 4]
-    assert exchanged([0, 1, 4], score, 0.5) == [2, 3, 4]
-    # Of equals the lower number is wanted: expert 0 displaces 1, and gains nothing.
-    assert exchanged([1], [7, 7, 0, 0, 0, 0, 0, 0], 1.0) == [0]
-
-
-def test_what_was_not_asked_for_displaces_nothing() -> None:
-    assert exchanged([0, 1, 2], [0, 0, 0, 9, 8, 8, 8, 8], 1.0) == [1, 2, 3]  # layer 1 holds nothing, so stays so
-    assert exchanged([0, 1, 4], [0] * 8, 1.0) == [0, 1, 4]
 
 
 def test_an_update_after_each_request_but_the_last(tmp_path: Path) -> None:
