@@ -119,7 +119,7 @@ PREDICTORS = _table("flashmoe_sim.prefetchers.table", "PREFETCHERS")
 # By the parameter's name: what completes it, and whether files are accepted too.
 NAMES: dict[str, tuple[Callable[[], Iterable[str]], bool]] = {
     "policy": (_policies, False),
-    "contract": (lambda: _literal("flashmoe_sim.policies.base", "ALL_CONTRACTS"), False),
+    "contract": (lambda: _literal("flashmoe_sim.policies.base", "CONTRACT_MEANINGS"), False),
     "scope": (lambda: ("layer", "global"), False),
     "prefetch": (PREDICTORS, False),
     "execution": (_table("flashmoe_sim.timeline.models.table", "EXECUTION_MODELS"), False),
