@@ -17,6 +17,7 @@ from reports.field.depth import ASSUMED, SPARSE
 from reports.field.predict import Raw
 from reports.field.prompt import Prompt, prompt_of
 from reports.field.rows import FieldRow
+from reports.field.serving import LOADED
 
 PARTS = ("gpu", "padding", "cpu", "weights", "cpu_weights", "copy", "storage", "attention", "layer")
 PADDED = 16  # tokens more for each expert that is used, before fitting: kernels compute whole tiles
@@ -61,7 +62,9 @@ def part_seconds(raw: Raw) -> dict[str, float]:
             found["cpu"] = far * routed / _cpu_operations_s(machine.cpu)
             found["cpu_weights"] = far * used_bytes / _bytes_s(machine.cpu) / n
         elif machine.link is not None:
-            found["copy"] = far * used_bytes / (1e9 * machine.link.pinned_gb_s.value) / n
+            pinned = LOADED.search(raw.row.flags) or "llama.cpp" not in raw.row.engine
+            rate = machine.link.pinned_gb_s if pinned else machine.link.pageable_gb_s  # of a mapped file
+            found["copy"] = far * used_bytes / (1e9 * rate.value) / n
     found["weights"] = ((model.streamed_bytes or 0) + on_unit * used_bytes) / _bytes_s(unit) / n
     found["storage"] = far * (1 - _in_ram(raw, far)) * used_bytes / _stored_bytes_s(machine) / n
     return found

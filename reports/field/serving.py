@@ -34,7 +34,7 @@ _NGL = re.compile(r"-ngl (\d+)")
 _TARGET = re.compile(r"--fit-target (\d+)")
 _RESERVE = re.compile(r"--moe-hot-cache-auto-reserve-mib (\d+)")
 _BUDGET = re.compile(r"(\d+) % budget")
-_LOADED = re.compile(r"--no-mmap|(?:-lm|--load-mode) none")
+LOADED = re.compile(r"--no-mmap|(?:-lm|--load-mode) none")
 _TOPP = re.compile(r"--topp 0\.7")
 _NO_DRAFTS = re.compile(r"no MTP|MTP off|MTP=0|no drafter|--spec-type none", re.IGNORECASE)
 _DRAFTS = re.compile(r"MTP|draft", re.IGNORECASE)
@@ -184,7 +184,7 @@ def _dynamic(parts: RowParts) -> Way:
         return _way(parts, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
     machine = parts.machine
     if "--moe-cache-mib" in row.flags:  # llama.cpp's own cache, whose misses are uploaded
-        machine = _pinned(machine) if _LOADED.search(row.flags) else machine
+        machine = _pinned(machine) if LOADED.search(row.flags) else machine
         return _way(parts, ParallelInstall(), machine, far_layers=far, share=share, kind=kind, ram_share=1.0)
     if row.engine.startswith("colibri"):
         on_gpu = sum(float(size) * 1e9 for size in _DENSE_GB.findall(row.slots_per_layer_or_cache_gib))
