@@ -80,14 +80,15 @@ def _complete(parameter: click.Parameter, ctx: click.Context, incomplete: str) -
 
 
 def _literal(module: str, variable: str) -> list[str]:
-    """The items of a tuple, from the text of a module that is slow to import."""
+    """The items of a tuple, or the keys of a dict, from the text of a module that is slow to import."""
     package, _, file = module.rpartition(".")
     tree = ast.parse(resources.files(package).joinpath(f"{file}.py").read_text("utf-8"))
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
-            return [str(part.value) for part in getattr(value, "elts", []) if isinstance(part, ast.Constant)]
+            parts = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+            return [str(part.value) for part in parts if isinstance(part, ast.Constant)]
     raise AssertionError(f"{module} has no {variable}")
 
 

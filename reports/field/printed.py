@@ -58,7 +58,7 @@ _RESERVED = re.compile(r"RESERVE_MB|ADMIT_AFTER")
 _NO_SETTING = re.compile(r"policy: (?:S?LRU|aging)|router|learned(?! state)")  # rules and predictors of neurall
 
 
-LEAST_RAM = 0.75  # of the RAM that a row says: a preset with less is another machine
+LEAST_RAM = 0.75  # of the RAM that a row says or needs: a preset with less is another machine
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def system_of(row: FieldRow) -> System:
 
 
 def machines_of(row: FieldRow) -> dict[str, Machine]:
-    """The machine of a row's parts, and presets with its only GPU and about as much RAM, or more."""
+    """The machine of a row's parts, and presets with its only GPU and about as much RAM as it has or needs, or more."""
     built = built_of(row).machine
     found = {"parts": built}
     part = part_in(row.gpu, ("gpu",))
@@ -129,7 +129,7 @@ def machines_of(row: FieldRow) -> dict[str, Machine]:
         return found
     for name in PRESETS:
         preset = load_machine(name)
-        if name == part.name and (row.ram_gib is None or _ram_gib(preset) >= LEAST_RAM * row.ram_gib):
+        if name == part.name and _ram_gib(preset) >= LEAST_RAM * _ram_gib(built):
             found[name] = preset
     return found
 

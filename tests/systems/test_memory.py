@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,8 @@ def fitted(row: FieldRow) -> tuple[System, Case] | None:
     placed = row.strategy == "n_cpu_moe" and layers is not None and own_memory(on)
     if on.gpu is None or not (placed or row.strategy == "all_gpu"):
         return None
+    if (on_gpu := re.search(r"-ngl (\d+)", row.flags)) and int(on_gpu[1]) <= max(of.layers) + 1:
+        return None  # without the output, or with fewer layers
     context = Context(int(row.context or 4096), "q8_0" if "q8_0" in row.flags else "f16")
     kv_bytes = 0 if of.attention is None else context.bytes_of(of)
     first = min(of.layers)
