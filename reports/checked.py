@@ -19,7 +19,6 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "all-gpu": (("llama.cpp",), ("all_gpu",)),
     "placed": (("llama.cpp",), ("n_cpu_moe", "ot_regex")),
     "cached": (("llama.cpp",), ("vram_lru",)),
-    "qvac": (("qvac-fabric-llm.cpp",), ()),
     "placed-ik": (("ik_llama.cpp",), ("n_cpu_moe", "ot_regex")),
     "hot-cache": (("adrianhoehne/llama.cpp hot-cache",), ()),
     "ktransformers": (("ktransformers", "ktransformers kt-kernel + SGLang"), ()),

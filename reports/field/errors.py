@@ -73,11 +73,11 @@ class _Row:
 
 
 def fitted(ran: Sequence[Printed]) -> Errors:
-    """The spread of rows beside what their machine explains, and how much of it they share."""
+    """The spread of rows beside what their machine explains, and how much of it they share; as the file has them."""
     rows = [_Row(one) for one in _shallow(ran)]
     sd = _spread(rows)
-    of = _shares(rows, sd)
-    return Errors(_holding(rows, sd, of), of)
+    of = {name: round(share, 2) for name, share in _shares(rows, sd).items()}
+    return Errors({name: round(one, 2) for name, one in _holding(rows, sd, of).items()}, of)
 
 
 def without_machine(ran: Sequence[Printed], of: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -110,12 +110,12 @@ def test_choosing_loses_little(rows: list[Judged]) -> None:
         assert with_costs[len(with_costs) // 2] <= 0.03
 
 
-def test_a_series_of_which_a_row_is_another_programs_breaks_the_goal(rows: list[Judged]) -> None:
+def test_a_series_of_which_a_row_is_another_programs_chooses_worse(rows: list[Judged]) -> None:
     """In nvmoe-glmair one row is llama.cpp's, paging: predicted twice as fast as measured, and so chosen."""
     apart, mixed = ({one.series: one for one in choices(rows, mixed=mixed)} for mixed in (False, True))
     assert apart["nvmoe-glmair"].loss == 0
     assert mixed["nvmoe-glmair"].chosen.id == "nvmoe-air-stock-ngl8"
-    assert ninth_decile([one.loss for one in mixed.values()]) > 0.15
+    assert ninth_decile([one.loss for one in mixed.values()]) > ninth_decile([one.loss for one in apart.values()])
 
 
 def test_large_losses_have_a_reason(rows: list[Judged]) -> None:

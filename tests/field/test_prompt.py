@@ -50,7 +50,10 @@ def test_parts_by_hand(tmp_path: Path) -> None:
     used = 1 - (1 - 8 / 128) ** (512**0.6)
     found = part_seconds(raw)
     assert 0.9 < used < 0.95
-    assert found["copy"] == pytest.approx(used * model.routed_bytes / machine.link.pinned_gb_s.value / 1e9 / 512)
+    copied_bytes = used * model.routed_bytes / 512
+    assert found["copy"] == pytest.approx(copied_bytes / machine.link.pageable_gb_s.value / 1e9)
+    loaded = part_seconds(priced(tmp_path, experts_on_cpu_layers="48", flags="llama-bench --no-mmap"))
+    assert loaded["copy"] == pytest.approx(copied_bytes / machine.link.pinned_gb_s.value / 1e9)
     assert found["cpu"] == found["storage"] == 0
     assert found["layer"] == pytest.approx(48 * 1e-4 / 512)
     assert 2 * 3.3e9 < found["gpu"] * machine.gpu.operations_s < 2 * 3.4e9
