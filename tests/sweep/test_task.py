@@ -196,7 +196,7 @@ def test_every_field_of_the_model(inputs: Inputs) -> None:
         "attention",
         *(
             f"attention.layers.{name}"
-            for name in ("keys", "values", "window", "state", "heads", "kv_heads", "ratio", "indexer")
+            for name in ("keys", "values", "window", "state", "heads", "kv_heads", "ratio", "indexer", "chooses")
         ),
     }
     assert assert_law(inputs, "geometry") == words | context  # what it takes is in the conditions, in bytes
