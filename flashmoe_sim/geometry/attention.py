@@ -29,7 +29,7 @@ class LayerCache:
     heads, kv_heads: of queries, and of keys and values; 0 if unknown.
     ratio: tokens before the window that one position is kept of; 0 if none is.
     indexer: numbers kept beside each position, which choose those that are attended to. chooses: how many of all tokens
-        it chooses; 0 for all. What is read, if an engine masks the others instead of leaving them out, are all.
+        it chooses; 0 for all. An engine that masks the others, instead of leaving them out, still reads all of them.
     """
 
     keys: int = 0

@@ -28,9 +28,9 @@ class SmallerReads:
     All misses of a call take as long as its whole and its smaller reads do in the mean. The page cache keeps experts
     whole, and a resident expert takes as long to compute as one that was read whole.
 
-    work: as it was, its rows apart: first those of calls without such misses. minor: f64 [shares], the share of such
-    misses, ascending from 0. read_share: f64 [calls], of the bytes of its misses, what a call reads. of_minor: of an
-    expert's bytes, what such a miss reads.
+    work: the same work, its rows grouped by the share of such misses; the rows of calls without any come first.
+    minor: f64 [shares], that share, ascending from 0. read_share: f64 [calls], the part of its misses' bytes that a
+    call reads. of_minor: the part of an expert's bytes that such a miss reads.
     """
 
     work: Work
