@@ -132,8 +132,7 @@ def _placed(parts: RowParts) -> Way:
         layers = _layers_off(parts, case)
     layers = min(layers, parts.layers)
     off_share = layers / parts.layers
-    mapped_bytes = parts.model.routed_bytes + (parts.model.dense_bytes or 0)
-    ram_share = _page_share(parts, mapped_bytes if off_share else 0)
+    ram_share = _page_share(parts, off_share * parts.model.routed_bytes)  # pages of what is on the GPU can go
     return _way(
         parts,
         PrefillCopy(),
