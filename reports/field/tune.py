@@ -78,7 +78,8 @@ class Tuned:
     def cost(self, row: FieldRow) -> Cost:
         """The cost of a row's engine, else of the one that it is a fork of, else of its strategy, else none."""
         engine = engine_of(row)
-        own = self.engines.get(engine) or self.engines.get(FORK_OF.get(engine, ""))
+        names = (costed(row), engine, costed(row).replace(engine, FORK_OF.get(engine, engine)), FORK_OF.get(engine))
+        own = next((self.engines[name] for name in names if name in self.engines), None)
         return own or self.strategies.get(row.strategy) or Cost()
 
     def interval(self, row: FieldRow, tok_s: float, raw: Priced) -> tuple[float, float]:
@@ -91,6 +92,8 @@ class Tuned:
 
 
 FORK_OF = {"Strata fork": "Strata", "qvac-fabric-llm.cpp": "llama.cpp"}  # the same way to serve a token
+ALONE = ", all on the GPU"
+SERVES = dict.fromkeys(("mlx_lm", "mlx_vlm", "vllm-mlx", "Rapid-MLX"), "MLX")
 MACHINE_PART = 0.2  # of the logarithm of a machine's interval: the spread of rows has the rest in it
 
 
@@ -101,8 +104,9 @@ def engine_of(row: FieldRow) -> str:
 
 @cache
 def program(engine: str) -> str:
-    """An engine's name without versions and remarks in brackets."""
-    return _VERSION.sub("", re.sub(r" ?\([^)]*\)", "", engine).strip()).strip()
+    """An engine's name without versions and remarks in brackets; programs that only serve another's have its name."""
+    name = _VERSION.sub("", re.sub(r" ?\([^)]*\)", "", engine).strip()).strip()
+    return SERVES.get(name, name)
 
 
 def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:
@@ -112,9 +116,14 @@ def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:
     """
     engines, strategies = (
         {name: best_cost(group, each) for name, group in sorted(_by(raws, of).items()) if len(group) >= LEAST_ROWS}
-        for of, each in ((engine_of, _machine_of), (_strategy_of, engine_of))
+        for of, each in ((costed, _machine_of), (_strategy_of, engine_of))
     )
     return Tuned(curves, engines, strategies)
+
+
+def costed(row: FieldRow) -> str:
+    """What has a cost of its own: an engine, and apart from it the same with all experts on the GPU."""
+    return engine_of(row) + ALONE * (row.strategy == "all_gpu")
 
 
 def _machine_of(row: FieldRow) -> str:
@@ -139,8 +148,10 @@ def with_spread(found: Tuned, known: Sequence[tuple[str, float]], unknown: Seque
         of_engine[engine].append(error)
     middle_sd = _sd([error for _, error in known])
     spread = {"all": _sd(unknown)}
-    for engine in found.engines:
-        n, sd = len(of_engine[engine]), _sd(of_engine[engine])
+    for engine, of in of_engine.items():
+        if (n := len(of)) < LEAST_ROWS:
+            continue
+        sd = _sd(of)
         spread[engine] = math.sqrt((n * sd * sd + SPREAD_ROWS * middle_sd**2) / (n + SPREAD_ROWS))
     return replace(found, spread=spread)
 
