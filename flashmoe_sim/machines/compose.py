@@ -18,6 +18,7 @@ from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
 Range = tuple[float, float, float]  # lo, value, hi
 
+MEASURED = "published speeds, see reports/field"
 DESKTOPS, UNIFIED, CPUS = "presets of desktops", "presets with unified memory", "presets whose CPU computes"
 GPU_SHARE: Range = (0.45, 0.81, 0.95)
 RAM_SHARE: Range = (0.6, 0.76, 0.95)
@@ -31,6 +32,10 @@ PAGEABLE_RAM_SHARE: Range = (0.14, 0.27, 0.35)
 STAGED_GB_S: Range = (6, 18.4, 25)
 READ_SHARE: Range = (0.4, 0.71, 0.95)
 GPU_LAYER_US: Range = (20, 100, 200)
+# Of Intel's cards, with Vulkan as with SYCL: 31 ms for a token of Qwen3.6-35B-A3B Q6_K on an Arc Pro B70, 26 for one of
+# IQ4_XS on two, 50 to 55 for one of Qwen3.5-35B-A3B Q8_0 on three A770, see reports/field.
+INTEL_GPU_SHARE: Range = (0.12, 0.25, 0.6)
+INTEL_LAYER_US: Range = (100, 350, 800)
 M2_SHARE: Range = (0.8, 0.9, 0.95)  # specified for the fastest drives, of four lanes
 KNEE: Range = (8, 45, 96)
 # Arithmetic of a prompt over the specified FP32 rate: dense 4-bit models of 7 and 8 billion weights in llama.cpp.
@@ -230,20 +235,25 @@ def _gpu(gpu: Part, cards: int) -> Compute:
     """All cards as one: they hold consecutive layers, so one card computes at a time."""
     size, nominal = gpu.numbers["memory_gib"], gpu.numbers["bandwidth_gb_s"]
     of_a_card = f"{size.value:g} ({size.source}) less {DRIVER_GIB} for the driver"
+    share, share_of = (INTEL_GPU_SHARE, MEASURED) if gpu.maker == "intel" else (GPU_SHARE, "presets with a GPU")
+    layer_us = INTEL_LAYER_US if gpu.maker == "intel" else GPU_LAYER_US
     return Compute(
         memory_gib=_exactly(
             _rounded(cards * (size.value - DRIVER_GIB)),
             of_a_card if cards == 1 else f"{cards} cards: each {of_a_card}",
             "no display" if cards == 1 else "no display; the layers are split evenly",
         ),
-        weights_gb_s=_scaled(nominal, GPU_SHARE, "presets with a GPU", "4-bit weights, one token at a time"),
-        layer_us=_estimate(GPU_LAYER_US, "published speeds, see reports/field", "mixture-of-experts layers"),
-        knee_tokens=_knee(gpu),
+        weights_gb_s=_scaled(nominal, share, share_of, "4-bit weights, one token at a time"),
+        layer_us=_estimate(layer_us, MEASURED, "mixture-of-experts layers"),
+        knee_tokens=_knee(gpu, share[1]),
     )
 
 
-def _knee(gpu: Part) -> Quantity:
-    """From which batch on arithmetic takes longer than reading weights, by the card's FP32 rate if it is known."""
+def _knee(gpu: Part, reached: float) -> Quantity:
+    """From which batch on arithmetic takes longer than reading weights, by the card's FP32 rate if it is known.
+
+    reached: of the nominal bandwidth, what reading weights reaches.
+    """
     condition, nominal = "prompt speed over decode speed of a dense 4-bit model", gpu.numbers["bandwidth_gb_s"].value
     if (rate := gpu.numbers.get("fp32_tflops")) is None:
         return _estimate(KNEE, f"median of the {DESKTOPS}", condition)
@@ -252,7 +262,7 @@ def _knee(gpu: Part) -> Quantity:
         tensor = "data center" if gpu.compute in DATA_CENTERS else "tensor"
         kind = tensor if float(gpu.compute) >= TENSOR_CORES and "GTX" not in gpu.title else "cuda"
     shares, cases = OPERATIONS[kind]
-    lo, value, hi = (share * rate.value * 1e3 * WEIGHT_BYTES / 2 / (GPU_SHARE[1] * nominal) for share in shares)
+    lo, value, hi = (share * rate.value * 1e3 * WEIGHT_BYTES / 2 / (reached * nominal) for share in shares)
     return _estimate((lo, value, hi), f"{shares[1]:g} times {rate.value:g} TFLOPS ({cases}); {rate.source}", condition)
 
 
