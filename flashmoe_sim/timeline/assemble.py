@@ -38,6 +38,10 @@ from flashmoe_sim.trace.join import drafted_of, phases_of
 # How much longer a layer takes on a GPU with llama.cpp and its forks than its bytes and the machine's layer_us say: the
 # small steps of Qwen3-Next's states, 73 to 126 us of published speeds on five machines, of builds from 2026 on.
 GRAPH_S = {"qwen3next": 100e-6}
+# The small steps of hyper-connections grow with what a card takes to read as much, not with the size of the weights: a
+# token of Qwen3.8-Flash-Next takes 200 to 375 us a layer longer on a Radeon 8060S, 340 on a GB10, 40 to 100 on two
+# RTX 3090 and 20 on an RTX PRO 6000.
+GRAPH_BYTES = {"qwen4exp": 65e6, "deepseek4": 40e6}
 
 _WORKS: WeakKeyDictionary[Replay, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
@@ -91,6 +95,7 @@ class Weights:
     quant: str = ""
     dense_weight_bytes: float | None = None
     graph_s: float = 0.0
+    graph_bytes: float = 0.0
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -205,6 +210,7 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
     if conditions.dense_bytes is not None:
         geometry = replace(geometry, dense_bytes=conditions.dense_bytes)
     streamed = geometry.streamed_bytes
+    in_steps = any(name in conditions.program for name in arithmetic.KERNELS)
     return Weights(
         name=geometry.name,
         layers=layers,
@@ -214,7 +220,8 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         attention=geometry.attention,
         quant=geometry.quant,
         dense_weight_bytes=geometry.dense_weight_bytes,
-        graph_s=GRAPH_S.get(geometry.arch, 0.0) * any(name in conditions.program for name in arithmetic.KERNELS),
+        graph_s=GRAPH_S.get(geometry.arch, 0.0) * in_steps,
+        graph_bytes=GRAPH_BYTES.get(geometry.arch, 0.0) * in_steps,
     )
 
 
@@ -314,7 +321,9 @@ def price(
     family_upload_s = _upload_s(machine, execution, family_bytes)
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
-    layer_s = unit.layer_us.value * 1e-6 + weights.graph_s * (machine.gpu is not None)
+    layer_s = unit.layer_us.value * 1e-6
+    if machine.gpu is not None:
+        layer_s += weights.graph_s + float(_streamed(machine.gpu, np.array([weights.graph_bytes]))[0])
     computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
     attention = attention_of(weights, machine, conditions)
 
