@@ -23,7 +23,6 @@ from reports.field.rows import FieldRow
 FILE = Path(__file__).with_name("tuned.toml")
 LEAST_ROWS = 3
 SHRINK = 2  # a median of n rows counts n / (n + 2)
-SD_80 = 1.2816
 SPREAD_ROWS = 8  # how many rows the spread of all counts beside an engine's own
 LEAST_PART = 0.1  # of a row's time: a smaller part cannot tell
 LEAST_TELLING = 0.6  # of an engine's rows
@@ -157,8 +156,8 @@ def with_spread(found: Tuned, known: Sequence[tuple[str, float]], unknown: Seque
 
 
 def _sd(errors: Sequence[float]) -> float:
-    """Standard deviation by the size that 8 of 10 errors stay below, so that a few wild ones do not count."""
-    return float(np.quantile(np.abs(errors), 0.8)) / SD_80 if len(errors) else 0.0
+    """Standard deviation by the size that 9 of 10 errors stay below, so that a few wild ones do not count."""
+    return float(np.quantile(np.abs(errors), 0.9)) / SD_90 if len(errors) else 0.0
 
 
 @cache
