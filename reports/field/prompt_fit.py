@@ -1,6 +1,6 @@
 """Prompt speeds: rates by part, backend and engine, fitted on rows with partial pooling.
 
-The seconds of a token are a sum of parts, each with its rate; engine and strategy multiply all of them. Every rate and
+The seconds of a token are a sum of parts, each with its rate; the engine multiplies all of them. Every rate and
 every factor is drawn towards what all have in common, so that an engine with two rows leans on the others and one with
 none gets their spread.
 """
@@ -8,7 +8,6 @@ none gets their spread.
 from __future__ import annotations
 
 import math
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Sequence, Set
@@ -32,22 +31,8 @@ MIDDLE = {"copy": 0.2, "storage": 0.3, "attention": 0.3, "backend cuda": 0.8, "b
 SPREAD = {"gpu": 1.0, "padding": 1.0, "cpu": 1.0, "attention": 0.7, "layer": 0.7}
 OTHER_SPREAD = 0.4
 # The groups that a row belongs to, with the standard deviation of their factors, and the parts that these multiply.
-KINDS = {"backend": 0.5, "chip": 0.5, "attention on": 0.7, "cpu of": 0.5, "type": 0.3, "engine": 0.4, "strategy": 0.25}
-PARTS_OF = {
-    "backend": ("gpu", "padding"),
-    "chip": ("gpu", "padding"),
-    "attention on": ("attention",),
-    "cpu of": ("cpu",),
-    "type": ("gpu", "padding", "cpu"),
-    "engine": PARTS,
-    "strategy": PARTS,
-}
-TYPES = {
-    "iq": re.compile(r"IQ\d"),
-    "16": re.compile(r"B?F16"),
-    "k": re.compile(r"Q\d_K|\bK\b"),
-    "8": re.compile(r"Q8|8bit|FP8"),
-}
+KINDS = {"backend": 0.5, "cpu of": 0.5, "engine": 0.4}
+PARTS_OF = {"backend": ("gpu", "padding"), "cpu of": ("cpu",), "engine": PARTS}
 ROW_SD, UNTOLD_SD = 0.35, 0.7  # of a row that tells its prompt's length, and of one that does not
 MOST = 1.2  # the logarithm of an error counts at most as this: such a row ran otherwise than it says
 TOLD, UNTOLD = "told", "not told"
@@ -94,8 +79,7 @@ def line_of(raw: Raw) -> Line | None:
     machine, row = raw.way.machine, raw.row
     backend = (machine.api or "gpu") if machine.gpu is not None else "cpu"
     engine = engine_of(row)
-    type_ = next((name for name, pattern in TYPES.items() if pattern.search(row.quant)), "other")
-    names = (backend, f"{backend} {machine.gpu_compute}", backend, engine, type_, engine, row.strategy)
+    names = (backend, engine, engine)
     return Line(
         row.id,
         row.machine_id or row.id,

@@ -114,7 +114,7 @@ def _attention_operations(raw: Raw, prompt: Prompt) -> float:
     if attention is None:
         return 0.0
     depth = prompt.depth + prompt.tokens // 2
-    if raw.row.engine.startswith(SPARSE):
+    if raw.row.engine.startswith((*SPARSE, "ds4")):
         depth = min(depth, CHOSEN)
     every = sum(layer.attended(depth) * operations(layer) for layer in attention.layers)
     return every * (ASSUMED_TIMES if attention == ASSUMED else 1.0)
