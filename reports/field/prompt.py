@@ -16,6 +16,7 @@ CHUNKS = {
     "ds4": 4096,
     "krasis": WHOLE_CHUNKS,
     "ktransformers kt-kernel": WHOLE_CHUNKS,
+    **dict.fromkeys(("mlx", "vllm-mlx", "Rapid-MLX"), 2048),  # mlx-lm's prefill_step_size
 }
 SHORT, CHAT = 128, 24  # tokens of a prompt said to be short; of one that streams from storage and says nothing
 FILLED_BELOW = 60_000  # a larger context was allocated, if nothing else is said
@@ -65,7 +66,7 @@ def _length(row: FieldRow, text: str, context: int, *, bench: bool) -> int | Non
     if (match := _PP.search(text)) and int(match[1] or match[2]):
         return int(match[1] or match[2])
     if bench:
-        return MICRO_BATCH
+        return _batch(row) if "sweep-bench" in row.flags else MICRO_BATCH
     if "short" in text:
         return SHORT
     filled = row.varies.startswith("context") or row.engine.startswith(tuple(CHUNKS))
