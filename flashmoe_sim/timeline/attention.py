@@ -17,18 +17,22 @@ from flashmoe_sim.machines.machine import Compute
 QUANTIZED = ("q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 WIDE_HEAD = 512  # numbers of a key
 # The rate at which a latent is read, over that of keys and values.
-LATENT = {"cuda": 0.25, "rocm": 0.55, "vulkan": 0.43, "metal": 0.4, "sycl": 0.4, CPU: 0.7}
+LATENT = {"cuda": 0.2, "rocm": 0.55, "vulkan": 0.43, "metal": 0.2, "sycl": 0.4, CPU: 0.7}
 UNKNOWN_API_LATENT = 0.4
+# The same where a layer chooses its tokens and the engine reads no others. With 1,000 tokens more in the context, a token
+# of GLM-5.3-Flash takes 59 us longer on an M3 Ultra, for arithmetic (22 measured with ds4, 31 with MLX).
+CHOSEN_LATENT = {"metal": 0.8}
 # Engines score all compressed positions, choose some and mask the others. They read them at this share of the rate of
 # keys and values, and their arithmetic takes so many times as long as on paper. With 1,000 tokens more in the context,
-# a token of DeepSeek-V4-Flash takes 400 us longer on a Radeon 8060S with ROCm, 379 with Vulkan, 284 with ds4 on an M3
-# Max; a token of a prompt 150 with ROCm, 397 with Vulkan.
-COMPRESSED, COMPRESSED_TIMES = 0.083, 2.5
+# a token of DeepSeek-V4-Flash takes 400 us longer on a Radeon 8060S with ROCm, 379 with Vulkan; with ds4, 284 on an M3
+# Max, and 93 to 181 on the Ultras; a token of a prompt 150 with ROCm, 397 with Vulkan.
+COMPRESSED, COMPRESSED_TIMES = {"metal": 0.21}, 2.5
+COMPRESSED_OTHERWISE = 0.083
 # Tokens that a layer does not choose are masked, and take so many times as long as others, or on CUDA this share of a
 # read by every query head if the cache is not quantized. With 1,000 tokens more in the context, a token of
-# Qwen3.8-Flash-Next with llama.cpp takes 400 us longer on a Radeon 8060S (397 and 418 measured), 288 on an RTX 3090
-# (277) and 158 on an RTX PRO 6000 (152 and 183).
-MASKED_TIMES, MASKED_CUDA = 2.9, 0.7
+# Qwen3.8-Flash-Next with llama.cpp takes 440 us longer on a Radeon 8060S (402, 420 and 534 measured), 288 on an RTX
+# 3090 (277) and 158 on an RTX PRO 6000 (152 and 183).
+MASKED_TIMES, MASKED_CUDA = 3.2, 0.7
 LATENT_NUMBERS = 1088  # multiplied by every head: the latent of 576 numbers as a key, 512 of them as a value
 
 
@@ -54,7 +58,7 @@ def attention_cost(attention: Attention, depth: int, unit: Compute, *, api: str,
     read_bytes = computed = 0.0
     for layer in attention.layers:
         tokens = layer.attended(depth)
-        share = COMPRESSED if layer.ratio else LATENT.get(api, UNKNOWN_API_LATENT) if layer.latent else 1.0
+        share = _share_of(layer, api)
         masked = max(tokens - layer.chooses, 0) * (_masked_times(layer, api, kv_type) - 1) if layer.chooses else 0
         read_bytes += (tokens + masked) * _read_bytes(layer, api, kv_type) / share
         computed += tokens * operations(layer)
@@ -74,6 +78,16 @@ def operations(layer: LayerCache) -> float:
     if layer.latent:
         return 2 * layer.heads * LATENT_NUMBERS * (COMPRESSED_TIMES if layer.ratio else 1.0)
     return 2 * layer.readers * (layer.keys + layer.values)
+
+
+def _share_of(layer: LayerCache, api: str) -> float:
+    """At which share of the rate of keys and values a layer's are read."""
+    if layer.ratio:
+        return COMPRESSED.get(api, COMPRESSED_OTHERWISE)
+    if not layer.latent:
+        return 1.0
+    latent = LATENT.get(api, UNKNOWN_API_LATENT)
+    return CHOSEN_LATENT.get(api, latent) if layer.indexer else latent
 
 
 def _masked_times(layer: LayerCache, api: str, kv_type: str) -> float:

@@ -211,6 +211,21 @@ def load(path: Path = FILE) -> Spread:
     return Spread(document["sd"], document["widen"])
 
 
+def _same(one: Miss, other: Miss, *kinds: str) -> bool:
+    return all(one.groups[kind] == other.groups[kind] for kind in kinds)
+
+
+ALIKE: dict[str, Callable[[Miss, Miss], bool]] = {
+    "one of its series": lambda one, given: bool(one.row.series) and one.row.series == given.row.series,
+    "one of its engine and model": lambda one, given: _same(one, given, "engine", "model"),
+    "one of its engine, of another model": lambda one, given: (
+        _same(one, given, "engine") and not _same(one, given, "model")
+    ),
+    "one of another engine or strategy": lambda one, given: not _same(one, given, "engine"),
+}
+GIVEN = ("nothing", "one row", *ALIKE, "two rows")
+
+
 class Guess(NamedTuple):
     """ln(measured / predicted), its standard deviation, and how much the prediction counts in a score."""
 
@@ -237,13 +252,13 @@ def section(rows: Sequence[Judged], spread: Spread) -> str:
 
 
 def guesses(misses: Sequence[Miss]) -> dict[str, list[Guess]]:
-    """Predictions from nothing, one other row, one of the same series, and two, without what the machine's fit saw."""
+    """Predictions from what GIVEN says, without what the machine's fit saw."""
     machines = defaultdict(list)
     for miss in misses:
         machines[machine_id(miss.row)].append(miss)
     names = sorted(machines)
     random.Random(SEED).shuffle(names)
-    found: dict[str, list[Guess]] = {name: [] for name in ("nothing", "one row", "one of its series", "two rows")}
+    found: dict[str, list[Guess]] = {name: [] for name in GIVEN}
     for fold in range(FOLDS):
         held = names[fold::FOLDS]
         spread = fitted([miss for miss in misses if machine_id(miss.row) not in held])
@@ -261,9 +276,10 @@ def _add(found: dict[str, list[Guess]], rows: list[Miss], spread: Spread) -> Non
             if one is given:
                 continue
             found["one row"].append(_guess(one, learnt, spread, 1 / (len(rows) - 1)))
-            if one.row.series and one.row.series == given.row.series:
-                alike = sum(other.row.series == one.row.series for other in rows) - 1
-                found["one of its series"].append(_guess(one, learnt, spread, 1 / alike))
+            for name, alike in ALIKE.items():
+                if alike(one, given):
+                    others = sum(alike(one, other) for other in rows if other is not one)
+                    found[name].append(_guess(one, learnt, spread, 1 / others))
     for one in rows:
         others = [other for other in rows if other is not one]
         if len(others) > 1:

@@ -45,6 +45,7 @@ OF_A_FILE = {
     "bf16": 16.0,
     "fp16": 16.0,
     # formats of experts alone; source: their blocks
+    "q4_k": 4.5,
     "mxfp4": 4.25,
     "nvfp4": 4.5,
     "fp4": 4.25,
@@ -77,7 +78,7 @@ _RECIPES = (
     (re.compile(r"^vq3r", re.IGNORECASE), "vq3r"),
     (re.compile(r"iq2_?xxs ?/ ?q2_?k", re.IGNORECASE), "ds4-q2"),
     (re.compile(r"^int4\b.*\bg(?:roup|s)? ?-?\d+", re.IGNORECASE), "int4-g64"),
-    (re.compile(r"(?:mlx.*\b4-?bit|\b4-?bit.*(?:mlx|affine)|^4-?bit$)", re.IGNORECASE), "mlx-4bit"),
+    (re.compile(r"(?:mlx.*\b4-?bit|\b4-?bit.*(?:mlx|affine)|^4-?bit$|^mlx$)", re.IGNORECASE), "mlx-4bit"),
 )
 
 

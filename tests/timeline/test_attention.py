@@ -16,7 +16,9 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Compute, Quantity
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.attention import (
+    CHOSEN_LATENT,
     COMPRESSED,
+    COMPRESSED_OTHERWISE,
     COMPRESSED_TIMES,
     LATENT,
     MASKED_CUDA,
@@ -52,7 +54,13 @@ def test_bytes_by_kind_of_layer() -> None:
     assert read_ms(LayerCache(state=1000), LayerCache()) == 0
     for api in ("cuda", "metal", CPU):
         assert read_ms(MLA, api=api) == pytest.approx(1.152 / LATENT[api])
-        assert read_ms(COMPRESSED_4, api=api) == pytest.approx(1280 * (128 + 25_000) / 1e8 / COMPRESSED)
+        share = COMPRESSED.get(api, COMPRESSED_OTHERWISE)
+        assert read_ms(COMPRESSED_4, api=api) == pytest.approx(1280 * (128 + 25_000) / 1e8 / share)
+
+
+def test_metal_reads_the_tokens_that_a_layer_chooses() -> None:
+    indexed = replace(MLA, indexer=32)
+    assert read_ms(indexed, api="metal") * CHOSEN_LATENT["metal"] == pytest.approx(read_ms(indexed) * LATENT["cuda"])
 
 
 def test_a_quantized_cache_by_backend() -> None:
@@ -88,7 +96,7 @@ def test_deeper_never_takes_less() -> None:
     for _ in range(200):
         layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, CHOOSING, COMPRESSED_4, LayerCache(state=9)], 5))  # type: ignore[arg-type]
         shallow, deep = sorted(rng.integers(0, 200_000, 2).tolist())
-        api, kv_type = str(rng.choice(["cuda", "vulkan", CPU, ""])), str(rng.choice(["f16", "q8_0"]))
+        api, kv_type = str(rng.choice(["cuda", "vulkan", "metal", CPU, ""])), str(rng.choice(["f16", "q8_0"]))
         less, more = (attention_cost(Attention(layers), at, UNIT, api=api, kv_type=kv_type) for at in (shallow, deep))
         assert less.read_s <= more.read_s
         assert less.token_s <= more.token_s
@@ -105,7 +113,7 @@ def test_seconds_of_gpt_oss_at_depth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "us"), [("strix-halo-128", 400), ("m3-max + 128GiB", 284)], ids=["rocm, vulkan", "ds4 on a Mac"]
+    ("machine", "us"), [("strix-halo-128", 400), ("m3-ultra + 512GiB", 99)], ids=["rocm, vulkan", "ds4 on a Mac"]
 )
 def test_slopes_of_deepseek_v4_flash(machine: str, us: float) -> None:
     """Published microseconds per 1,000 tokens of depth, one token at a time."""
@@ -117,7 +125,7 @@ def test_slopes_of_deepseek_v4_flash(machine: str, us: float) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "us"),
-    [("strix-halo-128", 400), ("rtx-3090", 277), ("rtx-pro-6000 + ryzen-9950x + 96GiB", 152)],
+    [("strix-halo-128", 420), ("rtx-3090", 277), ("rtx-pro-6000 + ryzen-9950x + 96GiB", 152)],
 )
 def test_slopes_of_flash_next(machine: str, us: float) -> None:
     """As published of llama.cpp, from 8,192 tokens on."""
