@@ -19,8 +19,8 @@ WIDE_HEAD = 512  # numbers of a key
 # The rate at which a latent is read, over that of keys and values.
 LATENT = {"cuda": 0.2, "rocm": 0.55, "vulkan": 0.43, "metal": 0.2, "sycl": 0.4, CPU: 0.7}
 UNKNOWN_API_LATENT = 0.4
-# The same where a layer chooses its tokens and the engine reads no others. With 1,000 tokens more in the context, a token
-# of GLM-5.3-Flash takes 59 us longer on an M3 Ultra, for arithmetic (22 measured with ds4, 31 with MLX).
+# The same where a layer chooses its tokens and the engine reads no others. With 1,000 tokens more in the context, a
+# token of GLM-5.3-Flash takes 59 us longer on an M3 Ultra, for arithmetic (22 measured with ds4, 31 with MLX).
 CHOSEN_LATENT = {"metal": 0.8}
 # Engines score all compressed positions, choose some and mask the others. They read them at this share of the rate of
 # keys and values, and their arithmetic takes so many times as long as on paper. With 1,000 tokens more in the context,

@@ -1,7 +1,8 @@
 """Rows that were predicted before any of them was used: what to expect for machines that nobody here has seen.
 
-unseen.csv holds those predictions, of two rounds. `python -m reports.field FILE.csv --json` made them: of the first, the
-rows `markb-n48` to `r1rei-q4-fit` of field.csv, at commit 66d90843; of the second, all rows after these, at e2b74069.
+unseen.csv holds those predictions, of two rounds. `python -m reports.field FILE.csv --json` made them: of the first,
+the rows `markb-n48` to `r1rei-q4-fit` of field.csv, at commit 66d90843; of the second, all rows after these, at
+e2b74069.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from reports.pages import joined, table
 TABLE = Path(__file__).with_name("unseen.csv")
 INTRO = """{rows} rows of {machines} machines were typed from issues, pull requests and people's own pages, in two
 rounds; predicted; and only then added to the rows that everything here is tuned on. Those predictions are in
-[unseen.csv](unseen.csv); rows that were later left out of fits count. The first round taught the program that RAM beside
-a new card is mostly DDR5, and how Qwen3.8-Flash-Next slows down with its context; the second, that an engine with all
-experts on the GPU has a cost of its own, what hyper-connections cost, and how fast Intel's cards are.
+[unseen.csv](unseen.csv); rows that were later left out of fits count. The first round taught the program that RAM
+beside a new card is mostly DDR5, and how Qwen3.8-Flash-Next slows down with its context; the second, that an engine
+with all experts on the GPU has a cost of its own, what hyper-connections cost, and how fast Intel's cards are.
 """
 
 

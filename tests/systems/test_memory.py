@@ -91,11 +91,13 @@ def fitted(row: FieldRow) -> tuple[System, Case] | None:
 
 
 def test_settings_that_people_ran_are_not_refused() -> None:
-    checked = [found for row in read_rows(PUBLISHED / "field.csv") if (found := fitted(row)) is not None]
+    checked = {row.id: found for row in read_rows(PUBLISHED / "field.csv") if (found := fitted(row)) is not None}
     assert len(checked) > 40
-    refused = [message for system, of in checked if not system.why_not(of) and (message := refusal(system, of))]
-    assert all("iogpu.wired_limit_mb" in message for message in refused)  # which no row says
-    assert len(refused) <= 3
+    refused = {name: refusal(*found) for name, found in checked.items() if not found[0].why_not(found[1])}
+    refused = {
+        name: why for name, why in refused.items() if why and "iogpu.wired_limit_mb" not in why
+    }  # no row says it
+    assert refused.keys() == {"nexes-glm53"}  # three unlike cards, and not told how the layers were divided
 
 
 def refusal(system: System, of: Case) -> str:
