@@ -91,20 +91,17 @@ OTHERS = {
 ALIKE = 1e-3
 Speed = Callable[[Judged], float]
 FAR = 0.05
-TURNED = "The parts of the machine alone give the right order. The costs of the two engines turn it round"
-UNKNOWN_COST = f"{TURNED}: the one with the cache has too few rows on other machines, and gets that of its strategy."
-# Why a choice loses more than FAR.
-UNTOLD_LAYERS = (
-    "How many layers' experts are on the CPU without the cache is not told; as many as fit are taken to be on the two "
-    "GPUs, at 1.2 and 1.7 times the measured speed."
+TURNED = (
+    "The parts of the machine alone give the right order. The costs of the two engines turn it round: the one with the "
+    "cache has too few rows on other machines, and gets that of its strategy."
 )
+# Why a choice loses more than FAR.
 REASONS = {
-    "neu-pc1-4": UNKNOWN_COST,
+    "coli-m5max48": "The engine's first build computes an expert on the CPU six times as slowly as priced, and with "
+    "Metal three times; the two are predicted alike.",
+    **dict.fromkeys(("neu-vsim-2x24", "lcpp26563-sycl"), TURNED),
     "moonie-tiers-K10": "RAM holds as many experts with the engine's tier as without, in the page cache, so both are "
     "predicted alike and the smaller is taken. The engine maps its file, and page faults are slower than priced.",
-    "ds4-810": "The bigger cache takes its RAM from the page cache. The prediction takes a hit in the cache for "
-    "cheaper than a read from the page cache; the three runs with 32 GB say the opposite, and differ by a third.",
-    **dict.fromkeys(("neu-pf12k-Qwen3.8-Flash-Next", "neu-pf12k-GLM-5.3-Flash"), UNTOLD_LAYERS),
     "st-iq4xs64": "Five of the six ways to keep the file in RAM are predicted alike, and too slow: as if all of it "
     "took RAM.",
     "warp37-cache": "Nearly all of a token's seconds are the engine's cost, so all sizes are predicted alike, and the "

@@ -37,13 +37,13 @@ constant. It is
 fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds.
 The interval combines the uncertainty of the machine and the curve with the errors of left-out rows of the engine.
 """
-LIMITS = """## What remains out of reach
+LIMITS = """## The largest errors, and why
 
 - **Disk streaming** (`ssd_stream`, most of it colibri): rows of the engine's first builds take two to four times as
 long as priced, rows of later ones about as long. No row says enough to separate the builds' costs, and published
 hit rates do not help.
-- **Depth**: how fast attention reads differs by the version of a backend (ROCm, and ik_llama.cpp on the CPU). Models
-whose attention is not known (DeepSeek-V4-Flash and others with an indexer) count as 76,800 bytes a token.
+- **Depth**: how fast attention reads differs by the version of a backend (ROCm, and ik_llama.cpp on the CPU), and
+ktransformers takes eight times as long as priced.
 - **Paging** (`page_cache_mmap`): three rows, three to four times slower than priced. Page faults reach much less than
 the drive's figure, and how much less is unknown.
 - **An engine on one machine only**: without that machine nothing shows how slow the engine is. That is most of the
@@ -52,8 +52,12 @@ error of `other`, krasis and colibri qwen36 without the row's machine.
 cache. The table above lists all with three rows.
 - **A published hit rate** does not improve a prediction. Some rates include what RAM served, and some are for a
 prompt.
-- **Caches that hurt**: a bigger explicit cache can be slower, because it takes RAM from the page cache (ds4-810). The
-prediction says the opposite.
+- **Two sockets** count as 1.4 times one where the row names no rate; 0.9 to 2 times are published, by NUMA settings
+that few rows tell.
+- **Several cards**: that a token passes from card to card costs nothing here. Two MI50 are 1.3 times slower than
+predicted, four 1.4 times, and four V100 that share each layer more than twice.
+- **RAM that just suffices**: a mapped model whose CPU part nearly fills the RAM is predicted to stay there, and can
+page instead (curtis: three to four times slower).
 - **Drafts** of rows (Strata, with 2.4 to 3.2 tokens a pass, and others) are not modelled; an engine's cost includes
 their average gain. The table of drafts has pairs with and without them.
 """
@@ -73,6 +77,7 @@ def markdown(rows: Sequence[Judged], found: Tuned, sections: Mapping[str, str]) 
         if title == "engine":
             parts.append("![Predicted over measured speed by engine](engines.png)")
     parts += [
+        *section("By part"),
         *section("Predicted before they were used"),
         *section("As the commands print it"),
         "## The order of settings",

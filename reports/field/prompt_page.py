@@ -24,10 +24,9 @@ LEAST_ROWS = 3
 HEAD = """A prompt's token takes the sum of these seconds: arithmetic on the GPU; tiles of its kernels that are not
 full; arithmetic on the CPU; weights, which each unit reads once a micro-batch; experts copied to the GPU or read from
 storage; attention; and a fixed time of every layer. Each is computed from the machine, the model and the micro-batch,
-and has one fitted factor. Smaller factors are fitted for the GPU's interface and generation, the type of the weights,
-the engine and the strategy. All are drawn towards none, so that an engine with two rows changes little. A row without
-the length of its prompt counts as 512 tokens, or as 24 if it streams from storage; such rows have their own, wider
-interval.
+and has one fitted factor. Smaller factors are fitted for the GPU's interface, the CPU's kernels and the engine. All are
+drawn towards none, so that an engine with two rows changes little. A row without the length of its prompt counts as 512
+tokens, or as 24 if it streams from storage; such rows have their own, wider interval.
 """
 LAWS = """What the rows say beyond their errors: more than half of a prompt's arithmetic at the usual micro-batch of
 512 goes into tiles that are not full, since an expert of 256 gets 16 tokens of the batch; so larger micro-batches pay
@@ -54,6 +53,7 @@ def tune(raws: Sequence[Raw]) -> None:
                 "machine_id": line.machine,
                 "length": line.length,
                 "measured_tok_s": row.prompt_tok_s,
+                "on_paper_tok_s": 1 / sum(line.seconds),
                 "tok_s": found.tok_s(line),
                 "without_machine_tok_s": tok_s,
                 "without_machine_lo": tok_s / width,

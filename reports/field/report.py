@@ -75,7 +75,7 @@ def write(*, tune_again: bool) -> None:
 
 def sections(rows: Sequence[Judged]) -> dict[str, str]:
     """The parts of the page that are made from tables in this folder, by title."""
-    from reports.field import borrowed, drafts, lent, printed_page, simulated, unseen
+    from reports.field import borrowed, by_part, drafts, lent, printed_page, simulated, unseen
 
     printed, wins = (pl.read_csv(table) for table in (printed_page.TABLE, printed_page.WINS))
     choices, hits = (pl.read_csv(table) for table in (borrowed.TABLE, lent.TABLE))
@@ -84,6 +84,7 @@ def sections(rows: Sequence[Judged]) -> dict[str, str]:
         "Predicted before they were used": unseen.section(
             pl.read_csv(unseen.TABLE), pl.read_csv(ROWS, infer_schema_length=None)
         ),
+        "By part": by_part.section(rows, asked),
         "As the commands print it": printed_page.section(printed, wins),
         "Prompts": prompt_page.section(asked, timed, prompt_fit.load()),
         "Drafts": drafts.section(),
