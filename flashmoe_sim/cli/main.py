@@ -237,7 +237,7 @@ def _fail(message: str, code: int) -> int:
 
 def entry(*, command: click.Command = sim) -> None:
     """The console script: `main`, where even an internal error is one line, unless FLASHMOE_TRACEBACK is set."""
-    gc.set_threshold(100_000, 50)  # by default it takes a twelfth of the time, mostly while modules are imported
+    gc.set_threshold(300_000, 50)  # by default it takes a twelfth of the time, mostly while modules are imported
     try:
         code = main(command=command)
     except Exception as error:
@@ -249,4 +249,5 @@ def entry(*, command: click.Command = sim) -> None:
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)  # a compiled kernel in another thread cannot be interrupted, and is not worth waiting for
+    gc.freeze()  # or Python would search everything for garbage as it ends, which takes 0.1 s
     sys.exit(code)
