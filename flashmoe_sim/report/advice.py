@@ -19,7 +19,7 @@ from flashmoe_sim.systems.files import placeholders
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
 from flashmoe_sim.tune.evidence import evidence
-from flashmoe_sim.tune.levers import Lever
+from flashmoe_sim.tune.levers import SMALLEST_GAIN, Lever, named
 from flashmoe_sim.tune.pays import CachePays, gains
 from flashmoe_sim.tune.proof import kept_bytes
 from flashmoe_sim.tune.recommend import KNEE, Recommendation, Sizes
@@ -29,13 +29,11 @@ from flashmoe_sim.tune.speeds import prompt_speed, speed
 FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
 WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
-LEVERS = 5
 BOUGHT = 10
 AT_LAUNCH = (
     "Prices: in US dollars when a card came out, from 2016 to 2025; today's are others, and used cards cost less. "
     "--prices FILE, a table part,price, has yours, of other parts too."
 )
-SMALLEST_GAIN = 0.03
 LIKELY = 0.5
 SMALLEST_PART = 0.02  # of a token's time: less of a difference is not told
 SMALLEST_ALIASING = 0.001
@@ -306,13 +304,13 @@ def _waits(found: Recommendation) -> Section:
     unit = machine.gpu or machine.cpu
     if unit is None or unit.weights_gb_s is None:
         return Section("What holds it back", (sentence, "The machine was fitted without rates for its parts."))
-    helps = [one for one in found.levers if one.gain >= SMALLEST_GAIN][:LEVERS]
+    helps = named(found.levers)
     if not helps:
         return Section("What holds it back", (sentence, "No single change of the machine gains 3%."))
     columns: list[Column] = [
         ("one change, with the same engine", "left", lambda one: one.change),
         ("tok/s", "right", lambda one: three(one.after.tok_s or 0.0)),
-        ("90%", "right", lambda one: brief_interval(one.after.tok_s_lo, one.after.tok_s_hi)),
+        ("90%", "right", lambda one: brief_interval(one.sure.tok_s_lo, one.sure.tok_s_hi)),
         ("", "right", lambda one: f"{one.gain:+.0%}"),
     ]
     if three(before := helps[0].before.tok_s or 0.0) != three(found.best.best.tok_s or 0.0):
@@ -434,7 +432,7 @@ def _without_a_price(bought: NextBetter, levers: Sequence[Lever]) -> str:
         return ""
     best = max(more, key=lambda one: one.after.tok_s or 0.0)
     return (
-        f"More than any of them gives {best.change}: {speed(best.after)}; say what that costs in a table for --prices."
+        f"More than any of them gives {best.change}: {speed(best.sure)}; say what that costs in a table for --prices."
     )
 
 

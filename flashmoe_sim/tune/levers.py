@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from flashmoe_sim.budget import own_memory
@@ -20,6 +21,7 @@ GPU_GIB = (8, 12, 16, 24, 32, 48, 80, 96, 141, 192)
 # A size counts as different if it is at least a tenth larger: the 121 GiB that a system leaves of 128 are 128.
 LARGER = 1.1
 NO_FASTER = 0.005
+SMALLEST_GAIN, NAMED = 0.03, 5  # of what an answer names
 # Changes of ceilings.hardware that one purchase combines.
 FASTER = {
     "storage": ("twice storage.read_gb_s",),
@@ -38,11 +40,20 @@ RATES = {
 
 @dataclass(frozen=True, eq=False)
 class Lever:
-    """One change of a machine, and the recommended system before and after it."""
+    """One change of a machine, and the recommended system before and after it.
+
+    after: without its interval if an answer does not name the change. again: times it with its interval.
+    """
 
     change: str
     before: Compared
     after: Compared
+    again: Callable[[], Compared]
+
+    @cached_property
+    def sure(self) -> Compared:
+        """`after` with its interval."""
+        return self.after if self.after.sure or self.after.tok_s is None else self.again()
 
     @property
     def gain(self) -> float:
@@ -62,8 +73,8 @@ class Lever:
             "change": self.change,
             "setting": self.after.system.spec,
             "tok_s": self.after.tok_s,
-            "tok_s_lo": self.after.tok_s_lo,
-            "tok_s_hi": self.after.tok_s_hi,
+            "tok_s_lo": self.sure.tok_s_lo,
+            "tok_s_hi": self.sure.tok_s_hi,
             "before_tok_s": self.before.tok_s,
             "gain": self.gain,
         }
@@ -81,12 +92,16 @@ def levers(resizer: Resizer, *, progress: Callable[[int, int], None] | None = No
     for number, (change, machine) in enumerate(machines.items()):
         if progress is not None:
             progress(number, len(machines))
-        found.append(Lever(change, before, resizer.fastest(machine)))
-    sure = [
-        one if one.after.tok_s is None else replace(one, after=resizer.sure(one.after, machines[one.change]))
-        for one in _without_idle_sizes(found)
-    ]
-    return sorted(sure, key=lambda one: -one.gain)
+        after = resizer.fastest(machine)
+        found.append(Lever(change, before, after, resizer.later(after, machine)))
+    found = sorted(_without_idle_sizes(found), key=lambda one: -one.gain)
+    sure = [replace(one, after=resizer.sure(one.after, machines[one.change])) for one in named(found)]
+    return [*sure, *found[len(sure) :]]
+
+
+def named(found: Sequence[Lever]) -> list[Lever]:
+    """The changes that an answer names, of those with the largest gains first."""
+    return [one for one in found if one.gain >= SMALLEST_GAIN][:NAMED]
 
 
 def _without_idle_sizes(found: Sequence[Lever]) -> list[Lever]:

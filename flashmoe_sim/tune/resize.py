@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
@@ -87,6 +89,12 @@ class Resizer:
     def sure(self, found: Compared, machine: Machine) -> Compared:
         """The setting with its interval."""
         return self._at(found.system, replace(self.case, machine=machine), interval=True)
+
+    def later(self, found: Compared, machine: Machine) -> Callable[[], Compared]:
+        """`sure`, for a later time: it replays again, so that the replays of now need not be kept."""
+        alone = copy(self)
+        alone.replays = {}
+        return partial(alone.sure, found, machine)
 
     def _ends(self, system: System, case: Case) -> list[Compared]:
         """The size of the system's own rule, and the largest size that runs; if neither runs, why not."""

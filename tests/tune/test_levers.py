@@ -14,7 +14,7 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.slot_bank import SlotBank
-from flashmoe_sim.tune.levers import changed_machines, levers
+from flashmoe_sim.tune.levers import changed_machines, levers, named
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.stock import at_least
 from tests.systems.cases import machine, model, workload
@@ -66,6 +66,20 @@ def test_no_better_machine_is_slower(name: str) -> None:
     found = levers(Resizer(workload(LARGE), case, [SlotBank()]))
     assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)
     assert found[-1].gain > -1e-9
+
+
+def test_only_changes_that_an_answer_names_have_their_interval_computed_at_once() -> None:
+    """The others replay again when they are asked, with the same result."""
+    case = Case(LARGE, load_machine("rtx-3060"))
+    resizer = Resizer(workload(LARGE), case, [SlotBank()])
+    found = levers(resizer)
+    assert [one.after.sure for one in found] == [one in named(found) for one in found]
+    assert 0 < len(named(found)) < len(found)
+    machines = changed_machines(case.machine)
+    for one in found:
+        again = resizer.sure(one.after, machines[one.change])
+        assert (one.sure.tok_s, one.sure.tok_s_lo, one.sure.tok_s_hi) == (again.tok_s, again.tok_s_lo, again.tok_s_hi)
+        assert one.after.tok_s == again.tok_s
 
 
 @pytest.mark.parametrize("name", PRESETS)

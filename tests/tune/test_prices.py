@@ -12,6 +12,7 @@ from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.report.advice import _without_a_price
 from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.tune.buy import buy, next_better
 from flashmoe_sim.tune.levers import Lever
@@ -143,8 +144,12 @@ def test_a_memory_without_a_price_that_gives_more_is_named(table: Path) -> None:
     found = next_better(stock(read_prices(table, 300)))
     fastest = max(row.found.tok_s or 0.0 for row in found.rows)
     more = replace(found.present, tok_s=2 * fastest)
-    levers = [Lever("the host twice as fast", found.present, more), Lever("128 GiB of RAM", found.present, more)]
-    assert _without_a_price(found, levers).startswith("More than any of them gives 128 GiB of RAM: ")
-    assert _without_a_price(found, levers[:1]) == ""
-    assert _without_a_price(found, [Lever("128 GiB of RAM", found.present, found.present)]) == ""
-    assert _without_a_price(replace(found, prices=None), levers) == ""
+
+    def gives(after: Compared) -> list[Lever]:
+        changes = "128 GiB of RAM", "the host twice as fast"
+        return [Lever(change, found.present, after, lambda: after) for change in changes]
+
+    assert _without_a_price(found, gives(more)).startswith("More than any of them gives 128 GiB of RAM: ")
+    assert _without_a_price(found, gives(more)[1:]) == ""
+    assert _without_a_price(found, gives(found.present)) == ""
+    assert _without_a_price(replace(found, prices=None), gives(more)) == ""
