@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from flashmoe_sim._jit import allocating
+from flashmoe_sim._jit import jit
 from flashmoe_sim.residency.served import Served, add_call
 
 
-@allocating
-def replay(key: Any, offset: Any, row: Any, pinned: Any, repeats: bool, counts: Any, stream: Any, out_hit: Any) -> None:
+@jit
+def replay(
+    key: Any, offset: Any, row: Any, pinned: Any, seen: Any, repeats: bool, counts: Any, stream: Any, out_hit: Any
+) -> None:
     """Count one pool against the pinned keys, bool [keys].
 
-    repeats: whether a repeated reference of a call is a request of its own (contract `sequential`).
-    The other arguments are as for the deferred loop.
+    seen: i64 [keys], -1. repeats: whether a repeated reference of a call is a request of its own (contract
+    `sequential`). The other arguments are as for the deferred loop.
     """
-    seen = np.full(len(pinned), -1, np.int64)
     for call in range(len(offset) - 1):
         n, hits = 0, 0
         for r in range(offset[call], offset[call + 1]):

@@ -71,9 +71,9 @@ def replay(
             state = replay_pool(workload, setup, number, bank, ahead[number], table, recording)
             held, loaded = state.held, int(state.carry[LOADED])
         else:
-            repeats = setup.contract == "sequential"
+            unseen, repeats = np.full(pool.keys, -1, np.int64), setup.contract == "sequential"
             pinned.replay(
-                pool.key, pool.offset, pool.row, masks[number], repeats, table, recording.calls, recording.hit
+                pool.key, pool.offset, pool.row, masks[number], unseen, repeats, table, recording.calls, recording.hit
             )
             held, loaded = np.flatnonzero(masks[number]).astype(np.int32), 0
         contents.append(held)
@@ -82,7 +82,8 @@ def replay(
             hit[pool.reference] = recording.hit
             if setup.fixed_slots:
                 slot[pool.reference] = recording.slot
-            reads.append(_read_ahead(pool, bank, ahead[number], recording, loaded))
+            if len(ahead[number].key):
+                reads.append(_read_ahead(pool, bank, ahead[number], recording, loaded))
         if progress is not None:
             progress(number + 1, len(pools))
     return Replay(
