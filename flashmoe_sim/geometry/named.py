@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -123,28 +123,51 @@ class NamedModel:
         return len(self.layer_numbers) * self.experts * matrices * self.hidden * self.width / 1e9
 
 
+class _Models(Mapping[str, NamedModel]):
+    """The models of a TOML text, each parsed when it is first asked for: all of them take 20 ms."""
+
+    def __init__(self, text: str) -> None:
+        recipes, *parts = re.split(r"^(?=\[models\.)", text, flags=re.MULTILINE)
+        self._recipes = {name: _quant(table) for name, table in tomllib.loads(recipes)["recipes"].items()}
+        texts: dict[str, str] = {}
+        for part in parts:
+            quoted, plain = re.findall(r'^\[models\.(?:"(.+?)"|([\w-]+))', part)[0]
+            texts[quoted or plain] = texts.get(quoted or plain, "") + part
+        self._texts, self._parsed = dict(sorted(texts.items())), dict[str, NamedModel]()
+
+    def __getitem__(self, name: str) -> NamedModel:
+        if name not in self._parsed:
+            table = tomllib.loads(self._texts[name])["models"][name]
+            own = {quant: _quant(entry) for quant, entry in table.pop("quants", {}).items()}
+            shared = {recipe: self._recipes[recipe] for recipe in table.pop("recipes")}
+            lists = {key: tuple(table.get(key, ())) for key in ("aliases", "notes")}
+            graph = read_graph(f"named_models.toml: {name}.graph", table.pop("graph")) if "graph" in table else UNKNOWN
+            self._parsed[name] = NamedModel(quants={**own, **shared}, graph=graph, **{**table, **lists})
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def aliases(self) -> dict[str, str]:
+        """The model of each alias."""
+        lines = {name: re.search(r"^aliases = .*$", text, re.MULTILINE) for name, text in self._texts.items()}
+        return {alias: name for name, line in lines.items() if line for alias in tomllib.loads(line[0])["aliases"]}
+
+
 @cache
-def named_models() -> dict[str, NamedModel]:
+def named_models() -> _Models:
     """The table of named models, by name, in alphabetical order."""
-    text = resources.files("flashmoe_sim.geometry").joinpath("named_models.toml").read_text("utf-8")
-    document = tomllib.loads(text)
-    recipes = {name: _quant(table) for name, table in document["recipes"].items()}
-    models = {}
-    for name, table in sorted(document["models"].items()):
-        own = {quant: _quant(entry) for quant, entry in table.pop("quants", {}).items()}
-        shared = {recipe: recipes[recipe] for recipe in table.pop("recipes")}
-        lists = {key: tuple(table.get(key, ())) for key in ("aliases", "notes")}
-        graph = read_graph(f"named_models.toml: {name}.graph", table.pop("graph")) if "graph" in table else UNKNOWN
-        models[name] = NamedModel(quants={**own, **shared}, graph=graph, **{**table, **lists})
-    return models
+    return _Models(resources.files("flashmoe_sim.geometry").joinpath("named_models.toml").read_text("utf-8"))
 
 
 @cache
 def model_names() -> dict[str, str]:
     """The name of a known model by each of its names: its own and its aliases."""
     models = named_models()
-    aliases = {alias: name for name, model in models.items() for alias in model.aliases}
-    return aliases | {name: name for name in models}
+    return models.aliases() | {name: name for name in models}
 
 
 def is_name(spec: str) -> bool:

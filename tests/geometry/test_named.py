@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
+from importlib import resources
 from itertools import pairwise
 
 import pytest
 
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, is_name, more_bits, smaller
+from flashmoe_sim.geometry.graph import UNKNOWN
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, is_name, model_names, more_bits, smaller
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace import load_trace
 
@@ -47,6 +50,23 @@ def test_every_quantization_loads(name: str) -> None:
         assert {other.name.partition(":")[0] for other in others} <= {name}
         weights = [weight(model), *map(weight, others)]
         assert all(after <= NEAR_DUPLICATE * before for before, after in pairwise(weights)), spec
+
+
+def test_a_model_is_read_without_the_others_and_as_the_whole_file_says() -> None:
+    """Each model's lines are parsed when it is first asked for."""
+    text = resources.files("flashmoe_sim.geometry").joinpath("named_models.toml").read_text("utf-8")
+    whole = tomllib.loads(text)["models"]
+    assert [*named_models()] == sorted(whole)
+    assert model_names() == {known: name for name in whole for known in (name, *whole[name].get("aliases", ()))}
+    for name, model in named_models().items():
+        table = whole[name]
+        assert set(model.quants) == {*table["recipes"], *table.get("quants", {})}
+        assert (model.title, model.blocks, model.context) == (
+            table["title"],
+            table["blocks"],
+            table.get("context", {}),
+        )
+        assert (model.graph != UNKNOWN) == ("graph" in table)
 
 
 @pytest.mark.parametrize("name", named_models())
