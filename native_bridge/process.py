@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from flashmoe_sim.io.errors import BadInput, SimError
 
@@ -59,31 +59,42 @@ class Answer:
     timed_out: bool
 
 
+class Around(NamedTuple):
+    """What a child is started in.
+
+    environment: instead of ours. folder: its working folder. cgroup: the one it is put into before it starts.
+    """
+
+    environment: Mapping[str, str] | None = None
+    folder: Path | None = None
+    cgroup: Path | None = None
+
+
+OURS = Around()
+
+
 def run_child(
     arguments: Sequence[str],
     *,
     output: Path,
     timeout_s: float,
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
+    around: Around = OURS,
     watch: Callable[[float], None] | None = None,
-    cgroup: Path | None = None,
     stdout: Path | None = None,
     most_bytes: int | None = None,
 ) -> Finished:
     """Run a program to its end, its stdout and stderr together in the file `output`, line by line.
 
     It has its own session and process group, which end with it, with an exception here (including Ctrl-C and SIGTERM),
-    and with this process however that dies. environment: instead of ours. folder: its working folder.
-    watch: called about ten times a second with the seconds so far. cgroup: the one it is put into before it starts.
-    stdout: a file for a copy of only its stdout. most_bytes: it is ended when it has printed more, and only the first
-    KEPT_BYTES stay.
+    and with this process however that dies.
+    watch: called about ten times a second with the seconds so far. stdout: a file for a copy of only its stdout.
+    most_bytes: it is ended when it has printed more, and only the first KEPT_BYTES stay.
     Raises BadInput if the program cannot be started, and SimError if a file cannot be written.
     """
     with sigterm_raises():
         try:
             with output.open("wb", buffering=0) as both, stdout.open("wb") if stdout else nullcontext() as copy:
-                child = _Child(arguments, environment=environment, folder=folder, cgroup=cgroup)
+                child = _Child(arguments, around)
                 out, err = _Lines(both.fileno(), copy), _Lines(both.fileno(), None)
 
                 def flooded() -> bool:
@@ -113,7 +124,7 @@ def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str,
         return lambda data: into.extend(data[: MAX_ANSWER_BYTES - len(into)])
 
     with sigterm_raises():
-        child = _Child(arguments, environment=environment)
+        child = _Child(arguments, Around(environment))
         finished = child.run([hear(each) for each in heard], timeout_s=timeout_s)
     out, err = (each.decode("utf-8", "replace") for each in heard)
     return Answer(finished.code, out, err, finished.timed_out)
@@ -122,14 +133,7 @@ def ask(arguments: Sequence[str], *, timeout_s: float, environment: Mapping[str,
 class _Child:
     """A started program, its output in pipes."""
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
-        cgroup: Path | None = None,
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], around: Around) -> None:
         if os.name != "posix":
             raise BadInput(
                 "running a runtime needs Linux or macOS; run it there, and read the folders of its runs here"
@@ -139,7 +143,7 @@ class _Child:
         self.ended: tuple[int, struct_rusage] | None = None
         child_alive, self.alive = os.pipe()
         errors, child_errors = os.pipe()
-        group = "" if cgroup is None else str(cgroup / "cgroup.procs")
+        group = "" if around.cgroup is None else str(around.cgroup / "cgroup.procs")
         launch = [sys.executable, "-I", "-S", str(LAUNCH), str(child_alive), str(child_errors), group]
         try:
             self.process = subprocess.Popen(
@@ -147,8 +151,8 @@ class _Child:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=environment,
-                cwd=folder,
+                env=around.environment,
+                cwd=around.folder,
                 pass_fds=(child_alive, child_errors),
                 start_new_session=True,
             )

@@ -18,7 +18,7 @@ from native_bridge.engines.table import ENGINES
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.host import machine_name
 from native_bridge.process import Terminated
-from native_bridge.run import check_mode, command_of, going_on, run_once, settings_of_environment
+from native_bridge.run import Loaded, check_mode, going_on, run_once, settings_of_environment
 from native_bridge.run_folder import FLAGS, refuse_folder
 
 
@@ -151,7 +151,7 @@ class Series:
         first = model_files(self.model)[0]
         request = going_on(one.request, self.runtime, first)
         wanted = {
-            "command": command_of(request, self.runtime, model=first, sidecar=self.sidecar),
+            "command": Loaded(self.runtime, first, self.sidecar).command(request),
             "environment": settings_of_environment(self.engine, one.request),
             "machine": machine_name(),
             "replay_of": one.replay.name if one.replay is not None else None,
@@ -200,9 +200,7 @@ class Series:
         try:
             return run_once(
                 one.request,
-                runtime=self.runtime,
-                model=self.model,
-                sidecar=self.sidecar,
+                Loaded(self.runtime, self.model, self.sidecar),
                 folder=one.folder,
                 replay=one.replay,
                 timeout_s=self.timeout_s,

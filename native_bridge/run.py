@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
@@ -21,7 +21,7 @@ from native_bridge.engines.runs import Run, generated_by
 from native_bridge.engines.table import ENGINES, UNNAMED
 from native_bridge.host import machine_name, temperature_c
 from native_bridge.page_cache import total_bytes
-from native_bridge.process import KEPT_BYTES, Finished, Terminated, run_child, sigterm_raises
+from native_bridge.process import KEPT_BYTES, Around, Finished, Terminated, run_child, sigterm_raises
 from native_bridge.run_folder import (
     LOG,
     REPLAY,
@@ -39,12 +39,24 @@ from native_bridge.run_folder import (
 SHOWN = 200  # letters of what the runtime said
 
 
+class Loaded(NamedTuple):
+    """A runtime, and the files that it loads. model: the first of its files."""
+
+    runtime: Runtime
+    model: Path
+    sidecar: Path | None = None
+
+    def command(self, request: RunRequest) -> list[str]:
+        """The runtime's program and its arguments."""
+        engine, sidecar = ENGINES[self.runtime.engine], self.sidecar and self.sidecar.absolute()
+        trace = REPLAY if engine.modes[request.mode].replays else TRACE
+        return engine.command(request, self.runtime, model=self.model.absolute(), sidecar=sidecar, trace=trace)
+
+
 def run_once(
     request: RunRequest,
+    loaded: Loaded,
     *,
-    runtime: Runtime,
-    model: Path,
-    sidecar: Path | None,
     folder: Path,
     replay: Path | None = None,
     timeout_s: float = 3600.0,
@@ -59,8 +71,10 @@ def run_once(
     Raises BadInput before anything is started if the request cannot be done or the folder exists without force.
     Raises SimError if the run fails: its log, its partial trace and `failed` in run.json are in the folder.
     """
+    runtime, sidecar = loaded.runtime, loaded.sidecar
     engine = ENGINES[runtime.engine]
-    geometry, model = read_gguf(model), model_files(model)[0]
+    geometry, model = read_gguf(loaded.model), model_files(loaded.model)[0]
+    loaded = loaded._replace(model=model)
     engine.check_request(request, geometry, sidecar=sidecar, replay=replay)
     request = going_on(request, runtime, model)
     check_mode(request, runtime)
@@ -69,8 +83,8 @@ def run_once(
         if engine.modes[request.mode].replays:
             assert replay is not None
             unpack(replay, work / REPLAY)
-        command = command_of(request, runtime, model=model, sidecar=sidecar)
-        document = _document(request, command, runtime, geometry, model, sidecar, replay)
+        command = loaded.command(request)
+        document = _document(request, command, loaded, geometry, replay)
         reserve(work, document)
         failed = None
         try:
@@ -82,10 +96,8 @@ def run_once(
                     output=work / LOG,
                     stdout=work / STDOUT,
                     timeout_s=timeout_s,
-                    environment=_environment(engine, request),
-                    folder=work,
+                    around=Around(_environment(engine, request), work, cgroup),
                     watch=_Watch(work / TRACE, progress).look if progress else None,
-                    cgroup=cgroup,
                     most_bytes=MAX_BYTES,
                 )
         except SimError as error:
@@ -186,13 +198,6 @@ def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:
     return replace(request, go_on=ENGINES[runtime.engine].go_on_flags(model))
 
 
-def command_of(request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None) -> list[str]:
-    """The runtime's program and its arguments. model: the first of its files."""
-    engine, sidecar = ENGINES[runtime.engine], sidecar and sidecar.absolute()
-    trace = REPLAY if engine.modes[request.mode].replays else TRACE
-    return engine.command(request, runtime, model=model.absolute(), sidecar=sidecar, trace=trace)
-
-
 def settings_of_environment(engine: Engine, request: RunRequest) -> dict[str, str]:
     """The variables that change an engine's behaviour in a run, by name."""
     variables = sorted(_environment(engine, request).items())
@@ -224,14 +229,9 @@ def _environment(engine: Engine, request: RunRequest) -> dict[str, str]:
 
 
 def _document(
-    request: RunRequest,
-    command: list[str],
-    runtime: Runtime,
-    geometry: ModelGeometry,
-    model: Path,
-    sidecar: Path | None,
-    replay: Path | None,
+    request: RunRequest, command: list[str], loaded: Loaded, geometry: ModelGeometry, replay: Path | None
 ) -> dict[str, Any]:
+    runtime, model, sidecar = loaded
     engine = ENGINES[runtime.engine]
     named = {} if engine.name == UNNAMED else {"engine": engine.name}
     return named | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from flashmoe_sim.budget import Context
 from flashmoe_sim.drafts import asked_drafts, check_drafts
@@ -28,6 +28,7 @@ from flashmoe_sim.timeline.models.table import parse_execution
 from flashmoe_sim.timeline.timed import default_execution
 
 One = TypeVar("One")
+Rules: TypeAlias = dict[Policy, bool]  # and whether each is named by itself
 ALL = "all"
 
 
@@ -44,7 +45,9 @@ def plan_sweep(
     question: SeveralOptions, *, in_chunks: bool = False, left_out: list[LeftOut] | None = None
 ) -> tuple[list[Setup], Callable[[Setup, ModelGeometry | None], Conditions]]:
     """The setups of a sweep, from `plan_setups`, and the conditions of each with a model."""
-    setups = plan_setups(**_of(question, (*SIZED, "bank_step")), left_out=left_out)
+    given = _of(question, (*SIZED, "bank_step"))
+    rules = _rules(given.pop("policy"), given.pop("warm", None), given.pop("minor", None))
+    setups = plan_setups(**given, policy=rules, left_out=left_out)
     if in_chunks:
         setups = _in_chunks(question, setups, left_out)
     return setups, _conditions(question, *setups[:1])
@@ -139,13 +142,11 @@ def plan_setups(
     bank: OneBank | Iterable[OneBank],
     *,
     bank_step: str = "auto",
-    policy: OnePolicy | Iterable[OnePolicy] = "lru",
+    policy: OnePolicy | Iterable[OnePolicy] | Rules = "lru",
     contract: str = "protected",
     scope: str = "layer",
     prefetch: OnePredictor | Iterable[OnePredictor] = "none",
     io_split: int = 4,
-    warm: str | None = None,
-    minor: str | None = None,
     left_out: list[LeftOut] | None = None,
 ) -> list[Setup]:
     """A setup for every bank, policy and predictor, in that order: `16..256` and `lru,min`, or lists.
@@ -158,7 +159,7 @@ def plan_setups(
     is possible.
     """
     banks = parse_banks(bank if isinstance(bank, str) else ",".join(map(str, _each(bank))), step=bank_step)
-    chosen = _rules(policy, warm, minor)
+    chosen = policy if isinstance(policy, dict) else _rules(policy, None, None)
     predictors = _named(prefetch, WITHOUT_FILE, _predictor)
     for what, given in (("policies", chosen), ("predictors", predictors)):
         if not given:
@@ -192,7 +193,7 @@ def plan_setups(
     return setups
 
 
-def _rules(policy: Any, warm: str | None, minor: str | None) -> dict[Policy, bool]:
+def _rules(policy: Any, warm: str | None, minor: str | None) -> Rules:
     """The policies, as they are asked, and whether each is named by itself."""
     return {_asked(rule, warm, minor): itself for rule, itself in _named(policy, POLICIES, plan_policy).items()}
 

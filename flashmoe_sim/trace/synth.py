@@ -18,28 +18,29 @@ NULLS = {"uniform": uniform_null, "shuffled": shuffled_null}
 
 def synthesize(
     *,
-    curve: Mapping[int, float] | None = None,
+    curve: Mapping[int, float] | tuple[Mapping[int, float] | None, int | None] | None = None,
     like: RoutingTrace | None = None,
     null: str | None = None,
     shape: Shape | None = None,
     tokens: int | None = None,
     prompt: int = 0,
-    curve_tokens: int | None = None,
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[RoutingTrace, CurveFit | LikeFit | None]:
     """A trace made in one of three ways, and how close it came to its targets; None for a null model, which has none.
 
-    curve: see `from_curve`. like: see `alike`; with `null`, the trace to make a null trace from, call for call.
+    curve: see `from_curve`; with the tokens of its run, if they are known.
+    like: see `alike`; with `null`, the trace to make a null trace from, call for call.
     null: `uniform`, every expert equally likely in every token, or `shuffled`, a trace without its order.
     shape: layers and experts, if there is no trace to imitate, or in place of that trace's.
     tokens, prompt: each token is one call in every layer.
     progress: called with the layers drawn and all, as often as they will probably be drawn; not for a null model.
     Raises BadInput if the arguments leave something open or contradict each other.
     """
-    if (curve is not None) + (null is not None or like is not None) != 1:
+    points, curve_tokens = curve if isinstance(curve, tuple) else (curve, None)
+    if (points is not None) + (null is not None or like is not None) != 1:
         raise BadInput("give one of a hit curve, a trace to imitate and a null model")
-    if curve_tokens is not None and curve is None:
+    if curve_tokens is not None and points is None:
         raise BadInput("tokens of the curve without a curve; give the curve, or leave them out")
     if like is not None:
         if null is None:
@@ -57,9 +58,9 @@ def synthesize(
         raise BadInput("layers, experts and top-k are unknown; give them, or a model")
     if tokens is None:
         raise BadInput("the number of tokens is unknown; give it")
-    if curve is not None:
+    if points is not None:
         return from_curve(
-            curve, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed, progress=progress
+            points, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed, progress=progress
         )
     check_size(shape, tokens=tokens, prompt=prompt, seed=seed)
     same = np.tile(np.arange(shape.top_k, dtype=np.int16), (tokens + prompt, 1))

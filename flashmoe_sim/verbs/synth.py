@@ -75,13 +75,12 @@ class Synth:
             curve = check_hit_points(curve.items()) if isinstance(curve, Mapping) else read_hit_points(curve)
         other = None if self.like is None else workload_of(self.like)
         made, fit = synthesize(
-            curve=curve,
+            curve=(curve, self.curve_tokens),
             like=None if other is None else other.trace,
             null=self.null,
             shape=find_shape(self.model, layers=self.layers, n_experts=self.experts, top_k=self.top_k),
             tokens=self.tokens,
             prompt=self.prompt,
-            curve_tokens=self.curve_tokens,
             seed=self.seed,
             progress=progress,
         )

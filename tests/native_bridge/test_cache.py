@@ -15,7 +15,7 @@ from native_bridge.cache import Cache, source_files
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.table import ENGINES
-from native_bridge.process import Finished, run_child
+from native_bridge.process import Around, Finished, run_child
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
 
 GEOMETRY = read_gguf(MODEL)
@@ -120,7 +120,8 @@ def test_a_confined_child_cannot_keep_more_than_its_memory(tmp_path: Path) -> No
             pytest.skip("no cgroup may be made here")
         page_cache.drop([file])
         program = f"f = open({str(file)!r}, 'rb', buffering=0)\nwhile f.read(1 << 20): pass"
-        finished = run_child([sys.executable, "-c", program], output=tmp_path / "log", timeout_s=20, cgroup=group)
+        around = Around(cgroup=group)
+        finished = run_child([sys.executable, "-c", program], output=tmp_path / "log", timeout_s=20, around=around)
         assert finished.code == 0
         assert page_cache.resident_bytes([file]) <= 32 << 20
     assert not group.exists()

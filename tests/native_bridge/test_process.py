@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from flashmoe_sim.io.errors import BadInput, SimError
-from native_bridge.process import KEPT_BYTES, MAX_ANSWER_BYTES, ask, run_child
+from native_bridge.process import KEPT_BYTES, MAX_ANSWER_BYTES, Around, ask, run_child
 
 HANG = "import time; print('begun', flush=True); time.sleep(60)"
 # a child of a child that writes its process id to a file, and hangs
@@ -90,8 +90,7 @@ def test_folder_environment_and_watch(tmp_path: Path) -> None:
         python(program),
         output=tmp_path / "log",
         timeout_s=60,
-        environment={"GIVEN": "yes"},
-        folder=tmp_path,
+        around=Around({"GIVEN": "yes"}, tmp_path),
         watch=seen.append,
     )
     assert (tmp_path / "log").read_text() == f"{tmp_path} yes\n"

@@ -19,7 +19,7 @@ from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.engine import FlashMoe
 from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
-from native_bridge.run import run_once
+from native_bridge.run import Loaded, run_once
 from tests.asked import document
 from tests.native_bridge.conftest import MODEL, PROMPT
 from tests.native_bridge.needs import RUNTIME
@@ -91,14 +91,14 @@ def test_a_text_goes_on_to_its_last_token(
 ) -> None:
     """However likely its end is; and a replay of a text that ended is compared up to there."""
     request = RunRequest("slot-bank", 24, PROMPT, n_predict=30, extra=("--logit-bias", "0+50"))
-    given: Any = {"runtime": find_runtime(None), "model": MODEL, "sidecar": sidecar}
-    run_once(request, **given, folder=tmp_path / "whole")
+    loaded = Loaded(find_runtime(None), MODEL, sidecar)
+    run_once(request, loaded, folder=tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr(FlashMoe, "go_on_flags", lambda self, model: ("--ignore-eos",))
-        run_once(request, **given, folder=tmp_path / "ended")
+        run_once(request, loaded, folder=tmp_path / "ended")
     with pytest.raises(SimError, match=r"the trace that it replays ends after \d+ routed calls, and the text went on"):
         run_once(
-            replace(request, mode="oracle-prefetch"), **given, folder=tmp_path / "outlives", replay=tmp_path / "ended"
+            replace(request, mode="oracle-prefetch"), loaded, folder=tmp_path / "outlives", replay=tmp_path / "ended"
         )
     runs = exact(tmp_path, capsys)
     assert {name: run["tokens"] for name, run in runs.items()} == {"whole": 30, "ended": 1, "outlives": None}

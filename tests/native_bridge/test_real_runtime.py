@@ -25,7 +25,7 @@ from native_bridge.engines.read import read_run
 from native_bridge.engines.runs import Run
 from native_bridge.engines.table import find_runtime
 from native_bridge.repeats import run_name
-from native_bridge.run import run_once
+from native_bridge.run import Loaded, run_once
 from tests.native_bridge.conftest import MODEL, PROMPT
 from tests.native_bridge.needs import RUNTIME
 
@@ -47,13 +47,10 @@ def runtime() -> Runtime:
 @pytest.fixture
 def once(runtime: Runtime, sidecar: Path, tmp_path: Path) -> Iterator[Any]:
     def run(request: RunRequest, **options: Any) -> Run:
-        given = {
-            "runtime": runtime,
-            "sidecar": sidecar,
-            "folder": tmp_path / run_name(request, MODES[request.mode]),
-            "timeout_s": 60.0,
-        }
-        return run_once(request, **(given | {"model": MODEL} | options))
+        files = {"runtime": runtime, "model": MODEL, "sidecar": sidecar}
+        loaded = Loaded(**{name: options.pop(name, file) for name, file in files.items()})
+        given = {"folder": tmp_path / run_name(request, MODES[request.mode]), "timeout_s": 60.0}
+        return run_once(request, loaded, **(given | options))
 
     yield run
     assert not list(tmp_path.glob(".*")), "something half-written is left"

@@ -14,7 +14,7 @@ from flashmoe_sim.trace.load import load_trace
 from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.read import read_run
 from native_bridge.engines.runs import Run
-from native_bridge.run import run_once
+from native_bridge.run import Loaded, run_once
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN
 
 REQUEST = RunRequest("slot-bank", 24, PROMPT, n_predict=300)
@@ -24,8 +24,9 @@ KEYS = ["rc", "mode", "bank", "ubatch", "batch", "topk", "n_predict", "threads",
 @pytest.fixture
 def once(stand_in: Runtime, sidecar: Path, tmp_path: Path) -> Any:
     def run(request: RunRequest = REQUEST, **options: Any) -> Run:
-        given = {"runtime": stand_in, "model": MODEL, "sidecar": sidecar, "folder": tmp_path / "run", "timeout_s": 60.0}
-        return run_once(request, **(given | options))
+        files = {"runtime": stand_in, "model": MODEL, "sidecar": sidecar}
+        loaded = Loaded(**{name: options.pop(name, file) for name, file in files.items()})
+        return run_once(request, loaded, **({"folder": tmp_path / "run", "timeout_s": 60.0} | options))
 
     return run
 
@@ -202,7 +203,7 @@ def test_flags_of_the_environment_are_not_passed_on(once: Any, tmp_path: Path, m
     run_child = run_once.__globals__["run_child"]
 
     def spy(*arguments: Any, **options: Any) -> Any:
-        seen.update(options["environment"])
+        seen.update(options["around"].environment)
         return run_child(*arguments, **options)
 
     monkeypatch.setattr("native_bridge.run.run_child", spy)

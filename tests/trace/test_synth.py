@@ -60,7 +60,7 @@ def test_nulls_of_a_trace_are_those_of_diagnose() -> None:
 
 
 def test_the_others_are_passed_on() -> None:
-    made, fit = synthesize(curve={8: 0.4}, shape=SHAPE, tokens=60, prompt=3, curve_tokens=70, seed=4)
+    made, fit = synthesize(curve=({8: 0.4}, 70), shape=SHAPE, tokens=60, prompt=3, seed=4)
     same, fitted = from_curve({8: 0.4}, SHAPE, tokens=60, prompt=3, curve_tokens=70, seed=4)
     assert made.equals(same)
     assert fit == fitted
@@ -78,7 +78,7 @@ def test_the_others_are_passed_on() -> None:
         ({}, "give one of a hit curve, a trace to imitate and a null model"),
         ({"curve": {8: 0.4}, "like": TRACE}, "give one of"),
         ({"curve": {8: 0.4}, "null": "uniform"}, "give one of"),
-        ({"like": TRACE, "curve_tokens": 9}, "tokens of the curve without a curve"),
+        ({"like": TRACE, "curve": (None, 9)}, "tokens of the curve without a curve"),
         ({"like": TRACE, "null": "uniform", "shape": SHAPE}, "a null model of a trace has the trace's experts"),
         ({"like": TRACE, "null": "uniform", "tokens": 9}, "a null model of a trace has that trace's tokens"),
         ({"like": TRACE, "null": "shuffled", "prompt": 9}, "a null model of a trace has that trace's tokens"),

@@ -20,7 +20,7 @@ from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.hotcache.engine import HotCache
 from native_bridge.engines.run_log import LayerLanes
 from native_bridge.engines.table import find_runtime
-from native_bridge.run import run_once
+from native_bridge.run import Loaded, run_once
 from tests.native_bridge.conftest import MODEL, PROMPT
 
 DATA = Path(__file__).parents[4] / "data" / "hot-cache"
@@ -88,7 +88,7 @@ def test_it_is_found_and_described(server: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_keeps_the_text_the_speeds_and_the_uses(runtime: Runtime, tmp_path: Path) -> None:
     request = RunRequest("cpu-moe", 64, PROMPT, n_predict=9, extra=("--temp", "0"))
-    run = run_once(request, runtime=runtime, model=MODEL, sidecar=None, folder=tmp_path / "run", timeout_s=60)
+    run = run_once(request, Loaded(runtime, MODEL), folder=tmp_path / "run", timeout_s=60)
     assert (run.engine.name, run.log.prompt_tok_s, run.log.decode_tok_s) == ("hot-cache", 50.2, 12.5)
     assert run.log.lanes == (LayerLanes(0, 3, {}, {2: 4, 5: 2}),)
     assert run.log.lines == {"layer 0": {"calls": "3", "hot": "0", "cold": "6"}}
@@ -101,7 +101,7 @@ def test_a_run_keeps_the_text_the_speeds_and_the_uses(runtime: Runtime, tmp_path
 def test_a_server_that_ends_gives_its_own_words(runtime: Runtime, tmp_path: Path) -> None:
     request = RunRequest("hot-cache", 64, PROMPT, extra=CACHED)
     with pytest.raises(SimError, match="requires a GPU backend device"):
-        run_once(request, runtime=runtime, model=MODEL, sidecar=None, folder=tmp_path / "run", timeout_s=60)
+        run_once(request, Loaded(runtime, MODEL), folder=tmp_path / "run", timeout_s=60)
 
 
 def test_the_command_line_runs_it_and_the_doctor_knows_it(
@@ -171,7 +171,7 @@ def test_the_real_server_counts_the_references_of_the_recorded_trace(tmp_path: P
     runtime = find_runtime(REAL)
     prompt = json.loads((DATA.parent / "runs-gpu" / "bank8" / "run.json").read_text())["prompt"]
     request = RunRequest("cpu-moe", 64, prompt, n_predict=100, threads=2, extra=("--temp", "0"))
-    run = run_once(request, runtime=runtime, model=MODEL, sidecar=None, folder=tmp_path / "run", timeout_s=120)
+    run = run_once(request, Loaded(runtime, MODEL), folder=tmp_path / "run", timeout_s=120)
     trace = load_trace(DATA / "trace-cpu.jsonl.gz")
     assert len(run.log.lanes) == 8
     for lanes in run.log.lanes[:7]:
@@ -193,7 +193,7 @@ def test_the_real_server_reads_our_profile(tmp_path: Path) -> None:
         request = RunRequest("hot-cache", 64, PROMPT, n_predict=5, gpu_layers="99", extra=extra)
         folder = tmp_path / name
         try:
-            run = run_once(request, runtime=runtime, model=MODEL, sidecar=None, folder=folder, timeout_s=120)
+            run = run_once(request, Loaded(runtime, MODEL), folder=folder, timeout_s=120)
             assert passes
             assert any(lanes.hot for lanes in run.log.lanes)
         except SimError:
