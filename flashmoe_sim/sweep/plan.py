@@ -59,7 +59,9 @@ def _conditions(
     """Resolve the words on conditions; some setups check them at once, before any trace is read."""
     asked = question if isinstance(question, ConditionOptions) else ConditionOptions()
     names = [name for name in CONDITIONS if getattr(asked, name) not in (None, False)]
-    if names and not getattr(question, "machine", None):
+    if not getattr(question, "machine", None):
+        if not names:
+            return lambda setup, geometry: plan_conditions(setup, asked, geometry)
         given = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
     Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)

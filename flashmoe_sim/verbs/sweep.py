@@ -123,7 +123,6 @@ class Sweep(SweepOptions):
 
         force: drop the rows that the ledger has. read: reads a trace with its model, like `workload_of`.
         """
-        from flashmoe_sim.drafts import asked_drafts, drafted
         from flashmoe_sim.sweep.ledger import Ledger
         from flashmoe_sim.sweep.plan import plan_sweep
         from flashmoe_sim.sweep.workers import run_on
@@ -144,9 +143,11 @@ class Sweep(SweepOptions):
         with ExitStack() as stack:
             loaded = [(read or workload_of)(trace, self.model, in_chunks=self.in_chunks) for trace in named]
             workloads = plan_workloads(loaded, named, top_ks=self.top_k)
-            workloads = [
-                drafted(one, asked_drafts(self.draft, self.accept, self.drafter, one.geometry)) for one in workloads
-            ]
+            if self.draft:
+                from flashmoe_sim.drafts import asked_drafts, drafted
+
+                given = self.draft, self.accept, self.drafter
+                workloads = [drafted(one, asked_drafts(*given, one.geometry)) for one in workloads]
             if self.measured:
                 machines = [learnt_machine(_only(machines), self.measured, workload=workloads[0])]
             ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from flashmoe_sim.trace.store import write_store
 from tests.trace.strategies import trace_of
 
+ROOT = Path(__file__).parents[2]
 ENTRY = "from native_bridge.cli.main import entry; entry()"
 HEAVY = ("numba", "numpy", "polars", "scipy", "matplotlib", "pyarrow", "rich", "orjson", "altair", "vl_convert")
 IMPORTED = "import sys; from native_bridge.cli.main import main; code = main(); print(*sys.modules); sys.exit(code)"
@@ -60,6 +63,58 @@ def test_a_sweep_imports_no_library_that_counting_does_not_need() -> None:
     imported = set(done.stdout.splitlines()[-1].split())
     assert {"numba", "flashmoe_sim.residency.many"} < imported
     assert imported.isdisjoint({"scipy.linalg", "matplotlib", "polars", "pyarrow"})
+
+
+WARM = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+LIBRARIES = ("click", "llvmlite", "numba", "numpy")
+
+
+def test_a_sweep_imports_its_own_modules_as_quickly_as_those_of_numba() -> None:
+    """-X importtime says the microseconds of each module; the best of three runs after one that writes bytecode."""
+    command = [sys.executable, "-X", "importtime", "-c", ENTRY, "sweep", "gpt-oss-120b", "--bank", "8..64"]
+    ratios = []
+    for _ in range(4):
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, env=WARM).stderr
+        spent = Counter[str]()
+        for own_us, name in re.findall(r"^import time: +(\d+) \| +\d+ \| +(\w+)", printed, re.MULTILINE):
+            spent[name] += int(own_us)
+        ratios.append(spent["flashmoe_sim"] / sum(spent[name] for name in LIBRARIES))
+    assert min(ratios[1:]) < 1
+
+
+CROSSED = """
+import os, sys, threading
+from native_bridge.cli.main import main
+found, root = {}, sys.argv.pop(1)
+def called(frame, event, _):
+    code, above = frame.f_code, frame.f_back
+    if event == "call" and code.co_filename.startswith(root) and code.co_flags & 2 and code.co_name[0] != "<":
+        while above is not None and above.f_code.co_name != "<module>":
+            above = above.f_back
+        if above is None or above.f_code.co_filename == "<string>":
+            found.setdefault((code.co_filename, code.co_qualname))
+threading.setprofile(called)
+sys.setprofile(called)
+main()
+sys.setprofile(None)
+files = [file for file, _ in found]
+folders = [os.path.dirname(file) for file in files]
+print(len(set(files)), sum(one != other for one, other in zip(folders, folders[1:])))
+"""
+
+
+def test_a_sweep_crosses_few_modules() -> None:
+    """The functions that it calls, in the order of their first calls: their modules, and how often the folder changes.
+
+    Not counted: what modules call while they are imported.
+    """
+    arguments = ["sweep", "gpt-oss-120b", "--bank", "8..64"]
+    done = subprocess.run(
+        [sys.executable, "-c", CROSSED, str(ROOT), *arguments], capture_output=True, text=True, check=True
+    )
+    modules, changes = map(int, done.stdout.splitlines()[-1].split())
+    assert 30 < modules <= 62
+    assert changes <= 90
 
 
 @pytest.fixture
