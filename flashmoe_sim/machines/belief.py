@@ -42,10 +42,15 @@ def normals(name: str) -> Draws:
     The name alone decides their order, so unknowns are independent, and one unknown is the same in every prediction.
     Source: Latin hypercube sampling (McKay, Beckman and Conover 1979, Technometrics 21, 2).
     """
-    strata = [NormalDist().inv_cdf((number + 0.5) / DRAWS) for number in range(DRAWS)]
-    found = np.random.default_rng(zlib.crc32(name.encode())).permutation(strata)
+    found = np.random.default_rng(zlib.crc32(name.encode())).permutation(_strata())
     found.setflags(write=False)
     return found
+
+
+@cache
+def _strata() -> Draws:
+    """The middle of each 512th of a standard normal's probability."""
+    return np.array([NormalDist().inv_cdf((number + 0.5) / DRAWS) for number in range(DRAWS)])
 
 
 def unknown(machine: Machine, name: str) -> Draws:
