@@ -15,7 +15,6 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import case_of
 from flashmoe_sim.systems.fits import better_file, check_any_fits, instead
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
@@ -91,6 +90,8 @@ def resolve(
         return replace(found, notes=(instead(case, chosen, other), *found.notes))
     borrowed = ""
     if workload is None and may_borrow:
+        from flashmoe_sim.systems.borrow import borrow, bundled
+
         if must_fit:
             check_any_fits(case, chosen)
         if (own := bundled(of)) is not None:

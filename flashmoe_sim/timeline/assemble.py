@@ -180,6 +180,7 @@ def priced(
     return replace(costs, call_s=costs.call_s + setup.decide_s, hit_call_s=costs.hit_call_s + setup.decide_s)
 
 
+@lru_cache(maxsize=2)
 def weights_of(workload: Workload, conditions: Conditions) -> Weights:
     """The sizes of the workload's layers, from the conditions, the model or the trace.
 
