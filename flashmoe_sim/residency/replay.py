@@ -218,7 +218,7 @@ def _install_stream(workload: Workload, setup: Setup, stream: NDArray[np.int32],
     read, ahead_bytes = None, None
     if workload.expert_bytes is not None:
         sizes = np.array(workload.expert_bytes, np.int64)
-        size = sizes[np.searchsorted(trace.layers, trace.layer)]
+        size = sizes[trace.row]
         read = bytes_read(column[tally.MISSES], column[tally.MINOR], size, setup.minor_share)
         ahead_bytes = np.bincount(moment, sizes[ahead.row], trace.calls).astype(np.int64)
     return InstallStream(

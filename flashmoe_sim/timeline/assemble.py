@@ -144,7 +144,7 @@ def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loade
             refs = refs - np.bincount(of_call[replay.hit == UNREAD], minlength=trace.calls).astype(np.int32)
             requests = requests - stream.minor
     return Work(
-        row=np.searchsorted(trace.layers, trace.layer).astype(np.int32),
+        row=trace.row,
         step=stream.step,
         n_tokens=stream.n_tokens,
         n_text=trace.text,

@@ -41,14 +41,13 @@ def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int, loade
     assert workload.expert_bytes is not None
     trace, ahead = workload.trace, replay.stream.ahead
     base = np.concatenate([[0], np.cumsum(workload.n_experts)])
-    row = np.searchsorted(trace.layers, trace.layer)
     size = np.repeat(np.array(workload.expert_bytes, np.int64), workload.n_experts)
     from_last = np.cumsum(size[::-1])
     kept = int(np.searchsorted(from_last, capacity_bytes, side="right")) if loaded else 0
     warm = np.zeros(trace.calls, np.int32)
     ahead_warm = np.zeros(len(ahead.after), np.uint8)
     _serve(
-        base[row],
+        base[trace.row],
         trace.offset,
         trace.expert,
         replay.hit,

@@ -85,6 +85,8 @@ def end_to_end(parts: Sequence[RoutingTrace]) -> dict[str, NDArray[Any] | None]:
 
 def phases_of(trace: RoutingTrace) -> NDArray[np.uint8]:
     """The phase of each call, u8 [calls], recorded or inferred; PHASE_UNKNOWN if neither."""
+    if trace.phase is not None:
+        return trace.phase
     phases = find_phases(trace)
     return np.full(trace.calls, PHASE_UNKNOWN, np.uint8) if phases is None else phases.of_calls(trace)
 

@@ -154,6 +154,14 @@ class RoutingTrace:
         return tuple(sorted(found))
 
     @cached_property
+    def row(self) -> NDArray[np.int32]:
+        """The place in `layers` of each call's layer, i32 [calls]."""
+        row = self.empty(self.calls, np.int32)
+        for block in blocks(self.calls):
+            row[block] = np.searchsorted(self.layers, self.layer[block])
+        return frozen(row)
+
+    @cached_property
     def longest_call(self) -> int:
         """The most references of a call."""
         ends = self.offset[1:]
