@@ -26,7 +26,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.workers import Workers, run_on
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.benchmarks import bench_cluster, bench_sweep
+from tests.benchmarks import bench_cluster, bench_startup, bench_sweep
 from tests.benchmarks.bench_replay import medians, oracle_reader, plain_protected_lru, router
 
 FOLDER = Path(__file__).parent
@@ -72,6 +72,11 @@ def measure() -> dict[str, Any]:
 def load() -> dict[str, Any]:
     """The committed timings."""
     return json.loads(RESULTS.read_text())  # type: ignore[no-any-return]
+
+
+def commands() -> dict[str, Any]:
+    """The committed timings of whole commands, beside those of an earlier commit; bench_startup writes them."""
+    return json.loads(bench_startup.RESULTS.read_text())  # type: ignore[no-any-return]
 
 
 def _growth() -> list[Row]:

@@ -18,6 +18,7 @@ from reports.performance.measure import (
     SWEPT,
     TOKENS,
     WORKERS,
+    commands,
 )
 
 PEER = "libCacheSim"
@@ -46,6 +47,10 @@ synthetic: top-8 of 256 experts, skewed, drifting and sticky.
 ## In short
 
 {in_short(results)}
+
+## Whole commands
+
+{commands_table(commands())}
 
 ## Against other programs
 
@@ -116,6 +121,28 @@ under `runtime`, {sizes["runtime"] / sizes["protected"]:.2f} times the time of `
 replayed under `{DEFAULT}`: replays are limited by what they compute.
 - **Two threads** are {long:.2f} times one by the clock (best rounds) in a sweep of {threads[1][0]["best_wall_s"]:.1f}
 s, {short:.2f} times in one of {threads[0][0]["best_wall_s"]:.1f} s."""
+
+
+def commands_table(timings: dict[str, Any]) -> str:
+    """Seconds of whole commands now and at an earlier commit."""
+    rows = [
+        (
+            f"`{row['command']}`",
+            *(f"{row[when]['first_cpu_s']:.1f}" for when in ("before", "now")),
+            *(f"{row[when]['later_cpu_s']:.2f}" for when in ("before", "now")),
+            f"{row['now']['least_s']:.2f}",
+            f"{row['later_goal_s']:g}",
+        )
+        for row in timings["rows"]
+    ]
+    head = ("", "first, before", "first, now", "later, before", "later, now", "later, by the clock", "goal")
+    return f"""Seconds of CPU time of a process, before (commit {timings["before"]}) and now
+({timings["date"]}) in turn: the first run with an empty cache of compiled kernels, and the median of
+{timings["rounds"]} later ones. By the clock it is the least of these; the load average was {timings["load"]:.1f} at the
+end. The goal is by the clock, on an idle machine.
+`python -m tests.benchmarks.bench_startup FOLDER` measures this again, beside the earlier checkout in a folder.
+
+{table(head, rows)}"""
 
 
 def peers_table(results: dict[str, Any]) -> str:
