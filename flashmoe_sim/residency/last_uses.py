@@ -13,17 +13,19 @@ A use is the place of its reference in the pool plus 1, so that 0 means never re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flashmoe_sim._jit import allocating, inlined, trailing_zeros
+from flashmoe_sim._jit import inlined, jit, trailing_zeros
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.one_pass import longest_call
 
 MOST_SIZES = 64
 ZERO, ONE, SIX, LAST = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 NONE = np.uint64(2**64 - 1)
+
+I64 = NDArray[np.int64]
 
 
 @inlined
@@ -56,33 +58,70 @@ def put_in_order(queue: Any, bank: Any, head: Any, tail: Any, moved_to: Any, own
     queue[bank, 0, i], queue[bank, 1, i] = moved_to, own
 
 
-@allocating
-def lru(key: Any, offset: Any, row: Any, keys: int, rooms: Any, counts: Any) -> None:
+class _Walk(NamedTuple):
+    """What a walk holds: u64 by key, by reference of a call, or by bank, and i64 counts by bank.
+
+    last_uses: the row of bits. resident: by key, a bit for each bank that holds it, the lowest for the first bank.
+    used: by key, the last use. moved: by key, the banks in which its slot was used after it.
+    member, was, lacking: of the call, in the order of first reference. misses_of: each expert of a call has 2^width
+        bits, for the banks that miss it. lost: [3, references x banks] of the call: aliased use, bank, the taker's use.
+    hand: the use from which each bank searches. queue: its ring of moved uses, from `head` to `tail`; `upcoming` is the
+        first.
+    """
+
+    last_uses: Any
+    resident: Any
+    used: Any
+    moved: Any
+    member: Any
+    was: Any
+    lacking: Any
+    misses_of: Any
+    lost: Any
+    hand: Any
+    queue: Any
+    head: Any
+    tail: Any
+    upcoming: Any
+    held: Any
+    filled: Any
+    misses: Any
+    aliased: Any
+    broken: Any
+
+
+def lru(key: NDArray[np.uint32], offset: I64, row: NDArray[np.int32], keys: int, rooms: I64, counts: I64) -> None:
     """Replay one pool for all of `rooms`.
 
-    key: u32 [references], offset: i64 [calls + 1], row: i32 [calls], the row of `counts` a call is added to.
-    keys: how many experts there are. rooms: i64 [banks], slots, at most MOST_SIZES of them, each at least the distinct
+    key: [references], offset: [calls + 1], row: [calls], the row of `counts` a call is added to.
+    keys: how many experts there are. rooms: [banks], slots, at most MOST_SIZES of them, each at least the distinct
         experts of the largest call.
-    counts: i64 [banks, rows, N_COLUMNS], added to.
+    counts: [banks, rows, N_COLUMNS], added to.
     """
-    banks, largest = len(rooms), longest_call(offset)
+    banks, largest = len(rooms), int(np.diff(offset).max(initial=0))
+    width = (banks - 1).bit_length()
+    walk = _Walk(
+        np.zeros((len(key) + 1) // 64 + 2, np.uint64),
+        *np.zeros((3, keys), np.uint64),
+        *np.zeros((3, largest), np.uint64),
+        np.zeros((largest << width) // 64 + 1, np.uint64),
+        np.zeros((3, largest * banks), np.uint64),
+        np.ones(banks, np.uint64),
+        # From its hand on, a bank evicts at most as many experts as it has slots: that many moved uses wait at most.
+        np.zeros((banks, 2, 2 * int(rooms.max()) + 1), np.uint64),
+        *np.zeros((2, banks), np.int64),
+        np.full(banks, NONE),
+        *np.zeros((5, banks), np.int64),
+    )
+    _lru(key, offset, row, rooms, np.uint64(width), counts, walk)
+
+
+@jit
+def _lru(key: Any, offset: Any, row: Any, rooms: Any, width: Any, counts: Any, walk: Any) -> None:
+    last_uses, resident, used, moved, member, was, lacking, misses_of, lost = walk[:9]
+    hand, queue, head, tail, upcoming, held, filled, misses, aliased, broken = walk[9:]
+    banks = len(rooms)
     every = NONE >> np.uint64(MOST_SIZES - banks)
-    width = ZERO  # each expert of a call has 2^width bits in `misses_of`, for the banks that miss it
-    while ONE << width < banks:
-        width += ONE
-    member, was, lacking = np.zeros((3, largest), np.uint64)  # of the call, in the order of first reference
-    misses_of = np.zeros((largest << width) // 64 + 1, np.uint64)
-    lost = np.zeros((3, largest * banks), np.uint64)  # of the call: aliased use, bank, the taker's own use
-    last_uses = np.zeros((len(key) + 1) // 64 + 2, np.uint64)
-    resident = np.zeros(keys, np.uint64)  # by key, a bit for each bank that holds it, the lowest for the first bank
-    used = np.zeros(keys, np.uint64)  # by key, the last use
-    moved = np.zeros(keys, np.uint64)  # by key, the banks in which its slot was used after it
-    hand = np.ones(banks, np.uint64)
-    # From its hand on, a bank evicts at most as many experts as it has slots, which bounds the moved uses that wait.
-    queue = np.zeros((banks, 2, 2 * np.max(rooms) + 1), np.uint64)
-    head, tail = np.zeros((2, banks), np.int64)
-    upcoming = np.full(banks, NONE)  # the first of each queue
-    held, filled, misses, aliased, broken = np.zeros((5, banks), np.int64)
     requests: Any = 0
     begin = 0
     for call in range(len(offset) - 1):
