@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
-from flashmoe_sim.policies._shuffle import shuffled
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.counting import count_requests
 from flashmoe_sim.trace.phases import find_phases
@@ -27,6 +26,7 @@ FILLS = ("none", "random")
 FILL_SEED = 0x6D6F65
 RANK, MOST_HITS = 1_000_000, 999_999
 HOT_SHARE = 0.05
+DRAWS = np.uint64(1 << 32)  # the numbers of std::mt19937
 
 
 @dataclass(frozen=True)
@@ -254,3 +254,42 @@ def request_starts(trace: RoutingTrace) -> NDArray[np.int64]:
     elif (phases := find_phases(trace)) is not None:
         begins = (phases.phase[1:] == PHASE_PROMPT) & (phases.phase[:-1] == PHASE_DECODE)
     return first[1:][begins]
+
+
+@lru_cache(maxsize=16)
+def shuffled(n: int, *, seed: int) -> NDArray[np.int64]:
+    """0 to n - 1 as libstdc++'s std::shuffle orders them, i64 [n]; `seed` seeds std::mt19937.
+
+    If n squared fits in 32 bits, each number drawn provides two places to swap with.
+    """
+    if n * n >= DRAWS:
+        partner = _below(np.arange(2, n + 1), seed=seed)
+    else:
+        single = np.array([2] if n > 1 and n % 2 == 0 else [], np.int64)
+        pairs = np.arange(1 + len(single), n, 2)
+        drawn = _below(np.concatenate([single, (pairs + 1) * (pairs + 2)]), seed=seed)
+        both = np.stack(np.divmod(drawn[len(single) :], pairs + 2), axis=1)
+        partner = np.concatenate([drawn[: len(single)], both.reshape(-1)])
+    order = list(range(n))
+    for i, other in enumerate(partner.tolist(), 1):
+        order[i], order[other] = order[other], order[i]
+    shuffle = np.array(order, np.int64)
+    shuffle.flags.writeable = False  # of all who ask for it
+    return shuffle
+
+
+def _below(n: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
+    """For each n in turn a number from 0 to n - 1: the high half of a product of n and the next number drawn.
+
+    Draws whose low half would cause a bias are rejected, and the next one is taken.
+    """
+    of, state = n.astype(np.uint64), np.random.RandomState(seed)
+    drawn = np.zeros(0, np.uint64)
+    while True:
+        more = state.randint(0, int(DRAWS), len(n) - len(drawn), np.uint32)
+        drawn = np.append(drawn, more.astype(np.uint64))
+        product = drawn * of
+        biased = np.flatnonzero(product % DRAWS < DRAWS % of)
+        if not len(biased):
+            return (product // DRAWS).astype(np.int64)
+        drawn = np.delete(drawn, biased[0])

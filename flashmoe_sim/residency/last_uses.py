@@ -100,20 +100,21 @@ def lru(key: NDArray[np.uint32], offset: I64, row: NDArray[np.int32], keys: int,
     """
     banks, largest = len(rooms), int(np.diff(offset).max(initial=0))
     width = (banks - 1).bit_length()
-    walk = _Walk(
+    # From its hand on, a bank evicts at most as many experts as it has slots: that many moved uses wait at most.
+    places = 2 * int(rooms.max()) + 1
+    walk = (
         np.zeros((len(key) + 1) // 64 + 2, np.uint64),
         *np.zeros((3, keys), np.uint64),
         *np.zeros((3, largest), np.uint64),
         np.zeros((largest << width) // 64 + 1, np.uint64),
         np.zeros((3, largest * banks), np.uint64),
         np.ones(banks, np.uint64),
-        # From its hand on, a bank evicts at most as many experts as it has slots: that many moved uses wait at most.
-        np.zeros((banks, 2, 2 * int(rooms.max()) + 1), np.uint64),
+        np.zeros((banks, 2, places), np.uint64),
         *np.zeros((2, banks), np.int64),
         np.full(banks, NONE),
         *np.zeros((5, banks), np.int64),
     )
-    _lru(key, offset, row, rooms, np.uint64(width), counts, walk)
+    _lru(key, offset, row, rooms, np.uint64(width), counts, _Walk._make(walk))
 
 
 @jit

@@ -8,8 +8,11 @@ reports/measured/README.md has the numbers.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import re
 import stat
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +20,18 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
 from flashmoe_sim.io.whole import sync_folder
-from flashmoe_sim.schema import COUNTS, TIMING
-from flashmoe_sim.sweep.ledger_lines import COLUMNS, checked, is_row, line_of
+from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import SEMANTICS, Task
 
+COLUMNS = [column.name for column in RESULT_COLUMNS]
+UNKNOWN = {"model", "bank_slots", "bank_bytes"}  # without a model, or of the other kinds of banks
+ALWAYS = {column.name for column in IDENTITY if column.name not in UNKNOWN} | {
+    column.name for column in COUNTS if column.dtype == "int" and column.unit not in {"bytes", "reads"}
+}
+INT64 = 1 << 63
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
+LEAD = len('{"crc":"01234567","row":')
 FILE = "ledger.ndjson"
 HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
 NAMES = ("trace", "trace_id", "model", "policy", "machine")  # rows that differ only in these belong to one task
@@ -291,3 +302,41 @@ def _flock(descriptor: int, how: int) -> bool:
     except OSError:
         pass
     return True
+
+
+def is_row(found: Any) -> bool:
+    """Whether a line has valid values for every column, and lacks nothing that every row has."""
+    return (
+        isinstance(found, list)
+        and len(found) == len(COLUMNS)
+        and all(
+            column.name not in ALWAYS if value is None else _is_value(value, column.dtype)
+            for value, column in zip(found, RESULT_COLUMNS, strict=True)
+        )
+    )
+
+
+def _is_value(value: Any, dtype: str) -> bool:
+    """Whether a value is one of its column: a text, or a number that is not negative."""
+    if type(value) not in TYPES[dtype]:
+        return False
+    if isinstance(value, str):
+        return not HALF_CHARACTER.search(value)
+    return value >= 0 and (isinstance(value, float) or value < INT64)  # false for NaN
+
+
+def line_of(value: Any) -> bytes:
+    """A line with a value and its checksum."""
+    text = json.dumps(value, separators=(",", ":")).encode()  # floats are restored bit for bit, infinite ones too
+    return b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text)
+
+
+def checked(line: bytes) -> Any:
+    """The content of a line, or None if it is not what was written."""
+    text = line[LEAD:-2]
+    if line != b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(text), text):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -90,7 +90,6 @@ class Request:
     tokens at the beginning that were not computed: their rows are left out. moe_only: whether the array has only the
     model's routed layers, not all layers. counted: whether the number of layers was derived from the number of tokens.
     weight: f32 [rows, layers, k], gate weights. where: how messages name the request.
-    arrival_s: when it arrived, on any clock; None if unknown.
     """
 
     expert: NDArray[Any]
@@ -102,7 +101,6 @@ class Request:
     counted: bool = False
     weight: NDArray[Any] | None = None
     where: str = "request"
-    arrival_s: float | None = None
 
     def without(self, shared: Sequence[int]) -> Request:
         """The request without the ids of shared experts."""

@@ -187,7 +187,6 @@ def _request(
             "neither usage.prompt_tokens nor prompt_token_ids say how long the prompt is; keep them with the "
             "routing, or give --prompt-tokens"
         )
-    arrival = response.get("created")
     return Request(
         expert=expert,
         prompt=prompt,
@@ -197,7 +196,6 @@ def _request(
         moe_only=moe_only,
         counted=counted,
         where=where,
-        arrival_s=float(arrival) if isinstance(arrival, int | float) else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,18 +70,13 @@ def across(
     settings: Sequence[System],
     *,
     objective: Objective,
-    progress: Callable[[int, int], None] | None = None,
 ) -> list[Transfer]:
     """Every ordered pair of traces of one model: the cost on the second trace of the choice made on the first.
 
     settings: of one system. Each is replayed on each trace once; a system with a profile needs one more replay per
         pair.
     """
-    scores = []
-    for number, workload in enumerate(workloads):
-        if progress is not None:
-            progress(number, len(workloads))
-        scores.append(score(workload, case, settings, objective=objective))
+    scores = [score(workload, case, settings, objective=objective) for workload in workloads]
     found = []
     for first, tuned in zip(workloads, scores, strict=True):
         for second, on in zip(workloads, scores, strict=True):

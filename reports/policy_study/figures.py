@@ -37,7 +37,7 @@ def curves(against: pl.DataFrame) -> Figure:
     """Hit rate against the bank, a panel for each trace."""
     best = best_online(ranked(against))
     shown = ("min", "min:forced", best, "lru", FIRST_HALF, "fifo")
-    figure, panels = _figure(10, 5.6, rows=2, columns=4, sharey=True)
+    figure, panels = _figure(5.6, rows=2, columns=4, sharey=True)
     traces = against["trace"].unique(maintain_order=True)
     for panel, trace in zip(panels.flat, traces, strict=True):
         for number, policy in enumerate(shown):
@@ -67,7 +67,7 @@ def points(against: pl.DataFrame) -> Figure:
     wide = middle.pivot("trace", index="policy", values="points")
     traces = wide.columns[1:]
     values = [list(wide.row(by_predicate=pl.col("policy") == name))[1:] for name in policies]
-    figure, panels = _figure(10, 0.29 * len(policies) + 1.6, rows=1, columns=1)
+    figure, panels = _figure(0.29 * len(policies) + 1.6, rows=1, columns=1)
     panel = panels.flat[0]
     image = panel.imshow(values, cmap="RdBu", vmin=-STRONGEST, vmax=STRONGEST, aspect="auto")
     panel.grid(visible=False)
@@ -91,7 +91,7 @@ def ahead(results: pl.DataFrame) -> Figure:
     """What a lookahead of so many steps hits, and how much of the way to min:forced that is."""
     against = against_lru(results).filter(pl.col("share") == MIDDLE)
     policies = ["lru", *(lookahead(steps) for steps in STEPS), "min:forced"]
-    figure, panels = _figure(10, 4.4, rows=1, columns=2)
+    figure, panels = _figure(4.4, rows=1, columns=2)
     left, right = panels.flat
     for number, trace in enumerate(against["trace"].unique(maintain_order=True)):
         of = against.filter(pl.col("trace") == trace)
@@ -110,8 +110,8 @@ def ahead(results: pl.DataFrame) -> Figure:
     return figure
 
 
-def _figure(width: float, height: float, *, rows: int, columns: int, sharey: bool = False) -> tuple[Figure, Any]:
-    figure = sheet(width, height)
+def _figure(height: float, *, rows: int, columns: int, sharey: bool = False) -> tuple[Figure, Any]:
+    figure = sheet(10, height)
     panels = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
     for panel in panels.flat:
         plain(panel)

@@ -63,10 +63,10 @@ def router(tokens: int, *, layers: int = 1, seed: int = 1) -> RoutingTrace:
     return calls(chosen.reshape(-1, TOP_K), layers=layers, name="router")
 
 
-def zipf(references: int, *, seed: int = 1) -> RoutingTrace:
+def zipf(references: int) -> RoutingTrace:
     """Independent draws with probability 1/rank, in calls of eight."""
     weight = 1 / np.arange(1, EXPERTS + 1)
-    drawn = np.random.default_rng(seed).choice(EXPERTS, references, p=weight / weight.sum()).astype(np.int16)
+    drawn = np.random.default_rng(1).choice(EXPERTS, references, p=weight / weight.sum()).astype(np.int16)
     return calls(drawn.reshape(-1, TOP_K), layers=1, name="zipf")
 
 

@@ -44,12 +44,12 @@ def edit_record(run: Path, line: int, **changes: Any) -> None:
     trace.write_bytes(gzip.compress(b"\n".join(records) + b"\n"))
 
 
-def edit_log(run: Path, old: str, new: str, *, count: int = -1) -> Path:
-    """Put `new` in the place of `old` wherever it is in the log, or at its first `count` places."""
+def edit_log(run: Path, old: str, new: str) -> Path:
+    """Put `new` in the place of `old` wherever it is in the log."""
     log = run / "log.txt"
     text = log.read_text("utf-8", "replace")
     assert old in text
-    log.write_text(text.replace(old, new, count))
+    log.write_text(text.replace(old, new))
     return run
 
 

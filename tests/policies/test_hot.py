@@ -14,9 +14,8 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies import hot_profile
 from flashmoe_sim.policies._perf_profile import SCHEMAS, read_profile
-from flashmoe_sim.policies._shuffle import shuffled
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.hot_profile import request_starts
+from flashmoe_sim.policies.hot_profile import request_starts, shuffled
 from flashmoe_sim.policies.hot_window import HotWindow, decodes_of
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.replay import Replay

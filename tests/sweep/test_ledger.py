@@ -21,7 +21,6 @@ import pytest
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import ledger as module
-from flashmoe_sim.sweep import ledger_lines
 from flashmoe_sim.sweep.ledger import FILE, Ledger
 
 VALUES: dict[str, Any] = {"str": "é,\"'\n", "int": 2**60 + 1, "float": 0.1}
@@ -101,13 +100,13 @@ def test_a_damaged_line_costs_its_own_row(tmp_path: Path) -> None:
     rows = [row(number) for number in range(4)]
     write(tmp_path, *rows)
     lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
-    odd = [ledger_lines.line_of([value, *[None] * (len(ROW) - 1)]) for value in (None, 7, [1], {"a": 1})]
-    forged = [ledger_lines.line_of([*(rows[1] | one).values()]) for one in ({"hits": -5}, {"hit_rate": math.nan})]
+    odd = [module.line_of([value, *[None] * (len(ROW) - 1)]) for value in (None, 7, [1], {"a": 1})]
+    forged = [module.line_of([*(rows[1] | one).values()]) for one in ({"hits": -5}, {"hit_rate": math.nan})]
     for damaged in (
         *odd,
         *forged,
-        ledger_lines.line_of([]),
-        ledger_lines.line_of(["x", [1], *[None] * (len(ROW) - 2)]),
+        module.line_of([]),
+        module.line_of(["x", [1], *[None] * (len(ROW) - 2)]),
         lines[2][:-9] + b"\n",
         b"\n",
         b"\xff\x00\n",
@@ -225,8 +224,8 @@ def test_a_row_without_an_id_is_not_kept(tmp_path: Path) -> None:
             "is not a ledger of results, or its header line is damaged; .* or --force to start again without",
         ),
         (b'{"crc":"of another program"', "is not a ledger of results"),
-        (ledger_lines.line_of([1]), "is not a ledger of results"),
-        (ledger_lines.line_of(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
+        (module.line_of([1]), "is not a ledger of results"),
+        (module.line_of(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
     ],
 )
 def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

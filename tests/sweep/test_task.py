@@ -332,12 +332,12 @@ def test_a_profile_is_its_content(inputs: Inputs, tmp_path: Path) -> None:
     assert started[0] == started[1] != inputs.id
 
 
-def write_profile(path: Path, *, times: float = 10.0, first: int = 0) -> Path:
+def write_profile(path: Path, *, first: int = 0) -> Path:
     layers = [
         {
             "layer": number,
             "experts": [[first + expert, 9 - expert] for expert in range(4)],
-            "total_moe_time_per_call_us": times * (number + 1),
+            "total_moe_time_per_call_us": 10.0 * (number + 1),
             "parallel_join_wait_time_per_call_us": 3.0 + number,
         }
         for number in range(2)

@@ -33,12 +33,10 @@ from tests.systems.models import big_model
 MOST_BYTES = 4095  # of a line: the program reads so many at once, and what is left as another line
 
 
-def write_files(
-    system: System, of: Case, traced: Workload | None, folder: Path, stem: str, *, force: bool = False
-) -> Launch:
-    launch, files = with_files(system, of, traced, folder, stem)
+def write_files(system: System, of: Case, traced: Workload | None, folder: Path, *, force: bool = False) -> Launch:
+    launch, files = with_files(system, of, traced, folder, "mine")
     write_together(files, force=force)
-    assert set(files) <= set(possible_files(folder, stem))
+    assert set(files) <= set(possible_files(folder, "mine"))
     return launch
 
 
@@ -57,7 +55,7 @@ def read_csv(path: Path) -> dict[int, Counter[int]]:
 
 
 def _written(system: System, of: Case, traced: Workload, folder: Path) -> tuple[Launch, Path]:
-    launch = write_files(system, of, traced, folder, "mine")
+    launch = write_files(system, of, traced, folder)
     (path,) = folder.iterdir()
     assert str(path) in launch.words
     assert launch.words == tuple(str(path) if word.startswith("PROFILE") else word for word in system.launch(of).words)
@@ -113,13 +111,13 @@ def test_a_profile_of_ones_own_is_named_and_not_written(tmp_path: Path) -> None:
     of = case()
     traced, mine = workload(of.model), tmp_path / "my own.json"
     write_perf_profile(traced.trace, mine)
-    launch = write_files(HotCache(max_mib=64, profile=str(mine)), of, traced, tmp_path, "mine")
+    launch = write_files(HotCache(max_mib=64, profile=str(mine)), of, traced, tmp_path)
     assert f"--moe-hot-cache '{mine}' --moe" in launch.line
     assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_a_trace_of_another_model_makes_no_profile(tmp_path: Path) -> None:
-    launch = write_files(HotCache(max_mib=64), case(), None, tmp_path, "mine")
+    launch = write_files(HotCache(max_mib=64), case(), None, tmp_path)
     assert placeholders(launch) == {word: PLACEHOLDERS[word] for word in ("MODEL.gguf", "PROFILE.json", "PROMPT")}
     assert not list(tmp_path.iterdir())
 
@@ -129,9 +127,9 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     traced, system = workload(of.model), StaticProfile(slots=3)
     (tmp_path / "mine-profile.csv").write_text("old")
     with pytest.raises(BadInput, match=r"mine-profile\.csv: exists; give --force"):
-        write_files(system, of, traced, tmp_path, "mine")
+        write_files(system, of, traced, tmp_path)
     assert (tmp_path / "mine-profile.csv").read_text() == "old"
-    write_files(system, of, traced, tmp_path, "mine", force=True)
+    write_files(system, of, traced, tmp_path, force=True)
     assert read_csv(tmp_path / "mine-profile.csv")
 
 
@@ -150,7 +148,7 @@ def test_many_variables_are_a_file_that_a_shell_reads(tmp_path: Path, monkeypatc
     of = Case(big_model(), load_machine("strix-halo-128"))
     system = SlotRemap(slots=48)
     monkeypatch.chdir(tmp_path)
-    launch = write_files(system, of, None, Path(), "mine")
+    launch = write_files(system, of, None, Path())
     assert launch.line == ". ./mine.env && llama-server -m MODEL.gguf -ngl 99 --cpu-moe"
     printed = subprocess.run(["sh", "-c", ". ./mine.env && env"], capture_output=True, text=True, check=True).stdout
     assert {f"{name}={value}" for name, value in system.launch(of).environment.items()} <= set(printed.splitlines())
@@ -159,7 +157,7 @@ def test_many_variables_are_a_file_that_a_shell_reads(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("system", [Placed(cpu_layers=3), BoundedInsert(slots=2)])
 def test_a_system_without_files(system: System, tmp_path: Path) -> None:
     of = case()
-    assert write_files(system, of, workload(of.model), tmp_path, "mine") == system.launch(of)
+    assert write_files(system, of, workload(of.model), tmp_path) == system.launch(of)
     assert not list(tmp_path.iterdir())
 
 

@@ -93,12 +93,12 @@ def twin(content: bytes) -> RoutingTrace:
     )
 
 
-def in_layout(calls: int, *, used: int = 8, prompt_every: int = 7, keys: int = 0) -> bytes:
+def in_layout(calls: int, *, used: int = 8, keys: int = 0) -> bytes:
     """Calls as the runtime writes them, four layers a step, some of many tokens; with another key order on demand."""
     rng = random.Random(calls)
     lines = []
     for seq in range(calls):
-        tokens = 16 if seq // 4 % prompt_every == 0 else 1
+        tokens = 16 if seq // 4 % 7 == 0 else 1
         row = {
             "seq": seq,
             "layer": seq % 4,

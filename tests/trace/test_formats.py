@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.formats import FORMATS, find_format
+from tests.trace.jsonl_twin import BOM, LINE, NEXT
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = {
@@ -73,6 +74,20 @@ def test_each_file_is_taken_for_what_it_is(folder: str) -> None:
         ("plain-csv", b"", False),
         ("route-csv", b"# route_trace v2\n", True),
         ("route-csv", b"# layer,expert\n", False),
+        ("runtime-jsonl", LINE + b"\n" + NEXT, True),
+        ("runtime-jsonl", LINE[:40], True),
+        ("runtime-jsonl", BOM + b"\r\n\n" + LINE + b"\n", True),
+        ("runtime-jsonl", b'{"slots":[0],"experts":[1', True),
+        ("runtime-jsonl", b'{"layer":1,"experts":[3.5,"x"]}\n', True),
+        ("runtime-jsonl", b'{"layer":1,"experts":[3,}\n', True),
+        ("runtime-jsonl", b"", False),
+        ("runtime-jsonl", b"layer,experts\n1,2\n", False),
+        ("runtime-jsonl", b"[" + LINE + b"]", False),
+        ("runtime-jsonl", b'{"token":1,"pairs":[[0,1]]}\n' + LINE, False),
+        ("runtime-jsonl", b'{"layer":1,"expert":2}\n', False),
+        ("runtime-jsonl", b'{"x":{"layer":1,"experts":2}}\n', False),
+        ("runtime-jsonl", b"\x1f\x8b\0\xff", False),
+        ("runtime-jsonl", b"{\n", False),
     ],
 )
 def test_a_file_is_claimed_by_its_first_bytes(name: str, head: bytes, *, ours: bool) -> None:

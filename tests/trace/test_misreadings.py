@@ -72,11 +72,6 @@ def test_an_importance_matrix_has_no_order(tmp_path: Path) -> None:
         named(tmp_path, b"GGUF\x03\0\0\0" + bytes(16) + b"general.type\x08\0\0\0imatrix")
 
 
-def test_grouped_pairs_are_still_claimed(tmp_path: Path) -> None:
-    for beginning in (b'{"trace": [[0, 1], [0, 2]', b'{"trace": [', b'{"entry_bytes": 1, "trace" : [ [3,1]'):
-        assert named(tmp_path, beginning) == "grouped-pairs"
-
-
 @pytest.mark.parametrize("again", [False, True])
 def test_prompts_of_the_dialect_with_phases_are_read(tmp_path: Path, again: bool) -> None:
     several = [made(1, prompt=5), made(2, prompt=9, generated=4)]

@@ -127,14 +127,6 @@ def test_all_formats_agree_on_a_random_trace(
         assert layer_calls == [call[:2] + call[3:] for call in expected([held(encoding, one)])], encoding
 
 
-def test_every_hint_free_recording_needs_no_options(tmp_path: Path) -> None:
-    """`sim sweep responses.jsonl` takes them as they are."""
-    for write in ENCODINGS.values():
-        _, content, hints = write(made())
-        if hints == Hints():
-            assert read(tmp_path, content).calls
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_memory_is_bounded_by_the_file(tmp_path: Path, encoding: str) -> None:
     """Parsed JSON takes up to ten times its text, arrays of calls about as much as decoded ids."""
@@ -151,14 +143,6 @@ def test_memory_is_bounded_by_the_file(tmp_path: Path, encoding: str) -> None:
 
 
 # The traps of the study, one by one.
-
-
-def test_rows_are_all_tokens_fed_and_the_last_generated_one_is_not(tmp_path: Path) -> None:
-    one = made(prompt=4, generated=3)
-    assert len(one.expert) == 6
-    found = calls(read(tmp_path, served(recordings.vllm(one))))
-    assert [call[3] for call in found if call[1] == 0] == [4, 1, 1]
-    assert found[-1][4] == one.expert[5, 2].tolist()
 
 
 def test_a_prompt_alone_lacks_its_last_token(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace._json_kernels import KEY_NAMES
-from flashmoe_sim.trace.formats import FORMATS
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, in_layout, parse, twin
@@ -376,27 +375,3 @@ def test_lines_are_counted_on_after_one_without_its_newline() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- sniff
-
-
-@pytest.mark.parametrize(
-    ("head", "ours"),
-    [
-        (LINE + b"\n" + NEXT, True),
-        (LINE, True),
-        (LINE[:40], True),
-        (BOM + b"\r\n\n" + LINE + b"\n", True),
-        (b'{"slots":[0],"experts":[1', True),
-        (b'{"layer":1,"experts":[3.5,"x"]}\n', True),
-        (b'{"layer":1,"experts":[3,}\n', True),
-        (b"", False),
-        (b"layer,experts\n1,2\n", False),
-        (b"[" + LINE + b"]", False),
-        (b'{"token":1,"pairs":[[0,1]]}\n' + LINE, False),
-        (b'{"layer":1,"expert":2}\n', False),
-        (b'{"x":{"layer":1,"experts":2}}\n', False),
-        (b"\x1f\x8b\0\xff", False),
-        (b"{\n", False),
-    ],
-)
-def test_sniff(head: bytes, *, ours: bool) -> None:
-    assert FORMATS["runtime-jsonl"].claims(head) is ours

@@ -14,9 +14,9 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.arrays import npy_array
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
-from flashmoe_sim.trace.served_json import from_base64, requests_of
+from flashmoe_sim.trace.served_json import from_base64
 from tests.refusals import refused
-from tests.trace.recordings import calls, expected, lines, made, npy, sglang, vllm, vllm_021
+from tests.trace.recordings import calls, expected, lines, made, npy, vllm, vllm_021
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 6}
 
@@ -131,15 +131,6 @@ def test_texts_that_look_like_routing_are_texts(tmp_path: Path) -> None:
     text = json.dumps(document)
     for content in (text, text.replace("/", "\\/"), text.replace('"routed_experts": "k', '"routed_experts"  :\n "k')):
         assert calls(read(tmp_path, content.encode())) == expected([one])
-
-
-def test_requests_of_one_response() -> None:
-    one = made()
-    (request,) = requests_of(vllm(one), where="here")
-    assert (request.prompt, request.generated, request.arrival_s) == (7, 6, 1790000000.0)
-    assert (request.expert == one.expert).all()
-    (other,) = requests_of(sglang(one), where="here", hints=Hints(top_k=3))
-    assert (other.expert == one.expert).all()
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 4095])

@@ -12,8 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flashmoe_sim.schema import RESULT_COLUMNS, frame
-from flashmoe_sim.sweep.ledger import FILE, HEADER, Ledger
-from flashmoe_sim.sweep.ledger_lines import COLUMNS
+from flashmoe_sim.sweep.ledger import COLUMNS, FILE, HEADER, Ledger
 from tests.fuzz.target import Document, Target
 
 Found = tuple[list[dict[str, Any]], list[str]]
