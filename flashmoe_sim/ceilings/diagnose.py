@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flashmoe_sim.ceilings.gap import Gap, gap_to_min
+from flashmoe_sim.ceilings.gap import Gap, Lookahead, gap_to_min, half_gap
 from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
-from flashmoe_sim.ceilings.lookahead import Lookahead, half_gap
 from flashmoe_sim.ceilings.nulls import Nulls, nulls_of
 from flashmoe_sim.ceilings.regime import Cliff, Regime, cliff_of, regime_of
 from flashmoe_sim.ceilings.search import most_tries

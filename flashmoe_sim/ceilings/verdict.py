@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flashmoe_sim.ceilings.gap import Gap
+from flashmoe_sim.ceilings.gap import Gap, Lookahead
 from flashmoe_sim.ceilings.larger import LargerBank
-from flashmoe_sim.ceilings.lookahead import Lookahead
 from flashmoe_sim.ceilings.regime import Cliff
 from flashmoe_sim.ceilings.split import MissSplit
 from flashmoe_sim.residency.setup import Setup

@@ -19,6 +19,7 @@ from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.curve import one_pass_policy
 from flashmoe_sim.residency.growing import (
+    LruCurve,
     ReplayState,
     advance,
     begin,
@@ -28,7 +29,6 @@ from flashmoe_sim.residency.growing import (
     last_of,
     why_not_while_written,
 )
-from flashmoe_sim.residency.growing_curve import LruCurve
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.chunk import Chunk, Last, part_of

@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.ceilings.gap import gap_to_min
-from flashmoe_sim.ceilings.lookahead import half_gap
+from flashmoe_sim.ceilings.gap import gap_to_min, half_gap
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.residency.replay import replay

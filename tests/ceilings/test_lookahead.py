@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.ceilings.gap import gap_to_min
-from flashmoe_sim.ceilings.lookahead import Lookahead, half_gap
+from flashmoe_sim.ceilings.gap import Lookahead, gap_to_min, half_gap
 from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.workload import Workload, prepare

@@ -11,7 +11,7 @@ import pytest
 from native_bridge.capture.llama_cpp import LlamaCpp
 from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.transformers import Transformers
-from native_bridge.fixture.tokenizer import add_tokenizer
+from native_bridge.fixture.model import add_tokenizer
 from tests.native_bridge.needs import needs
 from tests.native_bridge.test_capture_transformers import save_tokenizer
 

@@ -20,8 +20,7 @@ from flashmoe_sim.prefetchers.base import PastOnly
 from flashmoe_sim.prefetchers.table import PREFETCHERS, parse_prefetcher
 from flashmoe_sim.residency.capacity import capacities
 from flashmoe_sim.residency.counts import Counts
-from flashmoe_sim.residency.growing import advance, begin, chunk_workload, finish, fit_head, last_of
-from flashmoe_sim.residency.growing_curve import LruCurve
+from flashmoe_sim.residency.growing import LruCurve, advance, begin, chunk_workload, finish, fit_head, last_of
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup, why_not
 from flashmoe_sim.residency.workload import Workload, prepare
