@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flashmoe_sim.ceilings.bottleneck import speed_of
 from flashmoe_sim.machines.machine import Machine
@@ -16,32 +17,31 @@ from flashmoe_sim.timeline.work import Work, decoded, tokens_of
 
 TWICE, HALF = 2.0, 0.5
 RAM = "memory.ram_gib"
-CHANGES: dict[str, Mapping[str, float]] = {
-    "twice storage.read_gb_s": {"storage.read_gb_s": TWICE, "storage.request_us": HALF},
-    "twice memory.copy_gb_s": {"memory.copy_gb_s": TWICE},
-    "twice memory.ram_gib": {RAM: TWICE},
-    "twice link.pinned_gb_s": {"link.pinned_gb_s": TWICE},
-    "twice link.pageable_gb_s": {"link.pageable_gb_s": TWICE},
-    "twice gpu.weights_gb_s": {"gpu.weights_gb_s": TWICE},
-    "half gpu.layer_us": {"gpu.layer_us": HALF},
-    "twice cpu.weights_gb_s": {"cpu.weights_gb_s": TWICE},
-    "half cpu.layer_us": {"cpu.layer_us": HALF},
-    "half host.call_us": {"host.call_us": HALF},
-    "half host.install_us": {"host.install_us": HALF},
-}
 
-IN_WORDS = {
-    "twice storage.read_gb_s": "storage that is twice as fast",
-    "twice memory.copy_gb_s": "copying within RAM twice as fast",
-    "twice memory.ram_gib": "twice the RAM",
-    "twice link.pinned_gb_s": "a link to the GPU that is twice as fast",
-    "twice link.pageable_gb_s": "copies from pageable RAM to the GPU twice as fast",
-    "twice gpu.weights_gb_s": "GPU memory that is twice as fast",
-    "half gpu.layer_us": "half the GPU's fixed time per layer",
-    "twice cpu.weights_gb_s": "a CPU that reads weights twice as fast",
-    "half cpu.layer_us": "half the CPU's fixed time per layer",
-    "half host.call_us": "half the host's time per call",
-    "half host.install_us": "half the host's time per install",
+
+class Change(NamedTuple):
+    """A change of the machine: in words, and by what it multiplies the machine's quantities."""
+
+    words: str
+    factors: Mapping[str, float]
+
+
+CHANGES = {
+    "twice storage.read_gb_s": Change(
+        "storage that is twice as fast", {"storage.read_gb_s": TWICE, "storage.request_us": HALF}
+    ),
+    "twice memory.copy_gb_s": Change("copying within RAM twice as fast", {"memory.copy_gb_s": TWICE}),
+    "twice memory.ram_gib": Change("twice the RAM", {RAM: TWICE}),
+    "twice link.pinned_gb_s": Change("a link to the GPU that is twice as fast", {"link.pinned_gb_s": TWICE}),
+    "twice link.pageable_gb_s": Change(
+        "copies from pageable RAM to the GPU twice as fast", {"link.pageable_gb_s": TWICE}
+    ),
+    "twice gpu.weights_gb_s": Change("GPU memory that is twice as fast", {"gpu.weights_gb_s": TWICE}),
+    "half gpu.layer_us": Change("half the GPU's fixed time per layer", {"gpu.layer_us": HALF}),
+    "twice cpu.weights_gb_s": Change("a CPU that reads weights twice as fast", {"cpu.weights_gb_s": TWICE}),
+    "half cpu.layer_us": Change("half the CPU's fixed time per layer", {"cpu.layer_us": HALF}),
+    "half host.call_us": Change("half the host's time per call", {"host.call_us": HALF}),
+    "half host.install_us": Change("half the host's time per install", {"host.install_us": HALF}),
 }
 
 
@@ -66,7 +66,7 @@ def hardware_moves(
     before = _speed(workload, setup, work, machine, conditions)
     has = dict(machine.quantities()).keys()
     moves = []
-    for name, factors in CHANGES.items():
+    for name, (_, factors) in CHANGES.items():
         if not has >= factors.keys():
             continue
         other, asked = machine.scaled(factors), work

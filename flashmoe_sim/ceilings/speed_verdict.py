@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashmoe_sim.ceilings.bottleneck import Bottleneck
-from flashmoe_sim.ceilings.hardware import IN_WORDS, Move
+from flashmoe_sim.ceilings.hardware import CHANGES, Move
 from flashmoe_sim.io.numbers import three
 
 WORTH_NAMING = 0.005
@@ -54,7 +54,7 @@ def speed_verdict(
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
     if hardware and hardware[0].gain >= WORTH_NAMING:
         best = hardware[0]
-        parts.append(f"the most helpful hardware change is {IN_WORDS[best.name]}: {three(best.tok_s)} tok/s")
+        parts.append(f"the most helpful hardware change is {CHANGES[best.name].words}: {three(best.tok_s)} tok/s")
     else:
         parts.append("no single hardware change helps")
     text = "; ".join(parts) + "."

@@ -160,7 +160,7 @@ def _next_and_twice(now: float, usual: Sequence[int]) -> list[int]:
 def _faster(machine: Machine) -> dict[str, Machine]:
     quantities, found, shared = dict(machine.quantities()), {}, not own_memory(machine)
     for what, names in FASTER.items():
-        factors = {path: factor for name in names for path, factor in CHANGES[name].items()}
+        factors = {path: factor for name in names for path, factor in CHANGES[name].factors.items()}
         if what == "RAM":
             factors |= dict.fromkeys(("memory.bandwidth_gb_s", *(["gpu.weights_gb_s"] if shared else [])), TWICE)
         factors = {path: factor for path, factor in factors.items() if path in quantities}
