@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,8 +13,23 @@ from flashmoe_sim.outside import blaming, find_class
 
 T = TypeVar("T")
 MOST = 10**12
+INT32 = 2**31 - 1  # what kernels count with
+
+Limits = Mapping[str, tuple[float, float]]
+Choices = Mapping[str, Collection[str]]
+
 # The types of a class's parameters, which take longer to find than a short replay.
 _types_of: Callable[[Any], dict[str, Any]] = lru_cache(typing.get_type_hints)
+
+
+def check(kind: str, chosen: Any) -> None:
+    """Raise BadInput for a parameter that is not within the `limits`, or not one of the `choices`, of its class."""
+    for name, (least, most) in chosen.limits.items():
+        if not least <= (value := getattr(chosen, name)) <= most:
+            raise BadInput(f"{kind} {chosen.name}: {name}={value} is not in {least}..{most}")
+    for name, choices in chosen.choices.items():
+        if (value := getattr(chosen, name)) not in choices:
+            raise BadInput(f"{kind} {chosen.name}: {name}={value!r} is not one of {', '.join(choices)}")
 
 
 def spec_of(chosen: Any) -> str:

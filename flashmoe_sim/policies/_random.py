@@ -8,13 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
 
-
-def check_seed(policy: str, seed: int) -> None:
-    """Raise BadInput for a seed that the generator cannot start from."""
-    if not 0 < seed < 2**32:
-        raise BadInput(f"policy {policy}: seed={seed} is not in 1..4294967295")
+SEEDS = (1, 2**32 - 1)  # what a generator can start from
 
 
 def new_generator(seed: int) -> NDArray[np.int64]:

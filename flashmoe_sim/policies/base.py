@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.outside import place_of_function
-from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.policies.minor import MinorRule, parse_minor
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.seen import SEEN
@@ -128,6 +128,7 @@ class Policy:
     names_profile: the parameter that names the profile of `reads_profile`.
     most_uses: how many uses of one bank its counters can hold, if a long trace may have more.
     execution: the execution model of the engine that uses it; the default when its runs are timed.
+    limits, choices: of parameters: the least and the most, or the words, that a value may be.
     """
 
     name: ClassVar[str]
@@ -145,6 +146,11 @@ class Policy:
     names_profile: ClassVar[str] = ""
     most_uses: ClassVar[int | None] = None
     execution: ClassVar[str] = "split-install"
+    limits: ClassVar[Limits] = {}
+    choices: ClassVar[Choices] = {}
+
+    def __post_init__(self) -> None:
+        check("policy", self)
 
     def __init_subclass__(cls) -> None:
         if "textbook" not in vars(cls) and DECISIONS & vars(cls).keys():
@@ -178,8 +184,10 @@ OnePolicy = str | Policy | type[Policy]
 
 
 def by_name(*kernels: Any) -> dict[str, Any]:
-    """Functions that are called as the hooks that they are."""
-    return {kernel.__name__: kernel for kernel in kernels}
+    """Functions that are called as the hooks that they are; `on_use` is both `on_hit` and `on_install`."""
+    hooks = {kernel.__name__: kernel for kernel in kernels}
+    use = hooks.pop("on_use", None)
+    return hooks if use is None else hooks | {"on_hit": use, "on_install": use}
 
 
 @dataclass(frozen=True)
@@ -215,6 +223,7 @@ class EvictingPolicy(Policy, ABC):
     minor: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.stamp not in STAMPS:
             raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
         if self.minor:

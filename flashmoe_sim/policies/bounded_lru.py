@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies import lru
 from flashmoe_sim.policies._queue import new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
@@ -41,13 +41,9 @@ class BoundedLru(EvictingPolicy):
     contracts: ClassVar[tuple[str, ...]] = ("atomic", "sequential")
     source: ClassVar[str] = "llama.cpp pull request #27861"
     kernels: ClassVar[dict[str, Any]] = {**lru.Lru.kernels, "on_call": on_call, "admits": admits}
+    limits: ClassVar[Limits] = {"cap": (1, INT32)}
 
     cap: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.cap < 2**31:
-            raise BadInput(f"policy bounded-lru: cap={self.cap} is not in 1..{2**31 - 1}")
 
     def allocate(self, shape: PoolShape) -> State:
         return new_queues(shape.slots), np.zeros(1, np.int64), np.array([self.cap])

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
+from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
-from flashmoe_sim.policies._random import check_seed, new_generator, unit_draw
+from flashmoe_sim.policies._random import SEEDS, new_generator, unit_draw
 from flashmoe_sim.policies._rank import EMPTY, HIGH, LOW, least_ranked, new_ranks
 from flashmoe_sim.policies._regions import slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -197,12 +198,9 @@ class Cacheus(EvictingPolicy):
     source: ClassVar[str] = "Rodriguez et al. 2021 (FAST), section 4"
     most_uses: ClassVar[int | None] = LOW
     kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
+    limits: ClassVar[Limits] = {"seed": SEEDS}
 
     seed: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_seed(self.name, self.seed)
 
     def allocate(self, shape: PoolShape) -> State:
         c = shape.capacity

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_use(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
@@ -40,7 +40,7 @@ class ClockHand(EvictingPolicy):
 
     name: ClassVar[str] = "clock-hand"
     source: ClassVar[str] = "Corbató 1968; as in carloslfu/slotstream 0c5fece08: ExpertStore.swift (SlotPool)"
-    kernels: ClassVar[dict[str, Any]] = {"on_hit": on_use, "on_install": on_use, "choose_victim": choose_victim}
+    kernels: ClassVar[dict[str, Any]] = by_name(on_use, choose_victim)
 
     def allocate(self, shape: PoolShape) -> State:
         return np.zeros(1, np.int64), np.zeros(shape.slots, np.bool_)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Choices, Limits
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.counting import count_requests
@@ -67,6 +68,8 @@ class HotProfile(ScheduledPolicy):
     by_budget: ClassVar[bool] = True
     preloaded: ClassVar[bool] = True
     budget_unit: ClassVar[int] = 2**20
+    limits: ClassVar[Limits] = {"curve": (0, 1), "update_rate": (0, 1)}
+    choices: ClassVar[Choices] = {"weighting": RANKED + TIMED, "fill": FILLS}
 
     profile: str = ""
     weighting: str = "flat"
@@ -75,14 +78,7 @@ class HotProfile(ScheduledPolicy):
     fill: str = "none"
 
     def __post_init__(self) -> None:
-        known = RANKED + TIMED
-        if self.weighting not in known:
-            raise BadInput(f"policy hot-profile: weighting={self.weighting!r} is not one of {', '.join(known)}")
-        if self.fill not in FILLS:
-            raise unknown_name("fill of hot-profile", self.fill, FILLS)
-        for name, value in (("curve", self.curve), ("update_rate", self.update_rate)):
-            if not 0 <= value <= 1:
-                raise BadInput(f"policy hot-profile: {name}={value} is not in 0..1")
+        super().__post_init__()
         layers = self._layers  # read before anything runs
         if self.weighting in TIMED:
             needs = f"policy hot-profile: weighting={self.weighting} needs the times of a profile"

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
-MOST = 2**31 - 1
 COUNTS, OBSERVED = ("decode", "reference"), ("all", "last")
 BATCH, MICRO_BATCH = 2048, 512  # tokens: -b and -ub of llama.cpp
 EARLIER_DECODES = 2  # before the first request: the warm-up, and the server's check of its sequences
@@ -58,6 +57,8 @@ class HotWindow(ScheduledPolicy):
     name: ClassVar[str] = "hot-window"
     ties: ClassVar[str] = "the resident, then lower expert number"
     source: ClassVar[str] = "ParmesanParty's fork of llama.cpp, MoE hot expert compute cache: 73bfef6, 7c29c6c"
+    limits: ClassVar[Limits] = {"interval": (1, INT32), "bypass_tokens": (0, INT32)}
+    choices: ClassVar[Choices] = {"count": COUNTS, "observe": OBSERVED}
 
     interval: int = 40
     bypass_tokens: int = 0
@@ -65,18 +66,8 @@ class HotWindow(ScheduledPolicy):
     observe: str = "all"
     warm_up: bool = False
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.interval <= MOST:
-            raise BadInput(f"policy hot-window: interval={self.interval} is not in 1..{MOST}")
-        if not 0 <= self.bypass_tokens <= MOST:
-            raise BadInput(f"policy hot-window: bypass_tokens={self.bypass_tokens} is not in 0..{MOST}")
-        if self.count not in COUNTS:
-            raise unknown_name("count of hot-window", self.count, COUNTS)
-        if self.observe not in OBSERVED:
-            raise unknown_name("observe of hot-window", self.observe, OBSERVED)
-
     def uses_bank(self, n_tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return n_tokens <= (self.bypass_tokens or MOST)
+        return n_tokens <= (self.bypass_tokens or INT32)
 
     def bonus(self, slots: NDArray[np.int64], number: int) -> NDArray[np.int64]:
         """The bonus of residents in banks of `slots` slots at the end of interval `number`, which counts from 1."""

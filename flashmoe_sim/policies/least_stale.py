@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 MOST = np.iinfo(np.int64).max
@@ -62,13 +62,9 @@ class LeastStale(EvictingPolicy):
     name: ClassVar[str] = "least-stale"
     source: ClassVar[str] = "SpecMD, arXiv 2602.03921, as defined in the artefact of arXiv 2608.07911"
     kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_hit, on_install, choose_victim)
+    choices: ClassVar[Choices] = {"variant": ("lru", "fifo")}
 
     variant: str = "lru"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant not in ("lru", "fifo"):
-            raise BadInput(f"policy least-stale: variant={self.variant!r} is not one of lru, fifo")
 
     def allocate(self, shape: PoolShape) -> State:
         order, touched = np.zeros((2, shape.slots), np.int64)

@@ -15,8 +15,9 @@ import numpy as np
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
-from flashmoe_sim.policies._random import check_seed, new_generator, unit_draw
+from flashmoe_sim.policies._random import SEEDS, new_generator, unit_draw
 from flashmoe_sim.policies._rank import EMPTY, HIGH, least_ranked, new_ranks
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
@@ -119,6 +120,7 @@ class LeCaR(EvictingPolicy):
     source: ClassVar[str] = "Vietri et al. 2018 (HotStorage), Algorithm 1"
     most_uses: ClassVar[int | None] = 2**HIGH - 1
     kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
+    limits: ClassVar[Limits] = {"seed": SEEDS}
 
     rate: float = 0.45
     discount: float = 0.005
@@ -126,7 +128,6 @@ class LeCaR(EvictingPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_seed(self.name, self.seed)
         if not 0 < self.rate <= 10:
             raise BadInput(f"policy lecar: rate={self.rate} is not above 0 and at most 10")
         if not 0 < self.discount <= 1:

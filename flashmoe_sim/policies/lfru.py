@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies._scan import least_ratio
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
@@ -51,13 +51,9 @@ class Lfru(EvictingPolicy):
     source: ClassVar[str] = "arXiv 2608.07911 (count kept); tinyserve (count restarts)"
     most_uses: ClassVar[int | None] = 2**31 - 1
     kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim)
+    choices: ClassVar[Choices] = {"count": ("keep", "restart")}
 
     count: str = "keep"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.count not in ("keep", "restart"):
-            raise BadInput(f"policy lfru: count={self.count!r} is not one of keep, restart")
 
     def allocate(self, shape: PoolShape) -> State:
         count = np.zeros(shape.keys, np.int64)

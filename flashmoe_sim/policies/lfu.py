@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
@@ -50,13 +50,9 @@ class Lfu(EvictingPolicy):
     ties: ClassVar[str] = "older last use, then lower expert number"
     source: ClassVar[str] = "arXiv 2608.07911 (count kept); tinyserve (count restarts)"
     kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
+    choices: ClassVar[Choices] = {"count": ("keep", "restart")}
 
     count: str = "keep"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.count not in ("keep", "restart"):
-            raise BadInput(f"policy lfu: count={self.count!r} is not one of keep, restart")
 
     def allocate(self, shape: PoolShape) -> State:
         return np.zeros(shape.keys, np.int64), np.zeros(shape.keys, np.int64), np.array([self.count == "restart"])

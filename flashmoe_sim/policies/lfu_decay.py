@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies._scan import least
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_call(state: Any, step: int) -> None:
@@ -56,19 +56,10 @@ class LfuDecay(EvictingPolicy):
     name: ClassVar[str] = "lfu-decay"
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "arXiv 2608.07911 (decayed frequency, half life 16 tokens)"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_call": on_call,
-        "on_hit": on_use,
-        "on_install": on_use,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_use, choose_victim)
+    limits: ClassVar[Limits] = {"half_life": (1, INT32)}
 
     half_life: int = 16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.half_life < 1:
-            raise BadInput(f"policy lfu-decay: half_life={self.half_life} is not a number of steps from 1")
 
     def allocate(self, shape: PoolShape) -> State:
         steps = min(self.half_life, int(shape.step[-1]))

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies._scan import least
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
 def on_call(state: Any, step: int) -> None:
@@ -51,19 +51,10 @@ class LfuHalved(EvictingPolicy):
     name: ClassVar[str] = "lfu-halved"
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "antirez/ds4 80ebbc3: ds4_metal.m:8678-8776, 9666-9830 (route hotness, 16 tokens)"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_call": on_call,
-        "on_hit": on_use,
-        "on_install": on_use,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_use, choose_victim)
+    limits: ClassVar[Limits] = {"every": (1, INT32)}
 
     every: int = 16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.every < 1:
-            raise BadInput(f"policy lfu-halved: every={self.every} is not a number of steps from 1")
 
     def allocate(self, shape: PoolShape) -> State:
         return (

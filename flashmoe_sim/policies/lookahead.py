@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.policies.base import NEVER, EvictingPolicy, PoolShape, State
+from flashmoe_sim.parameters import INT32, Limits
+from flashmoe_sim.policies.base import NEVER, EvictingPolicy, PoolShape, State, by_name
 
 
 def on_call(state: Any, step: int) -> None:
@@ -53,19 +53,10 @@ class Lookahead(EvictingPolicy):
     ties: ClassVar[str] = "none possible; uses within one call count by reference"
     source: ClassVar[str] = "arXiv 2608.07911 (lookahead-W)"
     hindsight: ClassVar[bool] = True
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_call": on_call,
-        "on_hit": on_use,
-        "on_install": on_use,
-        "choose_victim": choose_victim,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_use, choose_victim)
+    limits: ClassVar[Limits] = {"steps": (0, INT32)}
 
     steps: int = 16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.steps < 2**31:
-            raise BadInput(f"policy lookahead: steps={self.steps} is not in 0..{2**31 - 1}")
 
     def allocate(self, shape: PoolShape) -> State:
         next_use, idle = np.full((2, shape.slots), NEVER, np.int32)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies._rank import EMPTY, HIGH, LOW, least_ranked, new_ranks
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
@@ -90,19 +90,12 @@ class LruK(EvictingPolicy):
     source: ClassVar[str] = "O'Neil, O'Neil and Weikum 1993 (SIGMOD), Figure 2.1"
     most_uses: ClassVar[int | None] = LOW
     kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim, on_evict)
+    limits: ClassVar[Limits] = {"k": (1, MOST_USES), "correlated": (0, INT32)}
+    choices: ClassVar[Choices] = {"history": ("keep", "restart")}
 
     k: int = 2
     correlated: int = 0
     history: str = "keep"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.k <= MOST_USES:
-            raise BadInput(f"policy lru-k: k={self.k} is not in 1..{MOST_USES}")
-        if self.correlated < 0:
-            raise BadInput(f"policy lru-k: correlated={self.correlated} is not a number of uses, 0 or more")
-        if self.history not in ("keep", "restart"):
-            raise BadInput(f"policy lru-k: history={self.history!r} is not one of keep, restart")
 
     def allocate(self, shape: PoolShape) -> State:
         return (

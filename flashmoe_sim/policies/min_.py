@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.policies.base import NEVER, EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import NEVER, EvictingPolicy, PoolShape, State, by_name
 
 VECTOR = 32
 
@@ -55,13 +55,7 @@ class Min(EvictingPolicy):
     source: ClassVar[str] = "Belady 1966; arXiv 2608.07911 (event form, bypass and forced)"
     hindsight: ClassVar[bool] = True
     textbook: ClassVar[str] = "min"
-    kernels: ClassVar[dict[str, Any]] = {
-        "on_hit": on_use,
-        "on_install": on_use,
-        "choose_victim": choose_victim,
-        "on_evict": on_evict,
-        "declines": declines,
-    }
+    kernels: ClassVar[dict[str, Any]] = by_name(on_use, choose_victim, on_evict, declines)
     bypass: ClassVar[bool] = True
 
     def allocate(self, shape: PoolShape) -> State:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import forget, remember
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -102,13 +102,9 @@ class Mq(EvictingPolicy):
     name: ClassVar[str] = "mq"
     source: ClassVar[str] = "Zhou, Philbin and Li, USENIX 2001, Multi-Queue Algorithm"
     kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim, on_evict)
+    limits: ClassVar[Limits] = {"life_time": (0, INT32)}
 
     life_time: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.life_time < 2**31:
-            raise BadInput(f"policy mq: life_time={self.life_time} is not a number of requests, nor 0 for the default")
 
     def allocate(self, shape: PoolShape) -> State:
         history_size = np.array([0, HISTORY * shape.capacity], np.int64)

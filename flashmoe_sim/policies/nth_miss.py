@@ -10,7 +10,7 @@ import numpy as np
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies import lru
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 HELD, CAPACITY, EMPTY, FULL, CAP, LEFT = range(6)
 
@@ -57,13 +57,7 @@ class NthMiss(EvictingPolicy):
     name: ClassVar[str] = "nth-miss"
     contracts: ClassVar[tuple[str, ...]] = ("atomic", "sequential")
     source: ClassVar[str] = "leloch/llama.cpp e3096b046: moe-cache.cu, docs/backend/CUDA-MOE-CACHE.md"
-    kernels: ClassVar[dict[str, Any]] = {
-        **lru.Lru.kernels,
-        "on_call": on_call,
-        "admits": admits,
-        "on_install": on_install,
-        "on_evict": on_evict,
-    }
+    kernels: ClassVar[dict[str, Any]] = lru.Lru.kernels | by_name(on_call, admits, on_install, on_evict)
 
     empty: int = 2
     full: int = 8

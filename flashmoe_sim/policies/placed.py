@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
 
 
@@ -23,16 +23,13 @@ class Placed(PinningPolicy):
 
     name: ClassVar[str] = "placed"
     source: ClassVar[str] = "llama.cpp 0eca4d490, common/fit.cpp and common/arg.cpp:2464; ik_llama.cpp 8337e4cd3"
+    choices: ClassVar[Choices] = {"from_end": ("low", "high")}
     by_routing: ClassVar[bool] = False
     pooled: ClassVar[bool] = True
     by_budget: ClassVar[bool] = True
     execution: ClassVar[str] = "prefill-copy"
 
     from_end: str = "low"
-
-    def __post_init__(self) -> None:
-        if self.from_end not in ("low", "high"):
-            raise BadInput(f"policy placed: from_end={self.from_end!r} is not one of low, high")
 
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         layers = list(zip(candidates.counts, candidates.expert_bytes, strict=True))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flashmoe_sim.policies._random import check_seed, draw, new_generator
+from flashmoe_sim.parameters import Limits
+from flashmoe_sim.policies._random import SEEDS, draw, new_generator
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 
@@ -44,12 +45,9 @@ class Random(EvictingPolicy):
     ties: ClassVar[str] = "seeded draw"
     source: ClassVar[str] = "Belady 1966, §3"
     kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_install, choose_victim)
+    limits: ClassVar[Limits] = {"seed": SEEDS}
 
     seed: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_seed(self.name, self.seed)
 
     def allocate(self, shape: PoolShape) -> State:
         return (new_generator(self.seed),)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies import lru
 from flashmoe_sim.policies._queue import new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
@@ -42,13 +42,9 @@ class SecondMiss(EvictingPolicy):
     contracts: ClassVar[tuple[str, ...]] = ("atomic", "sequential")
     source: ClassVar[str] = "llama.cpp RFC #20757, which gives no window"
     kernels: ClassVar[dict[str, Any]] = {**lru.Lru.kernels, "on_call": on_call, "admits": admits}
+    limits: ClassVar[Limits] = {"window": (1, INT32)}
 
     window: int = 32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.window < 2**31:
-            raise BadInput(f"policy second-miss: window={self.window} is not in 1..{2**31 - 1}")
 
     def allocate(self, shape: PoolShape) -> State:
         missed = np.full(shape.keys, LONG_AGO)

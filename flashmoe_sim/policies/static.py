@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Choices
 from flashmoe_sim.policies.base import Candidates, ProfiledPolicy
 
 
@@ -26,14 +26,11 @@ class Static(ProfiledPolicy):
     name: ClassVar[str] = "static"
     ties: ClassVar[str] = "lower expert number, or by first request"
     source: ClassVar[str] = "the patched runtime's cache estimator, uniform per-layer bank"
+    choices: ClassVar[Choices] = {"ties_by": ("id", "first-seen")}
     hindsight: ClassVar[bool] = True
     textbook: ClassVar[str] = "most-requested"
 
     ties_by: str = "id"
-
-    def __post_init__(self) -> None:
-        if self.ties_by not in ("id", "first-seen"):
-            raise BadInput(f"policy static: ties_by={self.ties_by!r} is not one of id, first-seen")
 
     def pinned(self, candidates: Candidates) -> list[NDArray[np.bool_]]:
         masks = []

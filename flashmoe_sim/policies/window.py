@@ -11,6 +11,7 @@ import numpy as np
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 from flashmoe_sim.policies.lru import on_install
@@ -71,14 +72,13 @@ class Window(EvictingPolicy):
     name: ClassVar[str] = "window"
     source: ClassVar[str] = "DALI, arXiv 2602.03495, as implemented in tinyserve"
     kernels: ClassVar[dict[str, Any]] = by_name(on_hit, on_miss, on_install, choose_victim)
+    limits: ClassVar[Limits] = {"window": (1, MOST_WINDOW)}
 
     window: int = 256
     share: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.window <= MOST_WINDOW:
-            raise BadInput(f"policy window: window={self.window} is not in 1..{MOST_WINDOW}")
         if not 0 < self.share <= 1:
             raise BadInput(f"policy window: share={self.share} is not above 0 and at most 1")
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.trace.chunk import Chunk, parts_of
 from flashmoe_sim.trace.on_disk import OnDisk, growing
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -46,6 +46,7 @@ class Prefetcher(ABC):
     lead: how long before its use an expert is predicted.
     hindsight: whether it predicts from the future.
     cost_us: host time that its predictions take in every routed call, in microseconds. Counts do not change.
+    limits, choices: of parameters: the least and the most, or the words, that a value may be.
     """
 
     name: ClassVar[str]
@@ -53,8 +54,13 @@ class Prefetcher(ABC):
     source: ClassVar[str] = ""
     lead: ClassVar[str] = ""
     hindsight: ClassVar[bool] = False
+    limits: ClassVar[Limits] = {}
+    choices: ClassVar[Choices] = {}
 
     cost_us: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check("predictor", self)
 
     @property
     def spec(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.prefetchers.base import (
     Memory,
     PastOnly,
@@ -121,15 +121,11 @@ class Eam(PastOnly):
     name: ClassVar[str] = "eam"
     source: ClassVar[str] = "MoE-Infinity (arXiv 2401.14361), §4: expert activation matrices"
     lead: ClassVar[str] = "up to `reach` layers"
+    limits: ClassVar[Limits] = {"stored": (1, INT32), "reach": (1, INT32), "width": (0, INT32)}
 
     stored: int = 128
     reach: int = 4
     width: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("stored", 1), ("reach", 1), ("width", 0)):
-            if getattr(self, name) < least:
-                raise BadInput(f"predictor eam: {name}={getattr(self, name)} is not {least} or more")
 
     def begin(self, trace: RoutingTrace) -> Memory:
         layers, experts = len(trace.layers), most_experts(trace)

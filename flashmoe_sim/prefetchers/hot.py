@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.prefetchers.base import Memory, PastOnly, Predictions, default_width, most_experts, rows_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -74,12 +74,9 @@ class Hot(PastOnly):
     name: ClassVar[str] = "hot"
     source: ClassVar[str] = "the popularity baseline of cache-aware prefetching, e.g. HOBBIT (arXiv 2411.01433)"
     lead: ClassVar[str] = "unlimited"
+    limits: ClassVar[Limits] = {"width": (0, INT32)}
 
     width: int = 0
-
-    def __post_init__(self) -> None:
-        if self.width < 0:
-            raise BadInput(f"predictor hot: width={self.width} is not 0 or more")
 
     def begin(self, trace: RoutingTrace) -> Memory:
         layers, experts = len(trace.layers), most_experts(trace)

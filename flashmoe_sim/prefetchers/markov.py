@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating, jit
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.prefetchers.base import (
     NO_CALLS,
     LastCalls,
@@ -109,12 +109,9 @@ class Markov(PastOnly):
     name: ClassVar[str] = "markov"
     source: ClassVar[str] = "first-order transition tables, as in Pre-gated and CECAR's `markov`"
     lead: ClassVar[str] = "one step"
+    limits: ClassVar[Limits] = {"width": (0, INT32)}
 
     width: int = 0
-
-    def __post_init__(self) -> None:
-        if self.width < 0:
-            raise BadInput(f"predictor {self.name}: width={self.width} is not 0 or more")
 
     def begin(self, trace: RoutingTrace) -> Memory:
         experts = most_experts(trace)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -32,6 +32,7 @@ class Oracle1(Prefetcher):
     name: ClassVar[str] = "oracle-1"
     source: ClassVar[str] = "the patched llama.cpp runtime, --moe-mode oracle-prefetch"
     lead: ClassVar[str] = "one call"
+    limits: ClassVar[Limits] = {"steps": (1, INT32)}
     hindsight: ClassVar[bool] = True
 
     def predict(self, trace: RoutingTrace) -> Predictions:
@@ -52,10 +53,6 @@ class OracleW(Prefetcher):
     hindsight: ClassVar[bool] = True
 
     steps: int = 1
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise BadInput(f"predictor oracle-w: steps={self.steps} is not 1 or more")
 
     def predict(self, trace: RoutingTrace) -> Predictions:
         after, call = steps_ahead(trace, self.steps), np.arange(trace.calls)

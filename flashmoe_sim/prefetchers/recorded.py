@@ -13,6 +13,7 @@ import numpy as np
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
 from flashmoe_sim.trace.calls import ID_MAX, check_whole
 from flashmoe_sim.trace.lines import numbered_lines
@@ -55,6 +56,7 @@ class Recorded(Prefetcher):
 
     name: ClassVar[str] = "recorded"
     source: ClassVar[str] = "any predictor; with later layers' gates on the state of now: Fate (arXiv 2502.12224)"
+    limits: ClassVar[Limits] = {"calls": (0, INT32), "width": (0, INT32)}
     lead: ClassVar[str] = "as recorded"
 
     file: str = ""
@@ -62,11 +64,9 @@ class Recorded(Prefetcher):
     width: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.file:
             raise BadInput(f"predictor recorded: give file=FILE, with lines such as {EXAMPLE}")
-        for name in ("calls", "width"):
-            if getattr(self, name) < 0:
-                raise BadInput(f"predictor recorded: {name}={getattr(self, name)} is not 0 or more")
         if not self._lines:  # read before anything runs
             raise BadInput(f"{self.file}: holds no predictions; expected lines such as {EXAMPLE}")
 

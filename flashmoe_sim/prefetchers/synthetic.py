@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, MOST, Limits
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, most_experts, rows_of
 from flashmoe_sim.prefetchers.oracle import steps_ahead
 from flashmoe_sim.trace.calls import ranges
@@ -69,6 +69,13 @@ class Synthetic(Prefetcher):
     name: ClassVar[str] = "synthetic"
     source: ClassVar[str] = "no system: a predictor whose quality is chosen, to find the quality that pays"
     lead: ClassVar[str] = "`steps` steps"
+    limits: ClassVar[Limits] = {
+        "recall": (0, 1),
+        "extra": (0, INT32),
+        "steps": (1, INT32),
+        "seed": (0, MOST),
+        "layers": (0, INT32),
+    }
     hindsight: ClassVar[bool] = True
 
     recall: float = 0.5
@@ -77,13 +84,6 @@ class Synthetic(Prefetcher):
     seed: int = 1
     layers: int = 0
     drafted: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.recall <= 1:
-            raise BadInput(f"predictor synthetic: recall={self.recall} is not in 0..1")
-        for name, least in (("extra", 0), ("steps", 1), ("seed", 0), ("layers", 0)):
-            if getattr(self, name) < least:
-                raise BadInput(f"predictor synthetic: {name}={getattr(self, name)} is not {least} or more")
 
     def predict(self, trace: RoutingTrace) -> Predictions:
         generator = np.random.default_rng(self.seed)

@@ -207,7 +207,7 @@ CASES = [
     # the predictors
     Bad("prefetch show psychic", ("unknown predictor 'psychic'; known: eam, hot",)),
     Bad("prefetch judge good --bank 4 --prefetch eam,psychic", ("unknown predictor 'psychic'; known: eam, hot",)),
-    Bad("prefetch judge good --bank 4 --prefetch eam:reach=0", ("predictor eam: reach=0 is not 1 or more",)),
+    Bad("prefetch judge good --bank 4 --prefetch eam:reach=0", ("predictor eam: reach=0 is not in 1..2147483647",)),
     Bad("prefetch judge good --bank 4 --price=-1", ("price -1.0: expected 0 or more",)),
     Bad("prefetch judge good --bank 4 --price x", ("'--price': 'x' is not a valid float",)),
     Bad("prefetch judge good --bank 4 --policy static", ("policy static never installs a miss",)),
@@ -236,7 +236,7 @@ CASES = [
     sweep("--bank 16 --policy w-tinylfu:sample=9223372036854775807", "sample is beyond 1000000000000"),
     sweep("--bank 16 --prefetch eam:width=10000000000000000000000", "width is beyond 1000000000000"),
     sweep("--bank 16 --prefetch synthetic:steps=-9999999999999", "steps is beyond 1000000000000"),
-    sweep("--bank 16 --prefetch synthetic:steps=-9999999999", "steps=-9999999999 is not 1 or more"),
+    sweep("--bank 16 --prefetch synthetic:steps=-9999999999", "steps=-9999999999 is not in 1..2147483647"),
     merge("good good --how union --stagger 10000000000000000000 --out new.parquet", "expected 0 to 2147483647"),
     merge("good good --how interleave --every 10000000000000000000 --out new.parquet", "expected 1 to 2147483647"),
     merge("good --how union --out new.parquet", "sim: one trace only; give at least two to merge"),

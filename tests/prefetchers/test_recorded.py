@@ -128,7 +128,7 @@ def test_files_without_predictions(tmp_path: Path) -> None:
         Recorded(str(written(tmp_path / "trace", {"step": 0, "layer": 0, "experts": [1]})))
     good = written(tmp_path / "good", {"step": 0, "layer": 0, "ahead": {"1": [1]}})
     for parameter in ("calls", "width"):
-        with pytest.raises(BadInput, match=f"{parameter}=-1 is not 0 or more"):
+        with pytest.raises(BadInput, match=f"{parameter}=-1 is not in 0..2147483647"):
             parse_prefetcher(f"recorded:file={good}:{parameter}=-1")
 
 

@@ -117,7 +117,7 @@ def test_progress_never_goes_back() -> None:
         ({"values": ["half_life=4", "half_life=5"]}, "half_life is given twice; list all its values in one"),
         ({"values": "life=4"}, "'life=4' is not a parameter; lfu-decay has: stamp, warm, cost_us, minor, half_life"),
         ({"policy": Nothing, "values": "width=9"}, "ValueError: nine"),
-        ({"values": "half_life=0"}, "half_life=0 is not a number of steps from 1"),
+        ({"values": "half_life=0"}, "half_life=0 is not in 1..2147483647"),
         (
             {"values": f"half_life={','.join(map(str, range(1, 10_002)))}"},
             "10,001 combinations; expected at most 10,000",
