@@ -22,14 +22,14 @@ Choices = Mapping[str, Collection[str]]
 _types_of: Callable[[Any], dict[str, Any]] = lru_cache(typing.get_type_hints)
 
 
-def check(kind: str, chosen: Any) -> None:
-    """Raise BadInput for a parameter that is not within the `limits`, or not one of the `choices`, of its class."""
-    for name, (least, most) in chosen.limits.items():
+def check(kind: str, chosen: Any, limits: Limits, choices: Choices) -> None:
+    """Raise BadInput for a parameter that is not within its limits, or not one of its choices."""
+    for name, (least, most) in limits.items():
         if not least <= (value := getattr(chosen, name)) <= most:
             raise BadInput(f"{kind} {chosen.name}: {name}={value} is not in {least}..{most}")
-    for name, choices in chosen.choices.items():
-        if (value := getattr(chosen, name)) not in choices:
-            raise BadInput(f"{kind} {chosen.name}: {name}={value!r} is not one of {', '.join(choices)}")
+    for name, known in choices.items():
+        if (value := getattr(chosen, name)) not in known:
+            raise BadInput(f"{kind} {chosen.name}: {name}={value!r} is not one of {', '.join(known)}")
 
 
 def spec_of(chosen: Any) -> str:

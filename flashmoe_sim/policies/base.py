@@ -150,7 +150,7 @@ class Policy:
     choices: ClassVar[Choices] = {}
 
     def __post_init__(self) -> None:
-        check("policy", self)
+        check("policy", self, self.limits, self.choices)
 
     def __init_subclass__(cls) -> None:
         if "textbook" not in vars(cls) and DECISIONS & vars(cls).keys():

@@ -60,7 +60,7 @@ class Prefetcher(ABC):
     cost_us: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        check("predictor", self)
+        check("predictor", self, self.limits, self.choices)
 
     @property
     def spec(self) -> str:

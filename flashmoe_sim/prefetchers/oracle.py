@@ -32,7 +32,6 @@ class Oracle1(Prefetcher):
     name: ClassVar[str] = "oracle-1"
     source: ClassVar[str] = "the patched llama.cpp runtime, --moe-mode oracle-prefetch"
     lead: ClassVar[str] = "one call"
-    limits: ClassVar[Limits] = {"steps": (1, INT32)}
     hindsight: ClassVar[bool] = True
 
     def predict(self, trace: RoutingTrace) -> Predictions:
@@ -50,6 +49,7 @@ class OracleW(Prefetcher):
     name: ClassVar[str] = "oracle-w"
     source: ClassVar[str] = "the bound on any predictor that works whole steps ahead"
     lead: ClassVar[str] = "`steps` steps"
+    limits: ClassVar[Limits] = {"steps": (1, INT32)}
     hindsight: ClassVar[bool] = True
 
     steps: int = 1

@@ -21,7 +21,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
-from flashmoe_sim.parameters import spec_of
+from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.residency.replay import Replay
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
@@ -237,6 +237,7 @@ class System(ABC):
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
+    limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
     """
@@ -254,9 +255,14 @@ class System(ABC):
     several_gpus: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
+    limits: ClassVar[Limits] = {}
+    words: ClassVar[Choices] = {}
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check("system", self, self.limits, self.words)
 
     @property
     def spec(self) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -42,17 +42,12 @@ class BigMoeOnEdge(System):
     )
     keeps: ClassVar[str] = "the experts used last, of all layers together, in RAM"
     misses: ClassVar[str] = "read from storage past the page cache, while hits are computed"
+    limits: ClassVar[Limits] = {"cache_mib": (0, INT32), "top_k": (0, INT32)}
     size: ClassVar[str] = "cache_mib"
     several_gpus: ClassVar[bool] = True
 
     cache_mib: int = 0
     top_k: int = 0
-
-    def __post_init__(self) -> None:
-        if self.cache_mib < 0 or self.top_k < 0:
-            raise BadInput(
-                f"system big-moe-on-edge: cache_mib {self.cache_mib}, top_k {self.top_k}; expected 0 or more"
-            )
 
     def why_not(self, case: Case) -> str:
         return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.bounded_lru import BoundedLru
 from flashmoe_sim.residency.replay import Replay
@@ -49,16 +49,11 @@ class BoundedInsert(GpuSlots):
     source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
+    limits: ClassVar[Limits] = {"slots": (0, INT32), "inserts": (1, INT32)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     inserts: int = 1
-
-    def __post_init__(self) -> None:
-        if self.slots < 0 or self.inserts < 1:
-            raise BadInput(
-                f"system bounded-insert: slots {self.slots}, inserts {self.inserts}; expected 0 and 1 or more"
-            )
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")

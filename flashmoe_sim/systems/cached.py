@@ -11,6 +11,7 @@ import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replay
@@ -59,6 +60,7 @@ class Cached(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp"
     keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "uploaded from RAM and computed on the GPU"
+    limits: ClassVar[Limits] = {"cache_mib": (0, INT32), "cpu_layers": (ALL, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
@@ -70,10 +72,9 @@ class Cached(System):
     cpu_layers: int = ALL
 
     def __post_init__(self) -> None:
-        if self.cache_mib < 0:
-            raise BadInput(f"system {self.name}: cache_mib {self.cache_mib}; expected 0 or more")
-        if self.cpu_layers < 1 and self.cpu_layers != ALL:
-            raise BadInput(f"system {self.name}: cpu_layers {self.cpu_layers}; expected 1 or more, or -1")
+        super().__post_init__()
+        if not self.cpu_layers:
+            raise BadInput(f"system {self.name}: cpu_layers=0; expected 1 or more, or -1")
 
     def why_not(self, case: Case) -> str:
         least = self._least_mib(case)

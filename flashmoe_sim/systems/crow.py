@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -46,15 +47,10 @@ class Crow(GpuSlots):
     )
     keeps: ClassVar[str] = "the experts used last in slots of each layer, and more in pinned RAM"
     misses: ClassVar[str] = "uploaded from pinned RAM, or read from storage past the page cache"
+    limits: ClassVar[Limits] = {"slots": (0, INT32), "tier_gib": (HALF_OF_RAM, INT32)}
 
     slots: int = 0
     tier_gib: int = HALF_OF_RAM
-
-    def __post_init__(self) -> None:
-        if self.slots < 0 or self.tier_gib < HALF_OF_RAM:
-            raise BadInput(
-                f"system crow: slots {self.slots}, tier_gib {self.tier_gib}; expected 0 or more, and -1 or more"
-            )
 
     def sized(self, case: Case) -> Self:
         if self.slots:

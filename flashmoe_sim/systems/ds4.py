@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu_halved import LfuHalved
 from flashmoe_sim.residency.setup import Setup
@@ -40,16 +40,13 @@ class Ds4(System):
     )
     keeps: ClassVar[str] = "the experts used most of late, of all layers together"
     misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
+    limits: ClassVar[Limits] = {"experts": (0, INT32)}
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into slots that the GPU sees
 
     experts: int = 0
-
-    def __post_init__(self) -> None:
-        if self.experts < 0:
-            raise BadInput(f"system ds4: experts {self.experts}; expected 0 or more")
 
     def why_not(self, case: Case) -> str:
         if 0 < self.experts < (least := case.model.top_k or 1):

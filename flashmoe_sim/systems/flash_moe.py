@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
@@ -31,14 +31,11 @@ class FlashMoe(System):
     source: ClassVar[str] = "danveloper/flash-moe 3601d41: infer.m:5268-5290, 6508-6590"
     keeps: ClassVar[str] = "nothing; the page cache holds what was read"
     misses: ClassVar[str] = "read through the page cache"
+    limits: ClassVar[Limits] = {"top_k": (1, MOST_EXPERTS)}
     caches: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = False
 
     top_k: int = 4
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.top_k <= MOST_EXPERTS:
-            raise BadInput(f"system flash-moe: top_k {self.top_k}; expected 1 to {MOST_EXPERTS}")
 
     def plan(self, case: Case) -> Plan:
         return Plan(Setup(Bank(slots=1), Demand(), "atomic"), PageCache(), self.adapted(case.machine))

@@ -11,8 +11,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
 from flashmoe_sim.residency.replay import Replay
@@ -70,6 +71,8 @@ class HotCache(System):
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU; copied to it for prompts of 256 tokens and more"
+    limits: ClassVar[Limits] = {"max_mib": (AUTO, INT32)}
+    words: ClassVar[Choices] = {"revision": REVISIONS}
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (
@@ -92,10 +95,9 @@ class HotCache(System):
     revision: str = "head"
 
     def __post_init__(self) -> None:
-        if self.max_mib < AUTO or self.max_mib == 0:
-            raise BadInput(f"system hot-cache: max_mib {self.max_mib}; expected 1 or more, or -1")
-        if self.revision not in REVISIONS:
-            raise unknown_name("revision of hot-cache", self.revision, REVISIONS)
+        super().__post_init__()
+        if not self.max_mib:
+            raise BadInput("system hot-cache: max_mib=0; expected 1 or more, or -1")
         self._policy()
 
     @property

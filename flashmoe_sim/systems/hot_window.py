@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_window import HotWindow as HotWindowPolicy
 from flashmoe_sim.residency.setup import Setup
@@ -47,6 +47,7 @@ class HotWindow(GpuSlots):
     source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
+    limits: ClassVar[Limits] = {"slots": (0, INT32)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
@@ -54,8 +55,7 @@ class HotWindow(GpuSlots):
     bypass_tokens: int = 64
 
     def __post_init__(self) -> None:
-        if self.slots < 0:
-            raise BadInput(f"system hot-window: slots {self.slots}; expected 0 or more")
+        super().__post_init__()
         self._policy()
 
     def _policy(self) -> HotWindowPolicy:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.replay import Replay
@@ -50,16 +50,12 @@ class Imp(GpuSlots):
     source: ClassVar[str] = "kekzl/imp 0aabfb5f: tools/imp-cli/args.cpp; #235, #1365, #1374, #1375"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "copied to the GPU from RAM"
+    limits: ClassVar[Limits] = {"slots": (0, INT32), "percent": (1, MOST_PERCENT)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     percent: int = 15
     pinned: bool = False
-
-    def __post_init__(self) -> None:
-        if self.slots < 0 or not 1 <= self.percent <= MOST_PERCENT:
-            given = f"slots {self.slots}, percent {self.percent}"
-            raise BadInput(f"system imp: {given}; expected 0 or more, and 1 to {MOST_PERCENT}")
 
     def room(self, case: Case) -> int:
         return super().room(case) * self.percent // 100

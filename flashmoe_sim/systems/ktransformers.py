@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
 from flashmoe_sim.policies.static import StaticGlobal
@@ -78,6 +78,8 @@ class KTransformers(GpuSlots):
     )
     keeps: ClassVar[str] = "a share of the experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
+    limits: ClassVar[Limits] = {"experts": (0, INT32)}
+    words: ClassVar[Choices] = {"strategy": STRATEGIES}
     size: ClassVar[str] = "experts"
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
@@ -85,12 +87,6 @@ class KTransformers(GpuSlots):
     experts: int = 0
     strategy: str = "uniform"
     profile: str = HALF
-
-    def __post_init__(self) -> None:
-        if self.experts < 0:
-            raise BadInput(f"system ktransformers: experts {self.experts}; expected 0 or more")
-        if self.strategy not in STRATEGIES:
-            raise unknown_name("strategy of ktransformers", self.strategy, STRATEGIES)
 
     @property
     def uses_profile(self) -> bool:

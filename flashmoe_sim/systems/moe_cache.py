@@ -10,8 +10,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.nth_miss import NthMiss
 from flashmoe_sim.residency.replay import Replay
@@ -63,6 +63,7 @@ class MoeCache(System):
     )
     keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU; repeated ones are uploaded behind the calls"
+    limits: ClassVar[Limits] = {"cache_mib": (0, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
@@ -80,10 +81,6 @@ class MoeCache(System):
     )
 
     cache_mib: int = 0
-
-    def __post_init__(self) -> None:
-        if self.cache_mib < 0:
-            raise BadInput(f"system moe-cache: cache_mib {self.cache_mib}; expected 0 or more")
 
     def why_not(self, case: Case) -> str:
         if kept_out := NOT_CACHED & {*case.model.quant.upper().split("+")}:

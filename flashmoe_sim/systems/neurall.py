@@ -11,6 +11,7 @@ from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.scored_swaps import ScoredSwaps
 from flashmoe_sim.residency.replay import Replay
@@ -67,6 +68,8 @@ class Neurall(GpuSlots):
     source: ClassVar[str] = "neurall/llama.cpp 00ad6f44: src/llama-moecache.cpp; flags: docs/fork-knobs.md@0ccd2690"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory, exchanged by use"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
+    limits: ClassVar[Limits] = {"slots": (0, INT32), "swaps": (AUTO, INT32), "lead": (-2, INT32), "admit": (0, INT32)}
+    words: ClassVar[Choices] = {"profile": (HALF, NONE)}
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (
         PAGE_FAULTS,
@@ -88,12 +91,9 @@ class Neurall(GpuSlots):
     profile: str = HALF
 
     def __post_init__(self) -> None:
-        for name, least in (("slots", 0), ("swaps", AUTO), ("lead", -2), ("admit", 0)):
-            if (value := getattr(self, name)) < least or (name == "lead" and value == -1):
-                expected = "0 or more, or -2" if name == "lead" else f"{least} or more"
-                raise BadInput(f"system neurall: {name} {value}; expected {expected}")
-        if self.profile not in (HALF, NONE):
-            raise BadInput(f"system neurall: profile {self.profile}; expected {HALF} or {NONE}")
+        super().__post_init__()
+        if self.lead == -1:
+            raise BadInput("system neurall: lead=-1; expected 0 or more, or -2")
 
     def room(self, case: Case) -> int:
         gpus = case.machine.gpus

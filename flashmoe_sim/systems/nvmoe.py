@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -47,14 +47,11 @@ class Nvmoe(System):
     source: ClassVar[str] = "BrianBoitano/nvmoe 239fc05e: docs/INTEGRATION.md, runtime/README.md"
     keeps: ClassVar[str] = "the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "read from storage past the page cache, then uploaded"
+    limits: ClassVar[Limits] = {"cache_mib": (0, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
 
     cache_mib: int = 0
-
-    def __post_init__(self) -> None:
-        if self.cache_mib < 0:
-            raise BadInput(f"system nvmoe: cache_mib {self.cache_mib}; expected 0 or more")
 
     def _least_bytes(self, case: Case) -> int:
         return max(layer.expert_bytes * layer.n_experts for layer in case.model.layers.values())

@@ -18,6 +18,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.cards import by_memory
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
@@ -93,6 +94,7 @@ class Placed(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: common/fit.cpp, common/arg.cpp:2767, ggml-cuda.cu:5654"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
+    limits: ClassVar[Limits] = {"ubatch": (0, INT32), "cpu_layers": (AUTO, INT32)}
     caches: ClassVar[bool] = False
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
@@ -108,12 +110,9 @@ class Placed(System):
     mmap: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mmap not in ("", "yes", "no"):
             raise BadInput(f"system {self.name}: mmap {self.mmap!r}; expected yes or no")
-        if self.ubatch < 0:
-            raise BadInput(f"system {self.name}: ubatch {self.ubatch}; expected 0 or more")
-        if self.cpu_layers < AUTO:
-            raise BadInput(f"system {self.name}: cpu_layers {self.cpu_layers}; expected 0 or more, or -1")
         if self.ot and self.cpu_layers != AUTO:
             raise BadInput(f"system {self.name}: cpu_layers and ot both place experts; give one")
         if self.ts and self.fits_itself:

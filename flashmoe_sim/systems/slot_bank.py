@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.table import parse_prefetcher
@@ -86,6 +87,13 @@ class SlotBank(System):
     source: ClassVar[str] = f"Anemll/anemll-flash-llama.cpp {COMMIT}: src/llama-context.cpp:507-2576"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "read from storage into a slot"
+    limits: ClassVar[Limits] = {
+        "slots": (0, INT32),
+        "top_k": (0, INT32),
+        "ubatch": (0, INT32),
+        "io_split": (1, MAX_IO_SPLIT),
+    }
+    words: ClassVar[Choices] = {"mode": MODES, "prefetch": PREFETCHES, "install": EXECUTIONS}
     size: ClassVar[str] = "slots"
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "prefetch": PREFETCHES,
@@ -104,21 +112,11 @@ class SlotBank(System):
     ubatch: int = 0
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise unknown_name("mode of slot-bank", self.mode, MODES)
+        super().__post_init__()
         if not self.has_slots and (self.slots or self.prefetch != "none"):
             raise BadInput(f"system slot-bank: {self.mode} has no slots; leave slots and prefetch out")
         if self.mode != "slot-bank" and (self.install, self.io_split) != ("default", 4):
             raise BadInput(f"system slot-bank: {self.mode} reads nothing; leave install and io_split out")
-        if min(self.slots, self.top_k, self.ubatch) < 0:
-            given = f"slots {self.slots}, top_k {self.top_k}, ubatch {self.ubatch}"
-            raise BadInput(f"system slot-bank: {given}; expected 0 or more")
-        if not 1 <= self.io_split <= MAX_IO_SPLIT:
-            raise BadInput(f"system slot-bank: io_split {self.io_split}; expected 1 to {MAX_IO_SPLIT}")
-        if self.prefetch not in PREFETCHES:
-            raise unknown_name("prefetch of slot-bank", self.prefetch, PREFETCHES)
-        if self.install not in EXECUTIONS:
-            raise unknown_name("install of slot-bank", self.install, EXECUTIONS)
         if self.install == "futures" and self.io_split != 1:
             raise BadInput("system slot-bank: install=futures needs io_split=1; with more the reads are batched")
 

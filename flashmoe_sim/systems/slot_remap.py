@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lru import Lru
@@ -57,6 +58,7 @@ class SlotRemap(System):
     )
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "copied into a slot from the mapped file, one after another"
+    limits: ClassVar[Limits] = {"slots": (LEAST_SLOTS, MOST_SLOTS), "pool_layers": (0, INT32), "gtt_mb": (0, INT32)}
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = False
 
@@ -64,13 +66,6 @@ class SlotRemap(System):
     pool_layers: int = 0
     preseed: bool = True
     gtt_mb: int = 120_000
-
-    def __post_init__(self) -> None:
-        if not LEAST_SLOTS <= self.slots <= MOST_SLOTS:
-            raise BadInput(f"system slot-remap: slots {self.slots}; expected {LEAST_SLOTS} to {MOST_SLOTS}")
-        if self.pool_layers < 0 or self.gtt_mb < 0:
-            given = f"pool_layers {self.pool_layers}, gtt_mb {self.gtt_mb}"
-            raise BadInput(f"system slot-remap: {given}; expected 0 or more")
 
     def why_not(self, case: Case) -> str:
         if reason := super().why_not(case):

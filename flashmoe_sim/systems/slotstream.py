@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.clock_hand import ClockHand
 from flashmoe_sim.residency.setup import Setup
@@ -46,16 +46,13 @@ class Slotstream(System):
     )
     keeps: ClassVar[str] = "experts of all layers together, by a clock with one bit"
     misses: ClassVar[str] = "read through the page cache into slots, all of a call at once"
+    limits: ClassVar[Limits] = {"experts_per_layer": (0, INT32)}
     size: ClassVar[str] = "experts_per_layer"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into memory that the GPU sees
 
     experts_per_layer: int = 0
-
-    def __post_init__(self) -> None:
-        if self.experts_per_layer < 0:
-            raise BadInput(f"system slotstream: experts_per_layer {self.experts_per_layer}; expected 0 or more")
 
     def why_not(self, case: Case) -> str:
         if 0 < self.experts_per_layer < LEAST:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency.pool import Pool
@@ -57,14 +57,11 @@ class StaticProfile(GpuSlots):
     source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
+    limits: ClassVar[Limits] = {"slots": (0, INT32)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
     slots: int = 0
     profile: str = HALF
-
-    def __post_init__(self) -> None:
-        if self.slots < 0:
-            raise BadInput(f"system static-profile: slots {self.slots}; expected 0 or more")
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Static(), "atomic")

@@ -12,6 +12,7 @@ import numpy as np
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
 from flashmoe_sim.residency.replay import Replay
@@ -69,6 +70,8 @@ class Strata(System):
     source: ClassVar[str] = "Niko1221/Strata 0083bb7a: src/program/generate.cpp, src/core/adaptive_tier.cpp"
     keeps: ClassVar[str] = "copies of a profile's most used experts in GPU memory, exchanged by use"
     misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
+    limits: ClassVar[Limits] = {"experts": (0, INT32), "every": (0, INT32), "swaps": (0, INT32)}
+    words: ClassVar[Choices] = {"profile": (HALF, ALL)}
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
     costs: ClassVar[tuple[Cost, ...]] = (
@@ -90,14 +93,9 @@ class Strata(System):
     profile: str = HALF
 
     def __post_init__(self) -> None:
-        if self.experts < 0 or self.every < 0 or self.swaps < 0:
-            raise BadInput(
-                f"system strata: experts {self.experts}, every {self.every}, swaps {self.swaps}; expected 0 or more"
-            )
+        super().__post_init__()
         if self.pcie_share != AUTO and not 0 <= self.pcie_share <= 1:
             raise BadInput(f"system strata: pcie_share {self.pcie_share:g}; expected 0 to 1, or -1")
-        if self.profile not in (HALF, ALL):
-            raise BadInput(f"system strata: profile {self.profile}; expected {HALF} or {ALL}")
 
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self._most(case))

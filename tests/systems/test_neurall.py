@@ -111,7 +111,7 @@ def test_its_flags() -> None:
     "settings", [{"slots": -1}, {"swaps": -2}, {"lead": -1}, {"lead": -3}, {"admit": -1}, {"profile": "all"}]
 )
 def test_settings_that_mean_nothing(settings: dict[str, int]) -> None:
-    with pytest.raises(BadInput, match=f"^system neurall: {next(iter(settings))} "):
+    with pytest.raises(BadInput, match=f"^system neurall: {next(iter(settings))}="):
         Neurall(**settings)
 
 

@@ -169,15 +169,15 @@ def test_install_paths(install: str, io_split: int, execution: str, variables: i
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"slots": -1}, "expected 0 or more"),
-        ({"ubatch": -1}, "expected 0 or more"),
-        ({"mode": "stock"}, "unknown mode of slot-bank 'stock'"),
+        ({"slots": -1}, "slots=-1 is not in 0.."),
+        ({"ubatch": -1}, "ubatch=-1 is not in 0.."),
+        ({"mode": "stock"}, "mode='stock' is not one of"),
         ({"mode": "resident", "slots": 8}, "resident has no slots"),
         ({"mode": "resident-bank", "prefetch": "temporal"}, "resident-bank has no slots"),
         ({"mode": "resident-slot-bank", "install": "batched"}, "resident-slot-bank reads nothing"),
-        ({"io_split": 9}, "io_split 9; expected 1 to 8"),
-        ({"prefetch": "oracle"}, "unknown prefetch of slot-bank 'oracle'"),
-        ({"install": "magic"}, "unknown install of slot-bank 'magic'"),
+        ({"io_split": 9}, "io_split=9 is not in 1..8"),
+        ({"prefetch": "oracle"}, "prefetch='oracle' is not one of"),
+        ({"install": "magic"}, "install='magic' is not one of"),
         ({"install": "futures"}, "install=futures needs io_split=1"),
     ],
 )
