@@ -1,4 +1,4 @@
-"""How fast, and in how much memory, a runtime trace is read, beside four bulk JSON readers.
+"""How fast, and in how much memory, a runtime trace is read, beside polars and a loop with orjson.
 
 Run with `python -m tests.benchmarks.bench_ingest`. The peers get the schema and return their own columns; we return a
 checked RoutingTrace. All readers take turns in every round, so that what else the machine does meets them alike; a
@@ -96,37 +96,6 @@ def with_polars(path: Path) -> int:
     return int(frame["experts"].explode().cast(pl.Int64).sum())
 
 
-def with_pyarrow(path: Path) -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.json
-
-    numbers = [(name, pa.int32()) for name in ("layer", "n_expert_used", "n_tokens")]
-    ids = [(name, pa.list_(pa.int16())) for name in ("experts", "slots")]
-    table = pyarrow.json.read_json(
-        path,
-        read_options=pyarrow.json.ReadOptions(block_size=8 << 20),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema([("seq", pa.int64()), *numbers, *ids])),
-    )
-    return int(pc.sum(pc.list_flatten(table["experts"]).cast(pa.int64())).as_py())
-
-
-def with_duckdb(path: Path) -> int:
-    import duckdb
-
-    columns = (
-        "{seq: 'BIGINT', layer: 'INTEGER', n_expert_used: 'INTEGER', n_tokens: 'INTEGER', "
-        "experts: 'SMALLINT[]', slots: 'SMALLINT[]'}"
-    )
-    with duckdb.connect() as connection:
-        connection.execute(
-            f"create table trace as from read_json('{path}', format='newline_delimited', columns={columns})"
-        )
-        row = connection.execute("select sum(list_sum(experts)) from trace").fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 def with_orjson(path: Path) -> int:
     import orjson
 
@@ -147,8 +116,6 @@ def with_orjson(path: Path) -> int:
 READERS: dict[str, tuple[str, Callable[[Path], int]]] = {
     OURS: ("numba", with_ours),
     "polars read_ndjson": ("polars", with_polars),
-    "pyarrow.json": ("pyarrow", with_pyarrow),
-    "duckdb read_json": ("duckdb", with_duckdb),
     "orjson loop": ("orjson", with_orjson),
 }
 

@@ -177,18 +177,6 @@ def against_libcachesim(trace: RoutingTrace, folder: Path) -> None:
         print(f"  {name:36}{rate:8.1f} M/s  x{ratio:5.2f}{f'   goal x{goal}' if goal else ''}")
 
 
-def weights_that_nobody_sees(trace: RoutingTrace) -> None:
-    """Rules that see no gate weights, on a trace with them and on the same one without: goal x0.95."""
-    weight = np.random.default_rng(1).random(trace.refs, np.float32)
-    workloads = {"without": prepare(trace), "with": prepare(trace.with_(weight=weight))}
-    print(f"\n{trace.name}: one size, {SLOTS} slots; with gate weights in the trace against without, goal x0.95")
-    for name, contract in (("lru", "runtime"), ("lru", "atomic"), ("lfu", "protected"), ("s3fifo", "atomic")):
-        setup = Setup(Bank(slots=SLOTS), parse_policy(name), contract)
-        runs = {which: lambda one=one, how=setup: replay(one, how) for which, one in workloads.items()}
-        seconds = medians(runs, time.thread_time, ROUNDS)
-        print(f"  {name:12}{contract:12}x{seconds['without'] / seconds['with']:5.2f}")
-
-
 def plain_protected_lru(by_layer: Iterable[Sequence[Sequence[int]]], slots: int) -> int:
     """Misses of a per-layer LRU that protects the current call, in plain Python."""
     misses = 0
@@ -272,7 +260,6 @@ def main() -> None:
                 against_the_same_policy(trace, Path(folder))
         except ModuleNotFoundError as error:
             print(f"{error.name} is not installed: pip install -e '.[bench]'")
-        weights_that_nobody_sees(router(125_000))
         whole_sweep(Path(folder))
 
 

@@ -125,5 +125,5 @@ def test_flash_moe_has_no_cache_of_its_own() -> None:
     system, on = FlashMoe(top_k=1), case("m3-max-48")
     assert Share("experts", "mapped", on.model.routed_bytes) in system.memory(on)
     assert system.plan(on).execution.name == "page-cache"
-    with pytest.raises(BadInput, match="top_k=9 is not in 1..8"):
+    with pytest.raises(BadInput, match=r"top_k=9 is not in 1\.\.8"):
         FlashMoe(top_k=9)
