@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import polars as pl
 
@@ -33,7 +32,7 @@ def section(rows: Sequence[Judged], prompts: pl.DataFrame) -> str:
     """The table. prompts: prompts.csv."""
     curves = tune.load().curves
     known = [one for one in rows if one.in_sample.raw.blind is not None]
-    cells = [_cells(name, *_pairs(known, partial(without, curves=curves))) for name, without in PARTS.items()]
+    cells = [_cells(name, *_pairs(known, without, curves)) for name, without in PARTS.items()]
     gains = [(one.predicted, one.measured) for one in drafts.pairs()]
     cells.append(_cells("drafts: the gain of a pair", [(1.0, measured) for _, measured in gains], gains))
     alone = [(price_of(one.in_sample.raw).tok_s, one.row.decode_tok_s) for one in known]
@@ -49,12 +48,12 @@ def section(rows: Sequence[Judged], prompts: pl.DataFrame) -> str:
     return joined(HEAD, table(head, cells, left=None))
 
 
-def _pairs(known: Sequence[Judged], without: Callable[[Raw], float | None]) -> tuple[Pairs, Pairs]:
+def _pairs(known: Sequence[Judged], without: Without, curves: dict[str, HitCurve]) -> tuple[Pairs, Pairs]:
     """Predicted and measured speeds without a part and with it, of the rows that it changes."""
     before, after = list[tuple[float | None, float | None]](), list[tuple[float | None, float | None]]()
     for one in known:
         raw = one.in_sample.raw
-        here, there = price_of(raw).tok_s, without(raw)
+        here, there = price_of(raw).tok_s, without(raw, curves)
         if there is not None and abs(there / here - 1) > TELLS:
             before.append((there, one.row.decode_tok_s))
             after.append((here, one.row.decode_tok_s))

@@ -278,8 +278,8 @@ def _add(found: dict[str, list[Guess]], rows: list[Miss], spread: Spread) -> Non
             found["one row"].append(_guess(one, learnt, spread, 1 / (len(rows) - 1)))
             for name, alike in ALIKE.items():
                 if alike(one, given):
-                    others = sum(alike(one, other) for other in rows if other is not one)
-                    found[name].append(_guess(one, learnt, spread, 1 / others))
+                    times = sum(alike(one, other) for other in rows if other is not one)
+                    found[name].append(_guess(one, learnt, spread, 1 / times))
     for one in rows:
         others = [other for other in rows if other is not one]
         if len(others) > 1:
