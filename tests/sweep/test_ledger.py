@@ -210,6 +210,7 @@ def test_one_id_under_two_names_is_two_rows(tmp_path: Path) -> None:
 
 def test_a_row_without_an_id_is_not_kept(tmp_path: Path) -> None:
     write(tmp_path, row(1), row(2, id=None))
+    assert read(tmp_path) == ([row(1)], [])
     with Ledger(tmp_path) as ledger:
         assert ledger.rows() == [row(1)]
         assert ledger.rows([row(2, id=None)]) == [row(2, id=None), row(1)]
@@ -253,6 +254,7 @@ def test_a_full_disk_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ledger.append([row(2)])
         monkeypatch.undo()
         ledger.append([row(3)])
+        assert ledger.notes == []
     assert read(tmp_path) == ([row(1), row(3)], [])
 
 
@@ -271,8 +273,10 @@ def test_a_ledger_that_is_removed_meanwhile_is_an_error(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         ledger.begin()
         (tmp_path / FILE).unlink()
-        with pytest.raises(SimError, match="was moved or removed while the sweep ran; run the same command"):
-            ledger.append([row(1)])
+        for _ in ("without one", "with another in its place"):
+            with pytest.raises(SimError, match="was moved or removed while the sweep ran; run the same command"):
+                ledger.append([row(1)])
+            write(tmp_path, row(2))
 
 
 def test_what_is_no_file_or_a_link_to_one_is_refused(tmp_path: Path) -> None:

@@ -187,6 +187,14 @@ def test_a_hot_cache_replays_as_its_program_does(tmp_path: Path) -> None:
     assert found == {"head": [[0, 1], [1]], "may": [[1], []]}
 
 
+@pytest.mark.parametrize(("profile", "held"), [("half", [0]), ("all", [1])])
+def test_a_hot_cache_chooses_by_the_first_half_or_by_all(profile: str, held: list[int]) -> None:
+    """Of nine steps the first four use 0 in layer 0, the others 1; the budget is for one of them and the empty slot."""
+    calls: list[Call] = [(layer, [int(step > 3)], 1) for step in range(9) for layer in (0, 1)]
+    workload, system = prepare(trace_of(calls, 4), MODEL), HotCache(max_mib=2, profile=profile)
+    assert system.replay(workload, system.plan(case()).setup).contents[0].tolist() == held
+
+
 def test_lanes_run_side_by_side_under_cuda_only() -> None:
     assert HotCache(max_mib=5).plan(case()).execution.threshold == 2
     assert HotCache(max_mib=5).plan(case(api="rocm")).execution.threshold > 10**9

@@ -79,6 +79,11 @@ def test_bad_documents(path: Path, changes: dict[str, Any], found: str) -> None:
         grouped_pairs.read(written(path, CALLS, repeats=3, **changes))
 
 
+def test_an_expert_again_begins_a_call(path: Path) -> None:
+    trace = grouped_pairs.read(written(path, CALLS, repeats=1, trace=[[0, 1], [0, 1], [0, 2], [1, 0]]))
+    assert trace.offset.tolist() == [0, 1, 3, 4]
+
+
 def test_a_document_cut_short(path: Path) -> None:
     written(path, CALLS, repeats=3)
     path.write_bytes(path.read_bytes()[:-20])
