@@ -105,12 +105,12 @@ def test_stored_numbers_are_those_of_today() -> None:
 
 
 def test_scores_by_machine_left_out() -> None:
-    """165 pairs: a Brier score of 0.025 and 97% of signs right; the goals are 0.15 and 85%."""
+    """165 pairs: a Brier score of 0.031 and 97% of signs right; the goals are 0.15 and 85%."""
     tuned, alone = committed()
     likely = left_out(seen(alone))
     assert all(0 < p < 1 for p in likely)
     brier, right = brier_scores(tuned, likely), signs(tuned, likely)
-    assert statistics.fmean(brier) == pytest.approx(0.025, abs=0.01)
+    assert statistics.fmean(brier) == pytest.approx(0.031, abs=0.01)
     assert statistics.fmean(right) == pytest.approx(0.97, abs=0.015)
     assert by_machine(tuned, brier) < 0.04
     assert by_machine(tuned, right) > 0.95
