@@ -10,7 +10,7 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.doubt import MADE_MISSES
@@ -46,6 +46,17 @@ def test_a_prompt_has_the_speed_of_its_tokens() -> None:
     asked = at_setting(on, of, system, interval=False, prompt_tokens=PROMPT)
     assert asked.prompt_tok_s == pytest.approx(as_it_is.prompt_tok_s)
     assert asked.tok_s == pytest.approx(as_it_is.tok_s)
+
+
+@pytest.mark.parametrize("system", [Placed(cpu_layers=28), Placed(cpu_layers=28, ubatch=2048), Cpu()])
+def test_twice_the_prompt_never_takes_less_time(system: System) -> None:
+    on = resolve(workload=None, model=load_model("gpt-oss-120b"), machine=load_machine("rtx-3090"), systems=system.spec)
+    seconds = []
+    for tokens in (128, 256, 512, 1024, 2048, 4096):
+        found = at_setting(on.workload, on.case, system, interval=False, prompt_tokens=tokens)
+        assert found.prompt_tok_s is not None
+        seconds.append(tokens / found.prompt_tok_s)
+    assert seconds == sorted(seconds)
 
 
 def test_a_prompt_is_read_faster_in_larger_micro_batches() -> None:
