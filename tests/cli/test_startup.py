@@ -85,10 +85,11 @@ def test_a_sweep_imports_its_own_modules_as_quickly_as_those_of_numba() -> None:
 CROSSED = """
 import os, sys, threading
 from native_bridge.cli.main import main
-found, root = {}, sys.argv.pop(1)
+found, packages = {}, tuple(os.path.join(sys.argv[1], name, "") for name in ("flashmoe_sim", "native_bridge"))
+del sys.argv[1]
 def called(frame, event, _):
     code, above = frame.f_code, frame.f_back
-    if event == "call" and code.co_filename.startswith(root) and code.co_flags & 2 and code.co_name[0] != "<":
+    if event == "call" and code.co_filename.startswith(packages) and code.co_flags & 2 and code.co_name[0] != "<":
         while above is not None and above.f_code.co_name != "<module>":
             above = above.f_back
         if above is None or above.f_code.co_filename == "<string>":

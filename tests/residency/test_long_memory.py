@@ -103,7 +103,8 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
 
         for work in (write, convert, replay, curve, swept, statistics, whole):
             of_steps = 20 * references // (LAYERS * bench_long.TOP_K) if work is statistics else 0  # it numbers them
-            found.setdefault(work.__name__, []).append(peak_bytes(work) - of_steps)
+            least = min(peak_bytes(work) for _ in range(3))  # garbage is collected at any moment
+            found.setdefault(work.__name__, []).append(least - of_steps)
     growth = {name: longer / short for name, (short, longer) in found.items()}
     assert growth.pop("whole") > LONGER / 2
     assert all(times < 1.1 for times in growth.values()), (growth, found)

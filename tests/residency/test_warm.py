@@ -17,7 +17,7 @@ from flashmoe_sim.residency.growing import why_not_while_written
 from flashmoe_sim.residency.many import count, plan_counts
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.sweep.left_out import LeftOut
-from flashmoe_sim.sweep.plan import plan_policy, plan_setup, plan_setups
+from flashmoe_sim.sweep.plan import _rules, plan_policy, plan_setup, plan_setups
 from flashmoe_sim.sweep.summary import foresees
 from flashmoe_sim.sweep.workloads import by_hindsight
 from flashmoe_sim.trace.store import write_store
@@ -96,10 +96,11 @@ def test_a_profile_is_a_trace(tmp_path: Path) -> None:
 
 
 def test_one_word_starts_every_policy_that_installs() -> None:
-    specs = [setup.policy.spec for setup in plan_setups("4", policy="lru,static,lfu:warm=trace", warm="first-9")]
+    rules = _rules("lru,static,lfu:warm=trace", "first-9", None)
+    specs = [setup.policy.spec for setup in plan_setups("4", policy=rules)]
     assert specs == ["lru:warm=first-9", "static", "lfu:warm=trace"]
     left_out: list[LeftOut] = []
-    plan_setups("4", policy="all", contract="atomic", warm="trace", left_out=left_out)
+    plan_setups("4", policy=_rules("all", "trace", None), contract="atomic", left_out=left_out)
     assert not left_out
 
 
