@@ -23,7 +23,7 @@ def why_none_fits(case: Case, system: System) -> str:
         settings = system.at_each_size(case)
     except BadInput as error:
         return str(error)
-    reasons = [_why_not(case, one) for one in settings]
+    reasons = [refusal(case, one) for one in settings]
     return "" if "" in reasons else reasons[0]
 
 
@@ -108,7 +108,8 @@ def file_that_fits(model: ModelGeometry, machines: Sequence[Machine], systems: S
     return next(others, model)
 
 
-def _why_not(case: Case, system: System) -> str:
+def refusal(case: Case, system: System) -> str:
+    """Why a system does not fit a case; empty if it does."""
     try:
         system.check(case)
     except BadInput as error:

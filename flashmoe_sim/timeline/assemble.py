@@ -324,7 +324,7 @@ def price(
     call_s = machine.host.call_us.value * 1e-6
     layer_s = unit.layer_us.value * 1e-6
     if machine.gpu is not None:
-        layer_s += weights.graph_s + float(_streamed(machine.gpu, np.array([weights.graph_bytes]))[0])
+        layer_s += weights.graph_s + _streamed_s(machine.gpu, weights.graph_bytes)
     computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
     attention = attention_of(weights, machine, conditions)
 
@@ -381,8 +381,7 @@ def _draft_s(unit: Compute, conditions: Conditions) -> float:
     drafts = conditions.drafts
     if drafts is None:
         return 0.0
-    read_s = float(_streamed(unit, np.array([drafts.token_bytes], np.float64))[0])
-    return read_s + drafts.layers * unit.layer_us.value * 1e-6
+    return _streamed_s(unit, drafts.token_bytes) + drafts.layers * unit.layer_us.value * 1e-6
 
 
 def attention_of(weights: Weights, machine: Machine, conditions: Conditions) -> AttentionCost:
@@ -492,6 +491,11 @@ def _streamed(unit: Compute, size_bytes: NDArray[np.float64], most_gb_s: float =
     if unit.weights_gb_s is None:
         return np.zeros(len(size_bytes))
     return size_bytes / (min(unit.weights_gb_s.value, most_gb_s) * 1e9)
+
+
+def _streamed_s(unit: Compute, size_bytes: float) -> float:
+    """Seconds in which a unit streams weights of one size."""
+    return float(_streamed(unit, np.array([size_bytes], np.float64))[0])
 
 
 def _copy_s(machine: Machine, size_bytes: float) -> float:

@@ -21,7 +21,7 @@ GPU_GIB = (8, 12, 16, 24, 32, 48, 80, 96, 141, 192)
 # A size counts as different if it is at least a tenth larger: the 121 GiB that a system leaves of 128 are 128.
 LARGER = 1.1
 NO_FASTER = 0.005
-SMALLEST_GAIN, NAMED = 0.03, 5  # of what an answer names
+SMALLEST_GAIN, NAMED = 0.03, 5  # an answer names at most so many changes, each with at least this gain
 # Changes of ceilings.hardware that one purchase combines.
 FASTER = {
     "storage": ("twice storage.read_gb_s",),

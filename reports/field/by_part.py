@@ -22,7 +22,7 @@ Without = Callable[[Raw, dict[str, HitCurve]], float | None]
 Pairs = Sequence[tuple[float | None, float | None]]
 
 DEEP = 8192  # tokens in the context from which on a row is of its depth
-TELLS = 0.02  # a part that changes a speed by less says nothing of a row
+LEAST_CHANGE = 0.02  # of a speed: a part that changes it by less does not concern the row
 HEAD = """Each line has the rows that a part concerns, predicted from the parts of the machine alone, without it and
 with it. The last two are with what is tuned without the row's machine.
 """
@@ -53,10 +53,10 @@ def _pairs(known: Sequence[Judged], without: Without, curves: dict[str, HitCurve
     before, after = list[tuple[float | None, float | None]](), list[tuple[float | None, float | None]]()
     for one in known:
         raw = one.in_sample.raw
-        here, there = price_of(raw).tok_s, without(raw, curves)
-        if there is not None and abs(there / here - 1) > TELLS:
-            before.append((there, one.row.decode_tok_s))
-            after.append((here, one.row.decode_tok_s))
+        with_it, without_it = price_of(raw).tok_s, without(raw, curves)
+        if without_it is not None and abs(without_it / with_it - 1) > LEAST_CHANGE:
+            before.append((without_it, one.row.decode_tok_s))
+            after.append((with_it, one.row.decode_tok_s))
     return before, after
 
 

@@ -92,8 +92,8 @@ ALIKE = 1e-3
 Speed = Callable[[Judged], float]
 FAR = 0.05
 TURNED = (
-    "The parts of the machine alone give the right order. The costs of the two engines turn it round: the one with the "
-    "cache has too few rows on other machines, and gets that of its strategy."
+    "The parts of the machine alone give the right order. The costs of the two engines reverse it: the one with the "
+    "cache has too few rows on other machines, so the cost of its strategy is used."
 )
 # Why a choice loses more than FAR.
 REASONS = {

@@ -52,8 +52,8 @@ error of `other`, krasis and colibri qwen36 without the row's machine.
 cache. The table above lists all with three rows.
 - **A published hit rate** does not improve a prediction. Some rates include what RAM served, and some are for a
 prompt.
-- **Two sockets** count as 1.4 times one where the row names no rate; 0.9 to 2 times are published, by NUMA settings
-that few rows tell.
+- **Two sockets** count as 1.4 times one where the row names no rate; 0.9 to 2 times are published. It depends on NUMA
+settings, which few rows state.
 - **Several cards**: that a token passes from card to card costs nothing here. Two MI50 are 1.3 times slower than
 predicted, four 1.4 times, and four V100 that share each layer more than twice.
 - **RAM that just suffices**: a mapped model whose CPU part nearly fills the RAM is predicted to stay there, and can

@@ -27,6 +27,7 @@ LAYER_S = 1e-4
 ALIKE = 0.6  # n tokens of a text use as many experts as n to this power that choose by chance
 ASSUMED_TIMES = 10.0  # operations of attention with an indexer, over those of what it stands for
 KT_COPIES_FROM = 1000
+SPARSE_PROMPTS = (*SPARSE, "ds4")  # engines whose prompts compute with the tokens that an indexer chooses
 _PACKED = re.compile(r"-rtr|_R[48]\b")
 
 
@@ -114,7 +115,7 @@ def _attention_operations(raw: Raw, prompt: Prompt) -> float:
     if attention is None:
         return 0.0
     depth = prompt.depth + prompt.tokens // 2
-    if raw.row.engine.startswith((*SPARSE, "ds4")):
+    if raw.row.engine.startswith(SPARSE_PROMPTS):
         depth = min(depth, CHOSEN)
     every = sum(layer.attended(depth) * operations(layer) for layer in attention.layers)
     return every * (ASSUMED_TIMES if attention == ASSUMED else 1.0)

@@ -131,8 +131,8 @@ def _placed(parts: RowParts) -> Way:
     if layers is None:
         layers = _layers_off(parts, case)
     layers = min(layers, parts.layers)
-    off_share = layers / parts.layers
-    ram_share = _page_share(parts, off_share * parts.model.routed_bytes)  # pages of what is on the GPU can go
+    off_bytes = layers / parts.layers * parts.model.routed_bytes
+    ram_share = _page_share(parts, off_bytes)  # pages of layers on the GPU need not stay
     return _way(
         parts,
         PrefillCopy(),

@@ -77,7 +77,7 @@ class Tuned:
     def cost(self, row: FieldRow) -> Cost:
         """The cost of a row's engine, else of the one that it is a fork of, else of its strategy, else none."""
         engine = engine_of(row)
-        names = (costed(row), engine, costed(row).replace(engine, FORK_OF.get(engine, engine)), FORK_OF.get(engine))
+        names = (f"{name}{end}" for name in (engine, FORK_OF.get(engine, engine)) for end in (_end(row), ""))
         own = next((self.engines[name] for name in names if name in self.engines), None)
         return own or self.strategies.get(row.strategy) or Cost()
 
@@ -122,7 +122,11 @@ def costs_of(raws: Sequence[Raw], curves: dict[str, HitCurve]) -> Tuned:
 
 def costed(row: FieldRow) -> str:
     """What has a cost of its own: an engine, and apart from it the same with all experts on the GPU."""
-    return engine_of(row) + ALONE * (row.strategy == "all_gpu")
+    return engine_of(row) + _end(row)
+
+
+def _end(row: FieldRow) -> str:
+    return ALONE if row.strategy == "all_gpu" else ""
 
 
 def _machine_of(row: FieldRow) -> str:

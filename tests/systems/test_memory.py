@@ -20,6 +20,7 @@ from flashmoe_sim.systems.base import Case, Share, System, free_bytes, gpu_left
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.compare import at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.fits import refusal
 from flashmoe_sim.systems.placed import Placed
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.tune.search import search
@@ -96,17 +97,9 @@ def fitted(row: FieldRow) -> tuple[System, Case] | None:
 def test_settings_that_people_ran_are_not_refused() -> None:
     checked = {row.id: found for row in read_rows(PUBLISHED / "field.csv") if (found := fitted(row)) is not None}
     assert len(checked) > 40
-    refused = {name: refusal(*found) for name, found in checked.items() if not found[0].why_not(found[1])}
+    refused = {name: refusal(found[1], found[0]) for name, found in checked.items() if not found[0].why_not(found[1])}
     refused = {name: why for name, why in refused.items() if why and RAISED not in why}
     assert refused.keys() == {"nexes-glm53"}  # three unlike cards; how the layers were divided is not told
-
-
-def refusal(system: System, of: Case) -> str:
-    try:
-        system.check(of)
-    except BadInput as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize(("name", "slots"), [("qwen3.6-35b-a3b:q4_k_m", 124), ("glm-4.7-flash:q4_k_m", 40)])
