@@ -37,12 +37,12 @@ def hash_of(
     without: fields to ignore, by dataclass. own: top-level modules that count as the user's although installed.
     Raises NoContent for anything else.
     """
-    plain = _Reader(without or {}, own).plain(value)
+    plain = _ContentReader(without or {}, own).plain(value)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=digest_size).hexdigest()
 
 
-class _Reader:
+class _ContentReader:
     """Turns values into JSON values; numbers the code that it meets, since functions can name each other."""
 
     def __init__(self, without: Mapping[type, Collection[str]], own: Collection[str]) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 BLOCKS = 10
 
 
-class Estimate(NamedTuple):
+class PairedEstimate(NamedTuple):
     """A number, its standard error, and the degrees of freedom of the error; NaN if there are too few blocks."""
 
     value: float
@@ -56,7 +56,7 @@ def blocks_of(steps: int, request: NDArray[np.int32] | None = None) -> NDArray[n
     return np.arange(steps, dtype=np.int64) * count // max(steps, 1)
 
 
-def difference(own: NDArray[Any], other: NDArray[Any], whole: NDArray[Any], block: NDArray[np.int64]) -> Estimate:
+def difference(own: NDArray[Any], other: NDArray[Any], whole: NDArray[Any], block: NDArray[np.int64]) -> PairedEstimate:
     """The difference of two shares, such as of hits in requests.
 
     own, other, whole: numbers of each step; `whole` is what both are a share of. block: from `blocks_of`.
@@ -64,18 +64,18 @@ def difference(own: NDArray[Any], other: NDArray[Any], whole: NDArray[Any], bloc
     more, all_ = np.bincount(block, own - other), np.bincount(block, whole)
     total = float(all_.sum())
     if not total:
-        return Estimate(math.nan, math.nan, math.nan)
+        return PairedEstimate(math.nan, math.nan, math.nan)
     value = float(more.sum()) / total
-    return Estimate(value, *_spread((more - value * all_) / total))
+    return PairedEstimate(value, *_spread((more - value * all_) / total))
 
 
-def log_ratio(own: NDArray[Any], other: NDArray[Any], block: NDArray[np.int64]) -> Estimate:
+def log_ratio(own: NDArray[Any], other: NDArray[Any], block: NDArray[np.int64]) -> PairedEstimate:
     """The logarithm of the sum of `other` over the sum of `own`; of seconds, how many times as fast `own` is."""
     ours, theirs = np.bincount(block, own), np.bincount(block, other)
     if not ours.sum() or not theirs.sum():
-        return Estimate(math.nan, math.nan, math.nan)
+        return PairedEstimate(math.nan, math.nan, math.nan)
     value = math.log(theirs.sum() / ours.sum())
-    return Estimate(value, *_spread(theirs / theirs.sum() - ours / ours.sum()))
+    return PairedEstimate(value, *_spread(theirs / theirs.sum() - ours / ours.sum()))
 
 
 def _spread(rest: NDArray[np.float64]) -> tuple[float, float]:
@@ -86,13 +86,13 @@ def _spread(rest: NDArray[np.float64]) -> tuple[float, float]:
     return math.sqrt(count / (count - 1) * float(rest @ rest)), count - 1.0
 
 
-def mean_of(found: Sequence[Estimate]) -> Estimate:
+def mean_of(found: Sequence[PairedEstimate]) -> PairedEstimate:
     """The mean of independent estimates, with Satterthwaite's degrees of freedom."""
     squares = [one.error**2 for one in found]
     freedom = sum(one.freedom for one in found)
     if sum(squares):
         freedom = sum(squares) ** 2 / sum(square**2 / one.freedom for square, one in zip(squares, found, strict=True))
-    return Estimate(sum(one.value for one in found) / len(found), math.sqrt(sum(squares)) / len(found), freedom)
+    return PairedEstimate(sum(one.value for one in found) / len(found), math.sqrt(sum(squares)) / len(found), freedom)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -12,14 +12,14 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import size
 from native_bridge import host
 from native_bridge.cache import PROGRAM_BYTES
-from native_bridge.engines.base import Finding, Runtime
+from native_bridge.engines.base import DoctorFinding, Runtime
 from native_bridge.engines.table import ENGINES, UNNAMED, find_runtime
 from native_bridge.page_cache import confined
 
 
 def examine(
     *, runtime: str | None = None, model: Path | None = None, sidecar: Path | None = None, bank: int | None = None
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """Everything that a run needs, checked one by one; a check that cannot be made is a finding too.
 
     model: a GGUF file, None for the small bundled one. bank: slots per layer that should fit into memory.
@@ -27,14 +27,14 @@ def examine(
     try:
         host.system_facts()
     except BadInput:  # nothing else can be looked at
-        return [Finding("missing", "psutil", "a package that is not installed", host.INSTALL)]
+        return [DoctorFinding("missing", "psutil", "a package that is not installed", host.INSTALL)]
     described = _described(runtime)
     found = None if isinstance(described, BadInput) else described
     engine = ENGINES[UNNAMED if found is None else found.engine]
     findings = [_missing("runtime", described)] if isinstance(described, BadInput) else []
     findings += [*engine.examine(found), *_amx()]
     if model is None and sidecar is not None:
-        return [*findings, Finding("missing", "model", "a sidecar, but not its model", "give --model, too")]
+        return [*findings, DoctorFinding("missing", "model", "a sidecar, but not its model", "give --model, too")]
     geometry: ModelGeometry | None = None
     try:
         if model is None:
@@ -60,19 +60,19 @@ def _described(given: str | None) -> Runtime | BadInput:
         return error
 
 
-def _amx() -> Iterator[Finding]:
+def _amx() -> Iterator[DoctorFinding]:
     if host.amx_trap():
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             "processor",
             f"{host.cpu_name()}: announces AMX, and the system does not grant it",
             host.AMX_ADVICE,
         )
     else:
-        yield Finding("ok", "processor", host.machine_name())
+        yield DoctorFinding("ok", "processor", host.machine_name())
 
 
-def _model(model: ModelGeometry) -> Finding:
+def _model(model: ModelGeometry) -> DoctorFinding:
     layers = list(model.layers.values())
     experts = _range([layer.n_experts for layer in layers])
     each = sorted({layer.expert_bytes for layer in layers})
@@ -80,14 +80,14 @@ def _model(model: ModelGeometry) -> Finding:
     found = (
         f"{model.name}: {model.arch}, {len(layers)} MoE layers of {experts} experts, top-{model.top_k}, {costs} each"
     )
-    return Finding("ok", "model", found)
+    return DoctorFinding("ok", "model", found)
 
 
-def _streamed(model: ModelGeometry) -> Iterator[Finding]:
+def _streamed(model: ModelGeometry) -> Iterator[DoctorFinding]:
     from flashmoe_sim.systems.slot_bank_flags import STREAMED
 
     if model.arch not in STREAMED:
-        yield Finding(
+        yield DoctorFinding(
             "warning",
             "architecture",
             f"the slot bank streams {', '.join(STREAMED)}, not {model.arch}",
@@ -95,7 +95,7 @@ def _streamed(model: ModelGeometry) -> Iterator[Finding]:
         )
 
 
-def _ram(model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
+def _ram(model: ModelGeometry, bank: int | None) -> Iterator[DoctorFinding]:
     free = host.free_ram_bytes()
     budget = MemoryBudget(ram_bytes=free, dense_bytes=model.dense_bytes or 0, buffers_bytes=PROGRAM_BYTES)
     rest, slot = budget.taken_bytes, model.bank_bytes(1)
@@ -105,13 +105,15 @@ def _ram(model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
         if fits < model.top_k:
             yield _no_memory(free, rest + slot * model.top_k, f"a bank of {model.top_k}", "end other programs")
         else:
-            yield Finding("ok", "memory", f"{size(free)} free: a bank of up to {fits} of {experts} slots fits")
+            yield DoctorFinding("ok", "memory", f"{size(free)} free: a bank of up to {fits} of {experts} slots fits")
         return
     needs = rest + model.bank_bytes(bank)
     if bank > experts:
-        yield Finding("missing", "memory", f"a bank of {bank}, but {experts} experts", f"give --bank up to {experts}")
+        yield DoctorFinding(
+            "missing", "memory", f"a bank of {bank}, but {experts} experts", f"give --bank up to {experts}"
+        )
     elif bank < model.top_k:
-        yield Finding(
+        yield DoctorFinding(
             "missing", "memory", f"a bank of {bank} for top-{model.top_k}", f"give --bank {model.top_k} or more"
         )
     elif needs > free:
@@ -119,21 +121,21 @@ def _ram(model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
             free, needs, f"a bank of {bank}", f"give --bank {fits}" if fits >= model.top_k else "add memory"
         )
     else:
-        yield Finding("ok", "memory", f"{size(free)} free: a bank of {bank} and the rest take {size(needs)}")
+        yield DoctorFinding("ok", "memory", f"{size(free)} free: a bank of {bank} and the rest take {size(needs)}")
 
 
-def _no_memory(free: int, needs: int, what: str, to_do: str) -> Finding:
-    return Finding("missing", "memory", f"{size(free)} free: {what} and the rest take {size(needs)}", to_do)
+def _no_memory(free: int, needs: int, what: str, to_do: str) -> DoctorFinding:
+    return DoctorFinding("missing", "memory", f"{size(free)} free: {what} and the rest take {size(needs)}", to_do)
 
 
-def _sidecar(geometry: ModelGeometry, model: Path, sidecar: Path | None) -> Iterator[Finding]:
+def _sidecar(geometry: ModelGeometry, model: Path, sidecar: Path | None) -> Iterator[DoctorFinding]:
     if sidecar is None:
         free, needs = host.free_disk_bytes(Path.cwd()), geometry.routed_bytes
         found = f"none given: writing one here takes {size(needs)}; {size(free)} are free"
         if needs > free:
-            yield Finding("missing", "sidecar", found, "free the disk, or write it to another one")
+            yield DoctorFinding("missing", "sidecar", found, "free the disk, or write it to another one")
         else:
-            yield Finding("ok", "sidecar", found)
+            yield DoctorFinding("ok", "sidecar", found)
         return
     from native_bridge.fixture.verify import verify_sidecar
 
@@ -144,21 +146,23 @@ def _sidecar(geometry: ModelGeometry, model: Path, sidecar: Path | None) -> Iter
         return
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        yield Finding("missing", "sidecar", f"{sidecar}: {wrong[0]}{more}", "write it again: sim model make-sidecar")
+        yield DoctorFinding(
+            "missing", "sidecar", f"{sidecar}: {wrong[0]}{more}", "write it again: sim model make-sidecar"
+        )
     else:
-        yield Finding("ok", "sidecar", f"{sidecar}: holds the model's experts")
+        yield DoctorFinding("ok", "sidecar", f"{sidecar}: holds the model's experts")
 
 
-def _temperature() -> Iterator[Finding]:
+def _temperature() -> Iterator[DoctorFinding]:
     if found := host.temperature_c():
-        yield Finding("ok", "temperature", ", ".join(f"{name} {value:.0f} °C" for name, value in found.items()))
+        yield DoctorFinding("ok", "temperature", ", ".join(f"{name} {value:.0f} °C" for name, value in found.items()))
 
 
-def _page_cache() -> Finding:
+def _page_cache() -> DoctorFinding:
     with confined(1 << 30) as group:
         if group is not None:
-            return Finding("ok", "page cache", "cold runs can be confined to the memory they need")
-    return Finding(
+            return DoctorFinding("ok", "page cache", "cold runs can be confined to the memory they need")
+    return DoctorFinding(
         "warning",
         "page cache",
         "cold runs cannot be confined: no cgroup may be made here",
@@ -166,8 +170,8 @@ def _page_cache() -> Finding:
     )
 
 
-def _missing(name: str, error: BadInput) -> Finding:
-    return Finding("missing", name, error.found, error.advice)
+def _missing(name: str, error: BadInput) -> DoctorFinding:
+    return DoctorFinding("missing", name, error.found, error.advice)
 
 
 def _range(numbers: list[int]) -> str:

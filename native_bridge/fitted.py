@@ -12,7 +12,7 @@ import numpy as np
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.machines.anchors import Anchor
-from flashmoe_sim.machines.fit import Observation
+from flashmoe_sim.machines.fit import Equation
 from flashmoe_sim.machines.fitting import Fitted
 from flashmoe_sim.machines.machine import Quantity
 
@@ -89,13 +89,13 @@ def _from(fitted: Fitted, parameter: str) -> list[str]:
     return [anchor.name for anchor in fitted.anchors if any(one.terms.get(parameter) for one in anchor.observations)]
 
 
-def _observed(fitted: Fitted) -> Iterator[tuple[Anchor, Observation, float]]:
+def _observed(fitted: Fitted) -> Iterator[tuple[Anchor, Equation, float]]:
     pairs = [(anchor, one) for anchor in fitted.anchors for one in anchor.observations]
     for (anchor, one), residual in zip(pairs, fitted.fit.residual, strict=True):
         yield anchor, one, float(residual)
 
 
-def _shown(anchor: Anchor, one: Observation, residual: float) -> tuple[float, float, str]:
+def _shown(anchor: Anchor, one: Equation, residual: float) -> tuple[float, float, str]:
     """Measured value, fitted value and unit of an equation, for display."""
     if one.of == "token":
         host_s = anchor.layers * anchor.call_s

@@ -28,7 +28,7 @@ KEPT_BYTES = 1 << 20  # of excessive output
 TICK_S = 0.1
 
 
-class Terminated(SimError):
+class TerminatedRun(SimError):
     """SIGTERM came while something had to be ended in order."""
 
     exit_code = 128 + signal.SIGTERM
@@ -277,7 +277,7 @@ def sigterm_raises() -> Iterator[None]:
     """In this block SIGTERM raises Terminated, so that everything is ended in order."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
-        raise Terminated("terminated; nothing that was started still runs, and nothing was left half-written")
+        raise TerminatedRun("terminated; nothing that was started still runs, and nothing was left half-written")
 
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set it; a child ends with us in any case

@@ -17,7 +17,7 @@ from native_bridge.engines.runs import Run
 from native_bridge.engines.table import ENGINES
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.host import machine_name
-from native_bridge.process import Terminated
+from native_bridge.process import TerminatedRun
 from native_bridge.run import Loaded, check_mode, going_on, run_once, settings_of_environment
 from native_bridge.run_folder import FLAGS, refuse_folder
 
@@ -208,7 +208,7 @@ class Series:
                 force=again,
                 progress=None if progress is None else lambda seconds, calls: progress(one, seconds, calls),
             )
-        except Terminated:
+        except TerminatedRun:
             raise
         except BadInput as error:
             return BadInput(f"{one.folder}: not started: {error}; then give the same command: it goes on from this run")

@@ -21,7 +21,7 @@ from native_bridge.engines.runs import Run, generated_by
 from native_bridge.engines.table import ENGINES, UNNAMED
 from native_bridge.host import machine_name, temperature_c
 from native_bridge.page_cache import total_bytes
-from native_bridge.process import KEPT_BYTES, Around, Finished, Terminated, run_child, sigterm_raises
+from native_bridge.process import KEPT_BYTES, Around, Finished, TerminatedRun, run_child, sigterm_raises
 from native_bridge.run_folder import (
     LOG,
     REPLAY,
@@ -101,7 +101,7 @@ def run_once(
                     most_bytes=MAX_BYTES,
                 )
         except SimError as error:
-            if isinstance(error, (BadInput, Terminated)) or not (work / LOG).exists():
+            if isinstance(error, (BadInput, TerminatedRun)) or not (work / LOG).exists():
                 raise
             finished, failed = Finished(1, 0.0, timed_out=False), str(error).replace(f"{work}/", "")
         log = (work / LOG).read_bytes().decode("utf-8", "replace")

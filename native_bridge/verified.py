@@ -24,7 +24,7 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSetting:
     """One setting and its runs.
 
     tok_s: the decode speed of each round, None if its run failed. hit_rate: of all routed requests of its runs; None if
@@ -64,7 +64,7 @@ class Measured:
         return "differ" if self.differences else "equal" if self.counted else "-"
 
 
-def clearly_faster(one: Measured, other: Measured) -> bool:
+def clearly_faster(one: MeasuredSetting, other: MeasuredSetting) -> bool:
     """Whether one was faster in more of their common rounds than two equal settings would be by chance.
 
     Speeds are compared within rounds, so that anything that slows a whole round counts for neither.
@@ -79,17 +79,17 @@ def clearly_faster(one: Measured, other: Measured) -> bool:
 class Verified:
     """The settings in the given order, the recommended one first. cache: the state of the page cache."""
 
-    settings: tuple[Measured, ...]
+    settings: tuple[MeasuredSetting, ...]
     model: str
     cache: str
     rounds: int
 
     @property
-    def recommended(self) -> Measured:
+    def recommended(self) -> MeasuredSetting:
         return self.settings[0]
 
     @property
-    def fastest(self) -> Measured | None:
+    def fastest(self) -> MeasuredSetting | None:
         """The setting with the highest median; None if every run failed."""
         return max((one for one in self.settings if one.speeds), key=lambda one: median(one.speeds), default=None)
 
@@ -106,7 +106,7 @@ class Verified:
         return not any(clearly_faster(one, self.recommended) for one in others) if self.recommended.speeds else None
 
     @property
-    def out_of_order(self) -> list[tuple[Measured, Measured]]:
+    def out_of_order(self) -> list[tuple[MeasuredSetting, MeasuredSetting]]:
         """Pairs in which the first has the higher median, and the second the higher predicted speed."""
         ran = sorted((one for one in self.settings if one.speeds), key=lambda one: one.claim.tok_s)
         return [
@@ -116,7 +116,7 @@ class Verified:
         ]
 
     @property
-    def contradicted(self) -> list[tuple[Measured, Measured]]:
+    def contradicted(self) -> list[tuple[MeasuredSetting, MeasuredSetting]]:
         """The pairs out of order in which the first was clearly faster."""
         return [(one, other) for one, other in self.out_of_order if clearly_faster(one, other)]
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -104,3 +105,9 @@ def test_no_function_but_a_kernel_has_more_than_eight_parameters() -> None:
                 if not kernel and len([one for one in given if one.arg not in ("self", "cls")]) > 8:
                     long.append(f"{source}: {node.name}")
     assert long == []
+
+
+def test_a_class_name_is_used_once() -> None:
+    parsed = [ast.parse(source.read_text("utf-8")) for source in (*SOURCES, *BRIDGE_SOURCES)]
+    names = Counter(node.name for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, uses in names.items() if uses > 1] == []

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from flashmoe_sim.paired import BLOCKS, Estimate, blocks_of, difference, holm, log_ratio, mean_of
+from flashmoe_sim.paired import BLOCKS, PairedEstimate, blocks_of, difference, holm, log_ratio, mean_of
 
 RUNS = 600
 
@@ -90,10 +90,10 @@ def test_blocks_are_requests_if_there_are_enough() -> None:
 
 def test_mean_of_traces() -> None:
     """Errors of 3 and 4 add up to 5, of which half remains; equal errors keep all degrees of freedom."""
-    found = mean_of([Estimate(1.0, 3.0, 9.0), Estimate(2.0, 4.0, 9.0)])
+    found = mean_of([PairedEstimate(1.0, 3.0, 9.0), PairedEstimate(2.0, 4.0, 9.0)])
     assert (found.value, found.error) == (1.5, 2.5)
     assert found.freedom == pytest.approx(25**2 / (81 / 9 + 256 / 9))
-    assert mean_of([Estimate(1.0, 2.0, 9.0)] * 2).freedom == pytest.approx(18)
+    assert mean_of([PairedEstimate(1.0, 2.0, 9.0)] * 2).freedom == pytest.approx(18)
 
 
 def test_holm_by_hand() -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flashmoe_sim.ceilings.gap import Gap, Lookahead, gap_to_min, half_gap
+from flashmoe_sim.ceilings.gap import Gap, HalfGap, gap_to_min, half_gap
 from flashmoe_sim.ceilings.larger import LargerBank, larger_bank
 from flashmoe_sim.ceilings.nulls import Nulls, nulls_of
 from flashmoe_sim.ceilings.regime import Cliff, Regime, cliff_of, regime_of
 from flashmoe_sim.ceilings.search import most_tries
 from flashmoe_sim.ceilings.split import MissSplit, split_misses
 from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
-from flashmoe_sim.ceilings.verdict import Verdict, verdict_of
+from flashmoe_sim.ceilings.verdict import MissVerdict, verdict_of
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.base import EvictingPolicy
@@ -46,14 +46,14 @@ class Diagnosis(InNotebook):
     hits: int
     misses: int
     hit_rate: float
-    verdict: Verdict
+    verdict: MissVerdict
     regime: Regime
     cliff: Cliff | None
     nulls: Nulls
     stationarity: Stationarity | None
     split: MissSplit
     gap: Gap
-    lookahead: Lookahead | None
+    lookahead: HalfGap | None
     larger: LargerBank
 
     @property

@@ -12,7 +12,7 @@ from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -45,7 +45,7 @@ class Gap:
     admission_points: float | None
 
 
-def gap_to_min(workload: Workload, own: Replay) -> Gap:
+def gap_to_min(workload: Workload, own: Replayed) -> Gap:
     """Compare the counts of `own` with `min`; a policy that does not evict must have been recorded."""
     setup, total = own.setup, own.counts.total()
     ahead = loaded_ahead(workload, own)
@@ -74,7 +74,7 @@ def gap_to_min(workload: Workload, own: Replay) -> Gap:
     )
 
 
-def loaded_ahead(workload: Workload, own: Replay) -> int:
+def loaded_ahead(workload: Workload, own: Replayed) -> int:
     """The number of experts loaded without a miss, before their first use or between steps, and then hit."""
     if isinstance(own.setup.policy, EvictingPolicy):
         return 0
@@ -92,7 +92,7 @@ def misses(workload: Workload, setup: Setup) -> int:
 
 
 @dataclass(frozen=True)
-class Lookahead:
+class HalfGap:
     """The lookahead that closes half the gap between a policy and min:forced.
 
     steps: min within that many steps of the model, LRU beyond them; 0 is LRU. misses: with that lookahead.
@@ -108,7 +108,7 @@ class Lookahead:
 
 def half_gap(
     workload: Workload, setup: Setup, gap: Gap, *, replayed: Callable[[], None] = lambda: None
-) -> Lookahead | None:
+) -> HalfGap | None:
     """The lookahead that closes half the gap; None if there is no gap, or it is unknown.
 
     replayed: called after each replay.
@@ -125,4 +125,4 @@ def half_gap(
 
     steps = smallest(enough, len(np.unique(workload.trace.steps)))
     assert steps is not None, "a lookahead of the whole trace is min:forced"
-    return Lookahead(steps, counted[steps], gap.optimum_contract)
+    return HalfGap(steps, counted[steps], gap.optimum_contract)

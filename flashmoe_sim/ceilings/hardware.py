@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flashmoe_sim.ceilings.bottleneck import speed_of
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, page_cache_bytes, work_of
@@ -55,7 +55,7 @@ class Move:
 
 
 def hardware_moves(
-    workload: Workload, own: Replay, work: Work, machine: Machine, conditions: Conditions
+    workload: Workload, own: Replayed, work: Work, machine: Machine, conditions: Conditions
 ) -> tuple[Move, ...]:
     """The speed of `own` with each single change of CHANGES that the machine has the quantities for, the best first.
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 
@@ -35,7 +35,7 @@ class LargerBank:
     unaliased: str | None
 
 
-def larger_bank(workload: Workload, own: Replay, *, replayed: Callable[[], None] = lambda: None) -> LargerBank:
+def larger_bank(workload: Workload, own: Replayed, *, replayed: Callable[[], None] = lambda: None) -> LargerBank:
     """Look for banks larger than `own`'s, up to one that holds every expert.
 
     replayed: called after each replay.

@@ -22,7 +22,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.min_ import Min, MinForced
 from flashmoe_sim.prefetchers.oracle import Oracle1
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload
@@ -166,7 +166,7 @@ def ceilings(
     )
 
 
-def all_hits(own: Replay) -> Replay:
+def all_hits(own: Replayed) -> Replayed:
     """The same calls with only hits, and nothing read ahead."""
     assert own.stream is not None
     assert own.hit is not None
@@ -242,7 +242,7 @@ def _stock(workload: Workload, machine: Machine, conditions: Conditions, notes: 
 
 
 def _row(
-    workload: Workload, machine: Machine, name: str, meaning: str, replayed: Replay, conditions: Conditions
+    workload: Workload, machine: Machine, name: str, meaning: str, replayed: Replayed, conditions: Conditions
 ) -> tuple[Ceiling, Timed]:
     timed = time_replay(workload, replayed, machine, conditions, must_fit=name != STOCK)
     if timed.timing.tok_s is None:

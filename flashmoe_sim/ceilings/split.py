@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashmoe_sim.ceilings.gap import Gap
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload
 
 
@@ -37,7 +37,7 @@ class MissSplit:
     loaded_ahead: int
 
 
-def split_misses(workload: Workload, own: Replay, gap: Gap) -> MissSplit:
+def split_misses(workload: Workload, own: Replayed, gap: Gap) -> MissSplit:
     """Split the misses of `own`; `gap` is its distance to `min`."""
     total = own.counts.total()
     compulsory = sum(int(np.count_nonzero(pool.requests_by_key)) for pool in workload.layer_pools)

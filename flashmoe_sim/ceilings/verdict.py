@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flashmoe_sim.ceilings.gap import Gap, Lookahead
+from flashmoe_sim.ceilings.gap import Gap, HalfGap
 from flashmoe_sim.ceilings.larger import LargerBank
 from flashmoe_sim.ceilings.regime import Cliff
 from flashmoe_sim.ceilings.split import MissSplit
@@ -16,7 +16,7 @@ MANY_ALIASED = 0.01
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MissVerdict:
     """kind: the first that applies. text: one or two sentences with the numbers.
 
     `none`: nothing is missed.
@@ -42,25 +42,23 @@ def verdict_of(
     gap: Gap,
     cliff: Cliff | None,
     larger: LargerBank,
-    lookahead: Lookahead | None,
-) -> Verdict:
+    lookahead: HalfGap | None,
+) -> MissVerdict:
     """Judge by the answers to all questions; total: the counts of the setup."""
     if not split.misses:
-        return Verdict("none", "Nothing is missed.")
+        return MissVerdict("none", "Nothing is missed.")
     kind, text = _cause(setup, split, gap, larger, lookahead)
     if cliff is not None and cliff.below and (cliff.layer_hit_rate or 0) > 2 * total["hit_rate"]:
         kind, text = "cliff", _cliff(setup, total, cliff)
     if not split.aliased_refs:
-        return Verdict(kind, text)
+        return MissVerdict(kind, text)
     aliasing = _aliasing(total, larger)
     if split.aliased_refs >= MANY_ALIASED * total["requests"]:
-        return Verdict("aliasing", f"{aliasing} {text}")
-    return Verdict(kind, f"{text} {aliasing}")
+        return MissVerdict("aliasing", f"{aliasing} {text}")
+    return MissVerdict(kind, f"{text} {aliasing}")
 
 
-def _cause(
-    setup: Setup, split: MissSplit, gap: Gap, larger: LargerBank, lookahead: Lookahead | None
-) -> tuple[str, str]:
+def _cause(setup: Setup, split: MissSplit, gap: Gap, larger: LargerBank, lookahead: HalfGap | None) -> tuple[str, str]:
     missed = f"{gap.policy:,} misses" if not gap.loaded_ahead else f"{gap.policy:,} experts missed or loaded ahead"
     if gap.contract != setup.contract:
         missed += f" (under {gap.contract})"

@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import SimError, did_you_mean
 from flashmoe_sim.io.printable import printable
 
 
-class Verb(NamedTuple):
+class VerbEntry(NamedTuple):
     """The module with its `command`, or module:Class for `commands.command_of`; and what it does, for `sim --help`."""
 
     module: str
@@ -26,42 +26,42 @@ class Verb(NamedTuple):
 
 
 HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
-VERBS: dict[str, Verb] = {
-    "sweep": Verb(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
-    "replay": Verb(f"{CLASSES}.replay:Replay", "count hits and bytes of one setup, layer by layer"),
-    "curve": Verb(f"{CLASSES}.curve:Curve", "count the hits at every bank size in one pass"),
-    "diagnose": Verb(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
-    "ceilings": Verb(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
-    "watch": Verb(f"{HERE}.watch", "follow a growing trace: hits, misses and bytes of every bank"),
-    "predict": Verb(f"{CLASSES}.predict:Predict", "predict the speed from a hit rate alone"),
-    "compare": Verb(f"{CLASSES}.compare:Compare", "compare engines and their settings on one machine"),
-    "recommend": Verb(f"{HERE}.recommend", "choose the engine and its flags for a machine"),
-    "report": Verb(f"{HERE}.report", "write one web page: the answer, its figures, its sources"),
-    "trace": Verb(f"{HERE}.trace", "record, import, inspect, check, cut, merge and make traces"),
-    "model": Verb(f"{HERE}.model", "list models, and show the size of their experts"),
-    "machine": Verb(f"{HERE}.machine", "list, measure, fit and build machines"),
-    "policy": Verb(f"{HERE}.policy", "list and explain eviction policies"),
-    "prefetch": Verb(f"{HERE}.prefetch", "list, explain and judge predictors"),
-    "system": Verb(f"{HERE}.system", "list and explain systems: engines and their settings"),
-    "notebook": Verb(f"{HERE}.notebook", "copy notebooks that start a study, and open them"),
-    "completion": Verb(f"{HERE}.completion", "print a script that completes words in bash, zsh or fish"),
+VERBS: dict[str, VerbEntry] = {
+    "sweep": VerbEntry(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
+    "replay": VerbEntry(f"{CLASSES}.replay:Replay", "count hits and bytes of one setup, layer by layer"),
+    "curve": VerbEntry(f"{CLASSES}.curve:Curve", "count the hits at every bank size in one pass"),
+    "diagnose": VerbEntry(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
+    "ceilings": VerbEntry(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
+    "watch": VerbEntry(f"{HERE}.watch", "follow a growing trace: hits, misses and bytes of every bank"),
+    "predict": VerbEntry(f"{CLASSES}.predict:Predict", "predict the speed from a hit rate alone"),
+    "compare": VerbEntry(f"{CLASSES}.compare:Compare", "compare engines and their settings on one machine"),
+    "recommend": VerbEntry(f"{HERE}.recommend", "choose the engine and its flags for a machine"),
+    "report": VerbEntry(f"{HERE}.report", "write one web page: the answer, its figures, its sources"),
+    "trace": VerbEntry(f"{HERE}.trace", "record, import, inspect, check, cut, merge and make traces"),
+    "model": VerbEntry(f"{HERE}.model", "list models, and show the size of their experts"),
+    "machine": VerbEntry(f"{HERE}.machine", "list, measure, fit and build machines"),
+    "policy": VerbEntry(f"{HERE}.policy", "list and explain eviction policies"),
+    "prefetch": VerbEntry(f"{HERE}.prefetch", "list, explain and judge predictors"),
+    "system": VerbEntry(f"{HERE}.system", "list and explain systems: engines and their settings"),
+    "notebook": VerbEntry(f"{HERE}.notebook", "copy notebooks that start a study, and open them"),
+    "completion": VerbEntry(f"{HERE}.completion", "print a script that completes words in bash, zsh or fish"),
 }
 
 
-BELOW: dict[str, dict[str, Verb]] = {  # by group: verbs beside its own commands
-    "machine": {"next": Verb(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
+BELOW: dict[str, dict[str, VerbEntry]] = {  # by group: verbs beside its own commands
+    "machine": {"next": VerbEntry(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
     "policy": {
-        "judge": Verb(f"{CLASSES}.judge_policies:JudgePolicies", "Policies against another one, with intervals."),
-        "fit": Verb(
+        "judge": VerbEntry(f"{CLASSES}.judge_policies:JudgePolicies", "Policies against another one, with intervals."),
+        "fit": VerbEntry(
             f"{CLASSES}.fit_policy:FitPolicy", "Parameters of a policy, fitted on some text and judged on other."
         ),
-        "victims": Verb(f"{CLASSES}.victims:Victims", "How often policies evict what is used latest."),
+        "victims": VerbEntry(f"{CLASSES}.victims:Victims", "How often policies evict what is used latest."),
     },
-    "prefetch": {"judge": Verb(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank.")},
+    "prefetch": {"judge": VerbEntry(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank.")},
 }
 
 
-def _made(name: str, verb: Verb) -> click.Command:
+def _made(name: str, verb: VerbEntry) -> click.Command:
     """The command of a verb, or its group."""
     module, _, class_name = verb.module.partition(":")
     loaded = importlib.import_module(module)
@@ -91,8 +91,8 @@ COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks for co
 class Verbs(click.Group):
     """Loads a verb's module only when the verb is used, so that `sim --help` stays quick."""
 
-    verbs: Mapping[str, Verb] = VERBS
-    below: Mapping[str, Mapping[str, Verb]] = BELOW
+    verbs: Mapping[str, VerbEntry] = VERBS
+    below: Mapping[str, Mapping[str, VerbEntry]] = BELOW
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.verbs)

@@ -10,7 +10,7 @@ from flashmoe_sim.cli.common import json_option, print_described, print_json, pr
 from flashmoe_sim.io.sections import Table
 
 if TYPE_CHECKING:
-    from flashmoe_sim.systems.facts import Engine
+    from flashmoe_sim.systems.facts import EngineFacts
 
 
 @click.group(name="system")
@@ -32,7 +32,7 @@ def list_(as_json: bool) -> None:
     print_result({"systems": described}, listed, hint, as_json=as_json)
 
 
-def _facts(facts: Engine) -> list[tuple[str, str]]:
+def _facts(facts: EngineFacts) -> list[tuple[str, str]]:
     """What is known of the engine, and how to get it."""
     archs, get = facts.archs, facts.get
     lines = [

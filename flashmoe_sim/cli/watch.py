@@ -37,7 +37,7 @@ from flashmoe_sim.verbs.watch import Watch
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.counts import Counts
-    from flashmoe_sim.sweep.watch import Row, Seen
+    from flashmoe_sim.sweep.watch import Look, Row
 
 SHARE = 0.02  # of a core, which looks may take from the watched program
 LONGEST_PAUSE_S = 5.0
@@ -132,16 +132,16 @@ class _Stop:
         return self.came is not None
 
 
-def _json(trace: Path, seen: Seen) -> None:
+def _json(trace: Path, seen: Look) -> None:
     print_json(as_document(trace, seen), on_one_line=True)
     sys.stdout.flush()
 
 
-def _table(trace: Path, seen: Seen) -> None:
+def _table(trace: Path, seen: Look) -> None:
     print("\n".join(as_lines(trace, seen, width=shutil.get_terminal_size().columns)))
 
 
-def _plain(trace: Path, seen: Seen) -> None:
+def _plain(trace: Path, seen: Look) -> None:
     if seen.event:
         message(f"{trace}: {seen.event}")
     echo(f"{datetime.now():%H:%M:%S} {as_line(trace, seen)}")
@@ -149,7 +149,7 @@ def _plain(trace: Path, seen: Seen) -> None:
 
 
 @contextmanager
-def _screen(trace: Path) -> Iterator[Callable[[Seen], None]]:
+def _screen(trace: Path) -> Iterator[Callable[[Look], None]]:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -160,7 +160,7 @@ def _screen(trace: Path) -> Iterator[Callable[[Seen], None]]:
         Text(f"reading {trace.name}"), console=console, screen=True, auto_refresh=False, redirect_stdout=False
     ) as live:
 
-        def show(seen: Seen) -> None:
+        def show(seen: Look) -> None:
             nonlocal event
             if seen.event:
                 event = f"{datetime.now():%H:%M:%S}: {seen.event}"
@@ -171,7 +171,7 @@ def _screen(trace: Path) -> Iterator[Callable[[Seen], None]]:
         yield show
 
 
-def _status(trace: Path, seen: Seen) -> str:
+def _status(trace: Path, seen: Look) -> str:
     """How long the trace is and how fast it grows, or why there is none."""
     if seen.head is None:
         return f"{trace}: {'no routed calls in it yet' if seen.there else 'no such file yet: waiting for it'}"
@@ -184,11 +184,11 @@ def _status(trace: Path, seen: Seen) -> str:
     return f"{trace.name}: {counted}{speed}{gone}"
 
 
-def _drift(seen: Seen) -> str:
+def _drift(seen: Look) -> str:
     return "" if seen.overlap is None else f"overlap with as many before {percent(seen.overlap)}%"
 
 
-def as_line(trace: Path, seen: Seen) -> str:
+def as_line(trace: Path, seen: Look) -> str:
     """As much as fits a line: the hit rates, with the window's in brackets."""
     if seen.head is None:
         return _status(trace, seen)
@@ -202,7 +202,7 @@ def as_line(trace: Path, seen: Seen) -> str:
     return f"{_status(trace, seen)}{drift}; hit % (last {seen.window_tokens:,} tokens): {', '.join(rates) or '-'}"
 
 
-def as_lines(trace: Path, seen: Seen, *, width: int, height: int | None = None, event: str = "") -> list[str]:
+def as_lines(trace: Path, seen: Look, *, width: int, height: int | None = None, event: str = "") -> list[str]:
     """The table in `width` columns, with fewer rows if it would exceed `height` lines."""
     if seen.head is None:
         return _wrapped([_status(trace, seen), event], width)
@@ -216,7 +216,7 @@ def as_lines(trace: Path, seen: Seen, *, width: int, height: int | None = None, 
         shown = [counted[number * (len(counted) - 1) // max(keep - 1, 1)] for number in range(keep)]
 
 
-def _layout(trace: Path, seen: Seen, rows: list[Row], event: str, width: int) -> list[str]:
+def _layout(trace: Path, seen: Look, rows: list[Row], event: str, width: int) -> list[str]:
     counted = [row for row in seen.rows if row.whole is not None]
     setup, policies = seen.rows[0].setup, {row.setup.policy.spec for row in seen.rows}
     columns: list[Column] = [
@@ -272,7 +272,7 @@ def _hits(counts: Counts | None) -> str:
     return percent(None if counts is None else counts.total()["hit_rate"])
 
 
-def as_document(trace: Path, seen: Seen) -> dict[str, Any]:
+def as_document(trace: Path, seen: Look) -> dict[str, Any]:
     """The document of `--json`, with the columns of schema.COUNTS that a replay can fill."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

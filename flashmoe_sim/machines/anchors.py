@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
 
-from flashmoe_sim.machines.fit import Observation
+from flashmoe_sim.machines.fit import Equation
 
 # Repeats of one configuration on one machine reached 24.4 and 23.6 tokens a second, and others differed by more.
 SPEED_SD = 0.05
@@ -63,7 +63,7 @@ class Anchor:
         return self.installs is not None and self.installs.upload_s > 0
 
     @property
-    def observations(self) -> list[Observation]:
+    def observations(self) -> list[Equation]:
         """Its equations: the time of a token without the host's and, if installs were timed, the time of all installs.
 
         Repeats together count as one anchor: they share the errors of the model, which more repeats do not reduce.
@@ -73,15 +73,15 @@ class Anchor:
             token["weights_gb_s"] = self.weight_bytes / 1e9
         token_s = 1 / self.tok_s - self.layers * self.call_s
         rounding = SPEED_STEP / sqrt(12) / self.tok_s
-        found = [Observation(f"{self.name}: token", token_s, hypot(SPEED_SD, rounding), token, of="token")]
+        found = [Equation(f"{self.name}: token", token_s, hypot(SPEED_SD, rounding), token, of="token")]
         for what, all_ in (("reads", self.installs), ("prime", self.primed)):
             if all_ is not None:
                 read = _terms(all_, upload=False)
-                found.append(Observation(f"{self.name}: {what}", all_.read_s, all_.relative_sd, read, of=what))
+                found.append(Equation(f"{self.name}: {what}", all_.read_s, all_.relative_sd, read, of=what))
         if self.installs is not None and self.uploads:
             terms = {"pinned_gb_s": self.installs.bytes_read / 1e9}
             took, relative_sd = self.installs.upload_s, self.installs.relative_sd
-            found.append(Observation(f"{self.name}: uploads", took, relative_sd, terms, of="uploads"))
+            found.append(Equation(f"{self.name}: uploads", took, relative_sd, terms, of="uploads"))
         return [replace(one, relative_sd=one.relative_sd * sqrt(self.repeats)) for one in found]
 
 

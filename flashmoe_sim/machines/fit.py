@@ -17,7 +17,7 @@ INVOLVED = 0.05
 
 
 @dataclass(frozen=True)
-class Observation:
+class Equation:
     """One measured equation: `seconds` is the sum over `terms` of an unknown's time per unit, times its units.
 
     relative_sd: standard deviation of the measured time, relative to it.
@@ -40,7 +40,7 @@ class Fit:
     """
 
     parameters: tuple[str, ...]
-    observations: tuple[Observation, ...]
+    observations: tuple[Equation, ...]
     value: NDArray[np.float64]
     draws: NDArray[np.float64]
     residual: NDArray[np.float64]
@@ -53,7 +53,7 @@ class Fit:
         return min(float(lo), value), value, max(float(hi), value)
 
 
-def fit(observations: Sequence[Observation], parameters: Sequence[str], *, draws: int = 400, seed: int = 1) -> Fit:
+def fit(observations: Sequence[Equation], parameters: Sequence[str], *, draws: int = 400, seed: int = 1) -> Fit:
     """Weighted non-negative least squares: each equation is weighted by its precision.
 
     Terms of other parameters are left out, as if they took no time.

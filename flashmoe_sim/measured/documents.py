@@ -18,7 +18,7 @@ _NO_NUMBER = re.compile(
 
 
 @dataclass(frozen=True)
-class Fields:
+class NamedValues:
     """Values by name and their place, of any format. A field that is not there reads as empty or None."""
 
     values: Mapping[str, Any]
@@ -72,7 +72,7 @@ class Fields:
         )
 
 
-def document(text: str, where: str, each: str = "") -> list[Fields]:
+def document(text: str, where: str, each: str = "") -> list[NamedValues]:
     """The objects of the JSON value in a text that may begin with lines of a log; see `objects`.
 
     Raises BadInput for one that is cut off or damaged.
@@ -80,17 +80,17 @@ def document(text: str, where: str, each: str = "") -> list[Fields]:
     return objects(_loaded(text[_start(text) :], where), where, each)
 
 
-def all_objects(text: str, where: str) -> list[Fields]:
+def all_objects(text: str, where: str) -> list[NamedValues]:
     """Each JSON object: of lines, or of one document. Lines may begin with `data: `, as of a stream."""
     lines = [line.removeprefix("data: ").strip() for line in text.split("\n")]
     first = next((line for line in lines if line.startswith("{")), "")
     if len(first) > 1 and first.endswith("}"):
         return objects_by_line("\n".join(lines), where)
     found = document(text, where, "entry")
-    return found if len(found) > 1 else [Fields(found[0].values, where)]
+    return found if len(found) > 1 else [NamedValues(found[0].values, where)]
 
 
-def objects_by_line(text: str, where: str) -> list[Fields]:
+def objects_by_line(text: str, where: str) -> list[NamedValues]:
     """Each line that is a JSON object. Raises BadInput for a line that begins as one and is not."""
     found = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -100,7 +100,7 @@ def objects_by_line(text: str, where: str) -> list[Fields]:
     return found
 
 
-def objects(value: Any, where: str, each: str = "") -> list[Fields]:
+def objects(value: Any, where: str, each: str = "") -> list[NamedValues]:
     """The value as a list of JSON objects, an object as a list of one.
 
     each: what one of them is called; their places are numbered with it. Raises BadInput for anything else.
@@ -108,7 +108,7 @@ def objects(value: Any, where: str, each: str = "") -> list[Fields]:
     rows = value if isinstance(value, list) else [value]
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise BadInput("is not a list of JSON objects", where=where, advice="give the output of the program as printed")
-    return [Fields(row, f"{where}: {each} {number}" if each else where) for number, row in enumerate(rows, 1)]
+    return [NamedValues(row, f"{where}: {each} {number}" if each else where) for number, row in enumerate(rows, 1)]
 
 
 def _start(text: str) -> int:

@@ -13,9 +13,9 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import parse_size
-from flashmoe_sim.measured.documents import Fields, document, objects_by_line
+from flashmoe_sim.measured.documents import NamedValues, document, objects_by_line
 from flashmoe_sim.measured.placement import IK, system_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
 # Columns of the table that have other names than the fields of the other formats; "ot" and "ts" depend on the program.
 SHORT = {
@@ -92,7 +92,7 @@ def detect_md(text: str) -> bool:
     return _HEAD.search(text) is not None
 
 
-def read_json(text: str, where: str) -> Found:
+def read_json(text: str, where: str) -> FoundSpeeds:
     """The list that `-o json` prints, or the lines of `-o jsonl`."""
     a_list = text.lstrip().startswith("[") or re.search(r"^\s*\[\s*$", text, re.MULTILINE)
     if not a_list and re.search(r"^\s*\{\s*\"", text, re.MULTILINE):
@@ -100,7 +100,7 @@ def read_json(text: str, where: str) -> Found:
     return _measured(document(text, where, "test"))
 
 
-def read_csv(text: str, where: str) -> Found:
+def read_csv(text: str, where: str) -> FoundSpeeds:
     """The table of `-o csv`, after any other lines."""
     lines = text.split("\n")
     first = next(number for number, line in enumerate(lines) if _CSV_HEAD.match(line))
@@ -116,11 +116,11 @@ def read_csv(text: str, where: str) -> Found:
             cells = next(csv.reader([line.rstrip("\r")], strict=True))
         except (csv.Error, StopIteration) as error:
             raise _torn(place, str(error)) from None
-        rows.append(Fields(_named(names, cells, place), place))
+        rows.append(NamedValues(_named(names, cells, place), place))
     return _measured(rows)
 
 
-def read_sql(text: str, where: str) -> Found:
+def read_sql(text: str, where: str) -> FoundSpeeds:
     """The statements of `-o sql`."""
     rows = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -133,13 +133,13 @@ def read_sql(text: str, where: str) -> Found:
         values = statement[2].strip()
         if len(values) < 2 or values[0] != "'" or values[-1] != "'":
             raise _torn(place, "values without quotes")
-        rows.append(Fields(_named(statement[1].split(", "), values[1:-1].split("', '"), place), place))
+        rows.append(NamedValues(_named(statement[1].split(", "), values[1:-1].split("', '"), place), place))
     return _measured(rows)
 
 
-def read_md(text: str, where: str) -> Found:
+def read_md(text: str, where: str) -> FoundSpeeds:
     """The tables of `-o md`, of which a text may have several."""
-    rows: list[Fields] = []
+    rows: list[NamedValues] = []
     names: list[str] | None = None
     closed = True
     for number, line in enumerate(text.split("\n"), 1):
@@ -151,7 +151,7 @@ def read_md(text: str, where: str) -> Found:
             place = f"{where}: line {number}"
             if closed and not line.rstrip().endswith("|"):
                 raise _torn(place, "no | at its end")
-            rows.append(Fields(_of_table(_named(names, _cells(line), place), place), place))
+            rows.append(NamedValues(_of_table(_named(names, _cells(line), place), place), place))
     return _measured(rows)
 
 
@@ -184,8 +184,8 @@ def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
     return {**row, **shapes, "model_size": size, "avg_ts": speed[1], "stddev_ts": speed[2]}
 
 
-def _measured(rows: Iterable[Fields]) -> Found:
-    found = Found()
+def _measured(rows: Iterable[NamedValues]) -> FoundSpeeds:
+    found = FoundSpeeds()
     for row in rows:
         prompt, generated = row.count("n_prompt") or 0, row.count("n_gen") or 0
         after = row.text("test").partition("@pp")[2]  # ik_llama.cpp: generated after a prompt that is not timed
@@ -198,7 +198,7 @@ def _measured(rows: Iterable[Fields]) -> Found:
     return found
 
 
-def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
+def _one(row: NamedValues, *, prompt: int, generated: int, after: bool) -> Measured:
     if not prompt and not generated:
         raise BadInput("has no tokens in n_prompt and n_gen", where=row.where, advice="give the output as printed")
     depth = prompt if after else row.count("n_depth") or 0
@@ -234,7 +234,7 @@ def _one(row: Fields, *, prompt: int, generated: int, after: bool) -> Measured:
     )
 
 
-def _elsewhere(row: Fields) -> str:
+def _elsewhere(row: NamedValues) -> str:
     """A setting that puts context or experts where no system has them, as a sentence."""
     if row.text("no_kv_offload") == "1":
         return "has the context in RAM (no_kv_offload), which no system does"
@@ -243,7 +243,7 @@ def _elsewhere(row: Fields) -> str:
     return ""
 
 
-def _backend(row: Fields) -> str:
+def _backend(row: NamedValues) -> str:
     """As the table prints it; ik_llama.cpp's other formats have a field for each backend."""
     if backends := row.text("backends"):
         return backends
@@ -252,7 +252,7 @@ def _backend(row: Fields) -> str:
     )
 
 
-def _overrides(row: Fields) -> str:
+def _overrides(row: NamedValues) -> str:
     """The overrides of tensors, separated by commas. The table of ik_llama.cpp calls them ot too."""
     overrides = row.text("override_tensor") or row.text("tensor_buft_overrides")
     return "" if overrides == "none" else overrides.replace(";", ",")

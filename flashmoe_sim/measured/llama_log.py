@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from flashmoe_sim.measured.placement import IK, settings_of_command, system_of
-from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
 MOST_LINE = 4000  # letters; a longer line is no line of a log
 FEW_ON_CPU = 0.15  # share of a model's bytes beside its experts, such as the embedding of its tokens
@@ -44,7 +44,7 @@ def detect(text: str) -> bool:
 
 
 @dataclass
-class Timing:
+class TimingLine:
     """One line of timings. task: the request that it belongs to, if the log numbers them."""
 
     line: int
@@ -101,9 +101,9 @@ def _of_cpu(buffer: str) -> bool:
     return buffer.startswith("CPU") or buffer.endswith("_Host")
 
 
-def read(text: str, where: str) -> Found:
+def read(text: str, where: str) -> FoundSpeeds:
     """Each timing of a request, with the settings that the log told before it."""
-    state, timings = State(), list[Timing]()
+    state, timings = State(), list[TimingLine]()
     lines = [line[:MOST_LINE] for line in text.split("\n")]
     for number, line in enumerate(lines, 1):
         _note(state, line, lines, number)
@@ -113,7 +113,7 @@ def read(text: str, where: str) -> Found:
     if any(timing.tokens is not None for timing in timings):  # the short line says the same again
         timings = [timing for timing in timings if timing.tokens is not None]
     engine = IK if "ik_llama" in text or "fused_moe" in text else "llama.cpp"
-    found = Found()
+    found = FoundSpeeds()
     for timing in timings:
         _add(found, timing, state, f"{where}: line {timing.line}", engine)
     return found
@@ -154,7 +154,7 @@ def _note(state: State, line: str, lines: list[str], number: int) -> None:
         state.load |= {"type_k": match[1], "type_v": match[2]}
 
 
-def _time(state: State, timings: list[Timing], line: str, number: int) -> None:
+def _time(state: State, timings: list[TimingLine], line: str, number: int) -> None:
     """Note a timing that the line has, or what it says of earlier ones."""
     if match := _TASK.search(line):
         state.task = match[3]
@@ -168,19 +168,19 @@ def _time(state: State, timings: list[Timing], line: str, number: int) -> None:
                 _deepen([timing for timing in timings[-16:] if timing.task == match[3]], int(end[1]))
     if match := _TIMING.search(line):
         tok_s = 1e3 * int(match[3]) / float(match[2]) if float(match[2]) else 0.0
-        timing = Timing(number, bool(match[1]), int(match[3]), tok_s, state.task)
+        timing = TimingLine(number, bool(match[1]), int(match[3]), tok_s, state.task)
         if timings and not timing.prompt and timings[-1].prompt and timings[-1].task == timing.task:
             timing.depth = timings[-1].tokens or 0
         timing.settings = state.settings()
         timings.append(timing)
     elif match := _SHORT.search(line):
         for prompt, speed in ((True, match[1]), (False, match[2])):
-            timings.append(Timing(number, prompt, None, float(speed), settings=state.settings()))
+            timings.append(TimingLine(number, prompt, None, float(speed), settings=state.settings()))
     elif (match := _DRAFTS.search(line)) and timings:
         timings[-1].drafts = match[1]
 
 
-def _deepen(timings: list[Timing], end: int) -> None:
+def _deepen(timings: list[TimingLine], end: int) -> None:
     """Set the depths of a request's last timings from the tokens in the context at its end."""
     decoded = next((timing for timing in reversed(timings) if not timing.prompt), None)
     if decoded is None or decoded.tokens is None or end < decoded.tokens:
@@ -191,7 +191,7 @@ def _deepen(timings: list[Timing], end: int) -> None:
         prompt.depth = max(0, decoded.depth - prompt.tokens)
 
 
-def _add(found: Found, timing: Timing, state: State, where: str, engine: str) -> None:
+def _add(found: FoundSpeeds, timing: TimingLine, state: State, where: str, engine: str) -> None:
     if timing.tokens is not None and not found.enough(timing.tokens, where, prompt=timing.prompt):
         return
     if timing.tok_s == 0.0:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.measured.documents import Fields, document, objects
-from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
+from flashmoe_sim.measured.documents import NamedValues, document, objects
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
 ENGINES = {"llamacpp": "llama.cpp"}
 SAME = 0.02  # a rate this near to tokens over the whole time is that, and counts the prompt too
@@ -19,19 +19,19 @@ def detect(text: str) -> bool:
     return '"avgTps"' in text and '"hardware"' in text
 
 
-def read(text: str, where: str) -> Found:
+def read(text: str, where: str) -> FoundSpeeds:
     """The mean decode speed of each model. The record says where the model was only if there is but one place."""
     record = document(text, where)[0].values
     hardware, results = record.get("hardware"), record.get("results")
     if not isinstance(hardware, dict):
         raise BadInput("has no object `hardware`", where=where, advice="give the file as llmfit wrote it")
-    found = Found()
+    found = FoundSpeeds()
     for result in objects(results, where, "result"):
-        found.measured.append(_one(result, Fields(hardware, where)))
+        found.measured.append(_one(result, NamedValues(hardware, where)))
     return found
 
 
-def _one(result: Fields, hardware: Fields) -> Measured:
+def _one(result: NamedValues, hardware: NamedValues) -> Measured:
     tok_s, tokens, ms = result.needed("avgTps"), result.number("avgOutputTokens"), result.number("avgTotalMs")
     model, provider = result.text("model"), result.text("provider")
     engine = "mlx" if model.endswith("-mlx") else ENGINES.get(provider, provider)
@@ -52,7 +52,7 @@ def _one(result: Fields, hardware: Fields) -> Measured:
     )
 
 
-def _system(engine: str, hardware: Fields) -> tuple[str, str]:
+def _system(engine: str, hardware: NamedValues) -> tuple[str, str]:
     if engine not in ("llama.cpp", "ollama"):
         return "", f"ran {engine}, which is no system"
     if hardware.text("hwClass") == "CPU_ONLY":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flashmoe_sim.measured.llama_log import MOST_LINE
-from flashmoe_sim.measured.value import Found, Measured, quant_of
+from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
 
 _X = r"(\d{1,12}(?:\.\d{1,12})?)"
 _RATE = re.compile(rf"(prompt )?eval rate:\s*{_X} tokens/s")
@@ -23,9 +23,9 @@ def detect_lm_studio(text: str) -> bool:
     return _LM_STUDIO.search(text) is not None
 
 
-def read_ollama(text: str, where: str) -> Found:
+def read_ollama(text: str, where: str) -> FoundSpeeds:
     """Each block of `ollama run --verbose`; a line of `ollama ps` says where the model is."""
-    found, model, prompt_tokens, tokens = Found(), "", 0, 0
+    found, model, prompt_tokens, tokens = FoundSpeeds(), "", 0, 0
     system, unplaced = _processor(text)
     for number, line in enumerate(text.split("\n"), 1):
         if match := _RUN.search(line):
@@ -54,9 +54,9 @@ def read_ollama(text: str, where: str) -> Found:
     return found
 
 
-def read_lm_studio(text: str, where: str) -> Found:
+def read_lm_studio(text: str, where: str) -> FoundSpeeds:
     """Each line such as `12.34 tok/sec • 512 tokens • 0.61s to first token`."""
-    found = Found()
+    found = FoundSpeeds()
     for number, line in enumerate(text.split("\n"), 1):
         for match in _LM_STUDIO.finditer(line):
             place, tokens = f"{where}: line {number}", int(match[2])

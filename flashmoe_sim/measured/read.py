@@ -13,7 +13,7 @@ from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.measured import llama_bench, llama_log, llmfit, printed, responses, run_folder, serving
 from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
-from flashmoe_sim.measured.value import Found, Measured
+from flashmoe_sim.measured.value import FoundSpeeds, Measured
 from flashmoe_sim.systems.table import parse_system
 
 MOST_BYTES = 64 * MIB
@@ -27,7 +27,7 @@ class MeasuredFormat:
 
     name: str
     detect: Callable[[str], bool]
-    read: Callable[[str, str], Found]
+    read: Callable[[str, str], FoundSpeeds]
 
 
 # Tried in this order. To add a format: one function that detects it, one that reads it, and one line here.
@@ -64,10 +64,10 @@ def is_measured(given: str | Path) -> bool:
     return any(entry.detect(text) for entry in FORMATS)
 
 
-def read_with_notes(given: str | Path) -> Found:
+def read_with_notes(given: str | Path) -> FoundSpeeds:
     """As `read_measured`, with a line for each speed in the file that is no use."""
     if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):
-        return Found([read_by_hand(given)])
+        return FoundSpeeds([read_by_hand(given)])
     path = Path(given)
     if folder := _run_folder(path):
         return _checked(run_folder.read(_text(folder / run_folder.RUN), _text(folder / run_folder.LOG), folder))
@@ -81,9 +81,9 @@ def read_with_notes(given: str | Path) -> Found:
     raise BadInput(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
 
 
-def _checked(found: Found) -> Found:
+def _checked(found: FoundSpeeds) -> FoundSpeeds:
     """With systems that exist only: settings out of range name none."""
-    return Found([_with_system(one) for one in found.measured], found.left_out)
+    return FoundSpeeds([_with_system(one) for one in found.measured], found.left_out)
 
 
 def _with_system(measured: Measured) -> Measured:
@@ -103,7 +103,7 @@ def _refusal(system: str) -> str:
     return ""
 
 
-def _nothing(path: Path, entry: MeasuredFormat, found: Found) -> BadInput:
+def _nothing(path: Path, entry: MeasuredFormat, found: FoundSpeeds) -> BadInput:
     if found.left_out:
         return BadInput(found.left_out[0])
     return BadInput(f"has no speed that {entry.name} prints", where=str(path), advice="give the program's whole output")

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashmoe_sim.measured.documents import Fields, all_objects
-from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
+from flashmoe_sim.measured.documents import NamedValues, all_objects
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
 
 def detect(text: str) -> bool:
     return '"predicted_per_second"' in text or '"eval_duration"' in text
 
 
-def read(text: str, where: str) -> Found:
+def read(text: str, where: str) -> FoundSpeeds:
     """One response, or lines of them, as a server streams them."""
-    found = Found()
+    found = FoundSpeeds()
     for response in all_objects(text, where):
         if isinstance(timings := response.values.get("timings"), dict):
-            _llama_server(found, Fields(timings, response.where), response)
+            _llama_server(found, NamedValues(timings, response.where), response)
         elif "eval_duration" in response.values:
             _ollama(found, response)
     return found
 
 
-def _llama_server(found: Found, timings: Fields, response: Fields) -> None:
+def _llama_server(found: FoundSpeeds, timings: NamedValues, response: NamedValues) -> None:
     cached, prompt, tokens = (timings.count(name) or 0 for name in ("cache_n", "prompt_n", "predicted_n"))
     drafted = timings.count("draft_n") or 0
     share = (timings.count("draft_n_accepted") or 0) / drafted if drafted else 0.0
@@ -40,7 +40,7 @@ def _llama_server(found: Found, timings: Fields, response: Fields) -> None:
         _add(found, timings.where, prompt=False, tokens=tokens, depth=depth, tok_s=speed, unplaced=drafts, **common)
 
 
-def _ollama(found: Found, response: Fields) -> None:
+def _ollama(found: FoundSpeeds, response: NamedValues) -> None:
     common = {"engine": "ollama", "model": response.text("model")}
     prompt, tokens = (response.count(name) or 0 for name in ("prompt_eval_count", "eval_count"))
     for name, timed, depth in (("prompt_eval_duration", prompt, 0), ("eval_duration", tokens, prompt)):
@@ -51,7 +51,7 @@ def _ollama(found: Found, response: Fields) -> None:
         _add(found, response.where, prompt=name != "eval_duration", tokens=timed, depth=depth, tok_s=tok_s, **common)
 
 
-def _add(found: Found, where: str, **values: Any) -> None:
+def _add(found: FoundSpeeds, where: str, **values: Any) -> None:
     if not found.enough(values["tokens"], where, prompt=values["prompt"]):
         return
     values |= {name: min(values[name], MOST_TOKENS) for name in ("tokens", "depth")}

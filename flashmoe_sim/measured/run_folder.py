@@ -8,14 +8,14 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import llama_log
-from flashmoe_sim.measured.documents import Fields, document
+from flashmoe_sim.measured.documents import NamedValues, document
 from flashmoe_sim.measured.placement import settings_of_command, system_of
-from flashmoe_sim.measured.value import Found
+from flashmoe_sim.measured.value import FoundSpeeds
 
 RUN, LOG = "run.json", "log.txt"
 
 
-def read(run: str, log: str, folder: Path) -> Found:
+def read(run: str, log: str, folder: Path) -> FoundSpeeds:
     """The speeds of the log, with the system that run.json tells."""
     fields = document(run, f"{folder / RUN}")[0]
     if not fields.text("mode"):
@@ -26,10 +26,10 @@ def read(run: str, log: str, folder: Path) -> Found:
         raise BadInput("has no timings", where=f"{folder / LOG}", advice="give a run that finished")
     found = llama_log.read(log, f"{folder / LOG}")
     placed = [replace(one, **_system(fields, prompt=one.prompt)) for one in found.measured]
-    return Found(placed, found.left_out)
+    return FoundSpeeds(placed, found.left_out)
 
 
-def _system(fields: Fields, *, prompt: bool) -> dict[str, Any]:
+def _system(fields: NamedValues, *, prompt: bool) -> dict[str, Any]:
     record, mode = fields.values, fields.text("mode")
     threads = fields.text("threads")
     settings = {"mode": mode} | ({"threads": threads} if threads else {})

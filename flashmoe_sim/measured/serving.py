@@ -5,23 +5,23 @@ Source: vllm-project/vllm vllm/benchmarks/serve.py; sgl-project/sglang python/sg
 
 from __future__ import annotations
 
-from flashmoe_sim.measured.documents import Fields, all_objects
-from flashmoe_sim.measured.value import MOST_TOKENS, Found, Measured, quant_of
+from flashmoe_sim.measured.documents import NamedValues, all_objects
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
 
 def detect(text: str) -> bool:
     return '"mean_tpot_ms"' in text and '"total_output_tokens"' in text
 
 
-def read(text: str, where: str) -> Found:
+def read(text: str, where: str) -> FoundSpeeds:
     """The mean decode speed of each result, if its requests came one at a time."""
-    found = Found()
+    found = FoundSpeeds()
     for result in all_objects(text, where):
         _add(found, result)
     return found
 
 
-def _add(found: Found, result: Fields) -> None:
+def _add(found: FoundSpeeds, result: NamedValues) -> None:
     at_once, requests = result.count("max_concurrency"), result.count("completed") or 0
     if requests != 1 and at_once != 1:
         several = "up to any number of" if at_once is None else f"{at_once}"

@@ -57,7 +57,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSpeeds:
     """What a reader of one format finds in a file.
 
     left_out: one line for each that is there and no use, such as a mean over requests.

@@ -20,7 +20,7 @@ from flashmoe_sim.trace.routing import blocks, frozen
 NOT_READ, UNUSED = -2, -1  # in place of the call that first uses an expert read ahead
 
 
-class Predicted(NamedTuple):
+class PredictedCalls(NamedTuple):
     """What the replay loops read of an `Ahead`."""
 
     turn: NDArray[np.int64]
@@ -57,9 +57,9 @@ class Ahead:
         for item in fields(self):
             frozen(getattr(self, item.name))
 
-    def arrays(self) -> Predicted:
+    def arrays(self) -> PredictedCalls:
         """The arrays that the replay loops read."""
-        return Predicted(self.turn, self.row, self.offset, self.after, self.key, self.upcoming)
+        return PredictedCalls(self.turn, self.row, self.offset, self.after, self.key, self.upcoming)
 
 
 def nothing_ahead(pool: Pool) -> Ahead:

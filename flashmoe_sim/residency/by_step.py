@@ -9,7 +9,7 @@ import numpy as np
 import polars
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.schema import REQUEST_COLUMNS, STEP_COLUMNS, Column, shaped
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
@@ -29,7 +29,7 @@ NAMES = {
 }
 
 
-def by_step(trace: RoutingTrace, replayed: Replay, who: dict[str, Any]) -> polars.DataFrame:
+def by_step(trace: RoutingTrace, replayed: Replayed, who: dict[str, Any]) -> polars.DataFrame:
     """schema.STEP_COLUMNS: a row for each step, in the order of the trace. who: the columns that name the replay."""
     stream, phases = replayed.stream, find_phases(trace)
     assert stream is not None
@@ -46,7 +46,7 @@ def by_step(trace: RoutingTrace, replayed: Replay, who: dict[str, Any]) -> polar
     return _shaped(polars.DataFrame(known), who, STEP_COLUMNS)
 
 
-def by_request(trace: RoutingTrace, replayed: Replay, who: dict[str, Any]) -> polars.DataFrame:
+def by_request(trace: RoutingTrace, replayed: Replayed, who: dict[str, Any]) -> polars.DataFrame:
     """schema.REQUEST_COLUMNS: a row for each request, in the order of their first steps.
 
     Raises BadInput if the trace does not record them.

@@ -25,7 +25,7 @@ from flashmoe_sim.residency.workload import Workload
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class Replayed:
     """The result of one replay.
 
     contents: for every pool the final resident keys, i32, ascending.
@@ -45,7 +45,7 @@ class Replay:
 
 def replay(
     workload: Workload, setup: Setup, *, record: bool = False, progress: Callable[[int, int], None] | None = None
-) -> Replay:
+) -> Replayed:
     """Replay the workload's trace against the banks of `setup`.
 
     record: also return the slot of every reference and the install stream.
@@ -86,7 +86,7 @@ def replay(
                 reads.append(_read_ahead(pool, bank, ahead[number], recording, loaded))
         if progress is not None:
             progress(number + 1, len(pools))
-    return Replay(
+    return Replayed(
         setup,
         build_counts(workload, setup, banks, table, None if masks is None else by_layer(pools, masks, len(table))),
         contents,
@@ -105,7 +105,7 @@ def _replay_scheduled(
     recorded: tuple[NDArray[Any], ...],
     *,
     record: bool,
-) -> Replay:
+) -> Replayed:
     candidates = _candidates(workload, setup)
     stream, hit = recorded
     pools = workload.pools(setup.scope)
@@ -113,7 +113,7 @@ def _replay_scheduled(
         resident, ahead = scheduled.replay(workload, policy, candidates, table, stream, hit)
         masks = np.split(resident, np.cumsum([pool.keys for pool in pools])[:-1])
         slots = policy.slots_taken(candidates, by_layer(pools, masks, len(table)))
-    return Replay(
+    return Replayed(
         setup,
         build_counts(workload, setup, banks, table, slots),
         [np.flatnonzero(mask).astype(np.int32) for mask in masks],

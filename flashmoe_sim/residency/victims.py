@@ -84,7 +84,7 @@ WATCHING: dict[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
-class Victims:
+class VictimCounts:
     """The choices of a policy in one bank.
 
     requests, misses: of its calls. chosen: victims. optimal: victims whose next use is the latest of all candidates.
@@ -110,12 +110,12 @@ class Victims:
         return self.ranks / self.choices if self.choices else None
 
 
-def total(banks: Iterable[Victims]) -> Victims:
+def total(banks: Iterable[VictimCounts]) -> VictimCounts:
     """The choices in several banks together."""
-    return Victims(*map(sum, zip(*map(astuple, banks), strict=True)))
+    return VictimCounts(*map(sum, zip(*map(astuple, banks), strict=True)))
 
 
-def victims(workload: Workload, setup: Setup) -> list[Victims]:
+def victims(workload: Workload, setup: Setup) -> list[VictimCounts]:
     """The choices of a setup's policy in each of its banks: one for each layer, or one bank of all.
 
     A candidate is a resident that the contract lets go at that moment; the policy may choose among them as it likes.
@@ -135,7 +135,7 @@ def victims(workload: Workload, setup: Setup) -> list[Victims]:
         state = replay_pool(workload, watched, number, bank, ahead[number], table, nothing)
         requests, misses = (int(table[:, column].sum()) for column in (tally.REQUESTS, tally.MISSES))
         chosen, optimal, choices = (int(state.policy[-1][column]) for column in (CHOSEN, OPTIMAL, CHOICES))
-        found.append(Victims(requests, misses, chosen, optimal, choices, float(state.policy[-1][RANKS])))
+        found.append(VictimCounts(requests, misses, chosen, optimal, choices, float(state.policy[-1][RANKS])))
     return found
 
 

@@ -51,7 +51,7 @@ def sweep(
     left_out: receives the setups whose banks do not fit a workload; the others run.
     Raises BadInput, before anything runs, for a setup that does not fit a workload; with `left_out`, if none fits any.
     """
-    plan = Plan(plan_tasks(workloads, setups, machines=machines, conditions=conditions), ledger, left_out)
+    plan = SweepPlan(plan_tasks(workloads, setups, machines=machines, conditions=conditions), ledger, left_out)
     rows = plan.known
     if ledger is not None:
         ledger.begin()
@@ -86,7 +86,7 @@ def plan_tasks(
     return tasks
 
 
-class Plan:
+class SweepPlan:
     """What a sweep will do.
 
     tasks: the ones that fit their workloads. known: their rows in the ledger. missing: the others.
@@ -116,7 +116,7 @@ def _key(task: Task) -> Key:
     return task.workload.content_id, task.setup
 
 
-def _run(plan: Plan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
+def _run(plan: SweepPlan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
     """The rows that each pass completes, as passes finish."""
     rows = _Rows(plan)
     if not plan.passes:
@@ -153,7 +153,7 @@ class _Rows:
     A source is where the numbers of a row come from: a count, or a replay timed on a machine.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SweepPlan) -> None:
         counted = [(one.workload_id, one.work) for one in plan.passes if isinstance(one.work, CountPass)]
         self.parts_left = Counter((of, setup) for of, work in counted for setup in work.setups)
         self.counts: dict[Key, Counts] = {}

@@ -23,7 +23,7 @@ RECORDED_CALL_BYTES = 400  # while one replay is timed
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SweepEstimate:
     """seconds: on the given threads, without compilation in the first run. memory_bytes: an upper bound."""
 
     seconds: float
@@ -31,7 +31,7 @@ class Estimate:
     memory_bytes: int
 
 
-def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: int) -> Estimate:
+def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: int) -> SweepEstimate:
     """Right within a factor of about 3 (measured: 0.9 to 2.2 times as long), beside start and compiling.
 
     The cost of a reference depends on the policy, the contract and the machine.
@@ -52,7 +52,7 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
                 predicted.add((one.workload_id, setup.prefetch))
     total_ns += sum(of_id[workload_id].trace.refs * PREDICTION_NS for workload_id, _ in predicted)
     kept = sum(map(kept_bytes, of_id.values()))
-    return Estimate(total_ns / 1e9 / threads, threads, PROGRAM_BYTES + kept + threads * recorded_bytes)
+    return SweepEstimate(total_ns / 1e9 / threads, threads, PROGRAM_BYTES + kept + threads * recorded_bytes)
 
 
 def kept_bytes(workload: Workload) -> int:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.paired import Estimate, blocks_of, difference
+from flashmoe_sim.paired import PairedEstimate, blocks_of, difference
 from flashmoe_sim.parameters import made
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.setup import Setup
@@ -25,7 +25,7 @@ ITS_FIRST_HALF = "its first half"
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedPolicy:
     """One bank on one trace.
 
     setup: with the parameters that hit most on the text of `fitted_on`; the other numbers are of the text it is judged
@@ -38,7 +38,7 @@ class Fitted:
     setup: Setup
     default: str
     hit_rate: float
-    points: Estimate
+    points: PairedEstimate
     best: Policy
     best_rate: float
 
@@ -93,7 +93,7 @@ def fit(
     *,
     left_out: list[LeftOut],
     progress: Callable[[int, int], None],
-) -> list[Fitted]:
+) -> list[FittedPolicy]:
     """The best of `setups`, which are of one bank, for each trace: by the other traces, or by its own first half.
 
     With several traces, each is judged with the parameters whose mean hit rate over the others is highest; a single one
@@ -138,13 +138,13 @@ def _judged(
     of: dict[Setup, Steps],
     part: slice,
     fitted_on: str,
-) -> Fitted:
+) -> FittedPolicy:
     chosen = max(setups, key=learnt.__getitem__)
     best = max(setups, key=lambda setup: _rate(of[setup], part))
     own, other = of[chosen], of[default]
     request = requests_of(workload, part.start or 0)
     block = blocks_of(len(own.hits[part]), request)
-    return Fitted(
+    return FittedPolicy(
         workload.trace.name,
         fitted_on,
         chosen,

@@ -10,7 +10,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit
-from flashmoe_sim.timeline.from_rates import Predicted, predict
+from flashmoe_sim.timeline.from_rates import RatePrediction, predict
 from flashmoe_sim.timeline.rates import Rate
 
 
@@ -45,12 +45,12 @@ def predict_rates(
     bank: Bank | None = None,
     top_k: int | None = None,
     io_split: int = 4,
-) -> list[Predicted | Unfit]:
+) -> list[RatePrediction | Unfit]:
     """Predict each rate; bank and top_k are of rates without their own.
 
     Raises DoesNotFit if no bank fits the machine.
     """
-    rows: list[Predicted | Unfit] = []
+    rows: list[RatePrediction | Unfit] = []
     unfit: DoesNotFit | None = None
     for rate in rates:
         try:
@@ -59,6 +59,6 @@ def predict_rates(
             unfit = unfit or error
             asked = replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k)
             rows.append(Unfit(asked, error.message))
-    if unfit is not None and not any(isinstance(row, Predicted) for row in rows):
+    if unfit is not None and not any(isinstance(row, RatePrediction) for row in rows):
         raise unfit
     return rows

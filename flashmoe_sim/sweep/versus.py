@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.paired import Estimate, blocks_of, difference, holm, log_ratio, mean_of
+from flashmoe_sim.paired import PairedEstimate, blocks_of, difference, holm, log_ratio, mean_of
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -42,8 +42,8 @@ class Versus:
     setup: Setup
     against: str
     hit_rate: float
-    points: Estimate
-    log_gain: Estimate | None
+    points: PairedEstimate
+    log_gain: PairedEstimate | None
     tok_s: float | None
     ahead: int
     faster: int | None

@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Look:
     """What is known about a trace at one moment.
 
     there: whether there is a file. event: what happened to it since the last look, or empty.
@@ -108,9 +108,9 @@ class Watcher:
         self._written: deque[tuple[float, int]] = deque()
         self._head: Chunk | None = None
         self._stale = False
-        self._replay: _Replays | None = None
+        self._replay: _WatchedReplays | None = None
 
-    def look(self, now_s: float) -> Seen:
+    def look(self, now_s: float) -> Look:
         """Read and replay what is new. now_s: any clock's time.
 
         Raises BadInput for a malformed line and for a trace that is not of the model.
@@ -124,7 +124,7 @@ class Watcher:
             self._forget()
         if self._stale and self._head is not None:
             # The sizes of a replay's arrays follow from all layers and experts: it starts again if there are more.
-            self._replay = _Replays(self._head, self._setups, self._geometry, self._window_tokens)
+            self._replay = _WatchedReplays(self._head, self._setups, self._geometry, self._window_tokens)
             for chunk in follower.again(self._head):
                 self._replay.add(chunk)
             self._stale = False
@@ -146,7 +146,7 @@ class Watcher:
         if not self._stale and self._replay is not None:
             self._replay.add(chunk)
 
-    def _seen(self, now_s: float) -> Seen:
+    def _seen(self, now_s: float) -> Look:
         follower, replay = self._follower, self._replay
         tokens = 0 if replay is None else replay.tokens
         written = self._written
@@ -158,7 +158,7 @@ class Watcher:
         if len(written) > 1 and written[-1][0] > written[0][0]:
             rate = (written[-1][1] - written[0][1]) / (written[-1][0] - written[0][0])
         span, overlap = (0, None) if replay is None else replay.drift()
-        return Seen(
+        return Look(
             there=follower.there,
             event=follower.event,
             head=self._head,
@@ -178,8 +178,8 @@ def _holds(head: Chunk) -> tuple[object, ...]:
     return head.layers, head.n_experts, head.top_k, head.step is None, head.slot is None
 
 
-class _Replays:
-    """All setups along one trace, from its first call. aliased: as in `Seen`."""
+class _WatchedReplays:
+    """All setups along one trace, from its first call. aliased: as in `Look`."""
 
     def __init__(
         self, head: Chunk, setups: Sequence[Setup], geometry: ModelGeometry | None, window_tokens: int

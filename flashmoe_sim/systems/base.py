@@ -22,11 +22,11 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import NO_MMAP, Engine, HowToGet, Sizes, facts_of
+from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, HowToGet, SlotSizes, facts_of
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -291,12 +291,12 @@ class System(ABC):
         return any(item.name == "profile" for item in fields(self))
 
     @property
-    def facts(self) -> Engine | None:
+    def facts(self) -> EngineFacts | None:
         """What its engine can do, and for whom; None if nothing is known of it."""
         return self.facts_of_engine()
 
     @classmethod
-    def facts_of_engine(cls) -> Engine | None:
+    def facts_of_engine(cls) -> EngineFacts | None:
         return facts_of(cls.program) if cls.program else None
 
     @property
@@ -372,7 +372,7 @@ class System(ABC):
 
     def accepted(self, sizes: Sequence[int], case: Case) -> list[int]:
         """Those of ascending numbers of slots that the engine accepts."""
-        limits = Sizes(source="") if self.facts is None else self.facts.sizes
+        limits = SlotSizes(source="") if self.facts is None else self.facts.sizes
         return limits.within(sizes, top_k=case.model.top_k, experts=case.n_experts)
 
     def why_not_slots(self, slots: int, case: Case) -> str:
@@ -451,7 +451,7 @@ class System(ABC):
         """The workload as the system routes it."""
         return workload
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         """The recorded replay of a prepared workload."""
         return run_replay(workload, setup, record=True)
 

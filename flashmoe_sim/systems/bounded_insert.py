@@ -10,7 +10,7 @@ import numpy as np
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.bounded_lru import BoundedLru
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -59,7 +59,7 @@ class BoundedInsert(GpuSlots):
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")
         return Plan(setup, HitsThenMisses(), self.adapted(case.machine))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         """Replay without lookups for calls of several tokens."""
         return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= 1)])
 

@@ -14,7 +14,7 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import (
@@ -131,7 +131,7 @@ class Cached(System):
     def prepared(self, workload: Workload) -> Workload:
         return by_number(workload)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         trace = workload.trace
         placed = trace.layer >= (self.cpu_layers if self.cpu_layers != ALL else np.inf)
         use = ~placed & (trace.n_tokens <= self.most_tokens)

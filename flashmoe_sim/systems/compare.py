@@ -17,7 +17,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
@@ -34,7 +34,7 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
 NEAR = 0.03
-Replays = dict[tuple[System, Setup, Drafts | None], tuple[Workload, Replay]]
+Replays = dict[tuple[System, Setup, Drafts | None], tuple[Workload, Replayed]]
 # The parts of a token's time, by what it waits for.
 GROUPS = {
     "read": ("read", "late", "ahead"),
@@ -421,7 +421,7 @@ def _pass_tokens(timing: Timing) -> float:
     return float(decoded.mean())
 
 
-def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int) -> tuple[Workload, Replay]:
+def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int) -> tuple[Workload, Replayed]:
     """The workload that a system replays, and the replay; only the second half if its profile is from the first."""
     if system.learns_first_half:
         first, second = _halves(workload)

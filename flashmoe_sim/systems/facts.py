@@ -49,7 +49,7 @@ OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android":
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class EngineState:
     """kind: one of STATES. date: of the release, the last commit or the pull request."""
 
     kind: str
@@ -111,7 +111,7 @@ class GraphNeeds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class SlotSizes:
     """Sizes of its slots. per_top_k: the least, as a multiple of the experts of a token. allowed: the only ones.
 
     below_experts: whether a layer must have more experts than slots.
@@ -144,7 +144,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class OnlyModel:
     """The only model that it runs."""
 
     layers: int
@@ -258,7 +258,7 @@ class HowToGet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class EngineFacts:
     """A program, by its facts.
 
     common: whether anybody can install it, as llama.cpp; others lead an answer only if shown to be faster.
@@ -268,15 +268,15 @@ class Engine:
     name: str
     program: str
     common: bool
-    state: State
+    state: EngineState
     licence: Licence
     platform: Platform
     formats: Formats
     archs: Archs
     get: Get | None = None
     graph: GraphNeeds | None = None
-    sizes: Sizes = field(default_factory=lambda: Sizes(source="no limit was read"))
-    shape: Shape | None = None
+    sizes: SlotSizes = field(default_factory=lambda: SlotSizes(source="no limit was read"))
+    shape: OnlyModel | None = None
     reported: Reported | None = None
     drafts: CanDraft = field(
         default_factory=lambda: CanDraft(source="nothing was read", no="is not known to draft tokens")
@@ -407,7 +407,7 @@ def _numbers(version: str) -> list[int]:
 
 
 @cache
-def facts_of(name: str) -> Engine:
+def facts_of(name: str) -> EngineFacts:
     """The facts on an engine.
 
     Raises BadInput for a file with an unknown section, key or status, or a section without its source.
@@ -432,20 +432,20 @@ def _gets() -> Mapping[str, Any]:
 
 
 SECTIONS: dict[str, type] = {
-    "state": State,
+    "state": EngineState,
     "licence": Licence,
     "platform": Platform,
     "formats": Formats,
     "graph": GraphNeeds,
-    "sizes": Sizes,
-    "shape": Shape,
+    "sizes": SlotSizes,
+    "shape": OnlyModel,
     "reported": Reported,
     "drafts": CanDraft,
     "get": Get,
 }
 
 
-def read_engine(name: str, table: Mapping[str, Any]) -> Engine:
+def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
     """An engine from the sections of its file."""
     where = f"engines/{name}.toml"
     sections: dict[str, Any] = {
@@ -458,7 +458,9 @@ def read_engine(name: str, table: Mapping[str, Any]) -> Engine:
     status, others, source = _statuses(f"{where}: [archs]", table["archs"])
     models, _, _ = _statuses(f"{where}: [models]", table["models"]) if "models" in table else ({}, "", "")
     archs = Archs(status=status, others=others or UNKNOWN, source=source)
-    return Engine(name=name, program=table["program"], common=table["common"], archs=archs, models=models, **sections)
+    return EngineFacts(
+        name=name, program=table["program"], common=table["common"], archs=archs, models=models, **sections
+    )
 
 
 def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:

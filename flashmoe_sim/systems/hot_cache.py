@@ -16,7 +16,7 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -137,7 +137,7 @@ class HotCache(System):
             Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
         )
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if self.profile != HALF or not isinstance(setup.policy, HotProfile):
             return super().replay(workload, setup)
         with TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.policies.hot_window import HotWindow as HotWindowPolicy
+from flashmoe_sim.policies.hot_window import HotWindow
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import (
     PAGE_FAULTS,
@@ -29,7 +29,7 @@ ID_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotWindow(GpuSlots):
+class HotWindowSlots(GpuSlots):
     """The most used experts of the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
     For long prompts, which bypass the hot set, the program copies experts to the GPU; here the CPU computes them.
@@ -58,8 +58,8 @@ class HotWindow(GpuSlots):
         super().__post_init__()
         self._policy()
 
-    def _policy(self) -> HotWindowPolicy:
-        return HotWindowPolicy(self.interval, self.bypass_tokens, count="reference", observe="last", warm_up=True)
+    def _policy(self) -> HotWindow:
+        return HotWindow(self.interval, self.bypass_tokens, count="reference", observe="last", warm_up=True)
 
     def why_not(self, case: Case) -> str:
         if self.slots > case.n_experts:

@@ -12,7 +12,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -71,7 +71,7 @@ class Imp(GpuSlots):
         """Without page faults if RAM is pinned."""
         return machine if self.pinned else super().adapted(machine)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         """Replay without lookups for calls that exceed a layer's slots."""
         fits = np.ones(workload.trace.calls, np.bool_)
         for pool in workload.layer_pools:

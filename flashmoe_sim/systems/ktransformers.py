@@ -13,7 +13,7 @@ from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
 from flashmoe_sim.policies.static import StaticGlobal
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -103,7 +103,7 @@ class KTransformers(GpuSlots):
         setup = Setup(Bank(slots=min(self.experts, case.n_experts)), policy, "atomic")
         return Plan(setup, HotCold(), self.adapted(case.machine))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if self.strategy == "frequency":
             setup = replace(setup, policy=StaticGlobal(profile=profile_of(workload.trace, self.profile)))
         return run_replay(workload, setup, record=True)

@@ -14,7 +14,7 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.nth_miss import NthMiss
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -116,7 +116,7 @@ class MoeCache(System):
         execution = FilledBehind(copy_from_tokens=OFFLOAD_TOKENS, pinned=self.loads_whole(case))
         return Plan(setup, execution, self.adapted(case.machine))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         return replay_in_parts(workload, setup, [np.flatnonzero(workload.trace.n_tokens <= MOST_TOKENS)])
 
     def memory(self, case: Case) -> tuple[Share, ...]:

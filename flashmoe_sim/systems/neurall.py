@@ -14,7 +14,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.scored_swaps import ScoredSwaps
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -133,7 +133,7 @@ class Neurall(GpuSlots):
         expert_bytes = case.slot_bytes / len(layers)
         return int(UPLOAD_SHARE * token_s * link.pinned_gb_s.value * 1e9 / expert_bytes)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if self.learns_first_half and isinstance(setup.policy, ScoredSwaps):
             steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
             setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))

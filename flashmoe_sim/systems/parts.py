@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.residency import tally
 from flashmoe_sim.residency.capacity import capacities
-from flashmoe_sim.residency.replay import Replay, build_counts
+from flashmoe_sim.residency.replay import Replayed, build_counts
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import InstallStream, ReadAhead
@@ -23,7 +23,7 @@ def replay_in_parts(
     parts: Sequence[NDArray[np.int64]],
     *,
     placed: NDArray[np.int64] | None = None,
-) -> Replay:
+) -> Replayed:
     """The recorded replay of a workload whose bank is emptied before each part; nothing is read ahead.
 
     parts: the calls of each part, ascending, i64. A part of a global bank has calls of every layer that uses it.
@@ -54,7 +54,7 @@ def replay_in_parts(
         _count_alike(workload, np.isin(np.arange(trace.calls), placed), (tally.HITS,), table, stream)
     _count_alike(workload, apart, (tally.MISSES, tally.BYPASSED), table, stream)
     nothing = np.zeros(0, np.int32)
-    return Replay(
+    return Replayed(
         setup,
         build_counts(workload, setup, capacities(workload, setup), table),
         [contents.get(layer, nothing) for layer in (trace.layers if setup.scope == "layer" else trace.layers[:1])],

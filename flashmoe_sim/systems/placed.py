@@ -22,7 +22,7 @@ from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.demand import Demand
-from flashmoe_sim.policies.placed import Placed as PlacedPolicy
+from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -59,7 +59,7 @@ MIN_BATCH = OFFLOAD_TOKENS
 
 
 @dataclass(frozen=True)
-class TheseLayers(PlacedPolicy):
+class TheseLayers(Placed):
     """Like `placed`, with the layers named. rows: of the model's layers with experts, counted from 0."""
 
     rows: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class TheseLayers(PlacedPolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed(System):
+class PlacedLayers(System):
     """Some layers keep their experts on the GPU, and the CPU computes the experts of the other layers; nothing moves.
 
     Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from flashmoe_sim.systems.base import Case, Launch
-from flashmoe_sim.systems.placed import AUTO, MIN_BATCH, Placed
+from flashmoe_sim.systems.placed import AUTO, MIN_BATCH, PlacedLayers
 from flashmoe_sim.systems.split import gpu_of_layers, shared_out
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedIk(Placed):
+class PlacedIk(PlacedLayers):
     """As `placed`, in ik_llama.cpp: its --n-cpu-moe counts layers with experts from the last one on.
 
     With several GPUs, each gives up its last layers, in proportion to its share of all layers.

@@ -16,7 +16,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import ReadAhead
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -99,7 +99,7 @@ class SlotRemap(System):
         expert = trace.expert[np.lexsort((trace.expert, call))]
         return prepare(trace.with_(expert=expert, weight=None, slot=None, resident=None), workload.geometry)
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         """Replay one request per distinct expert of a call, with empty slots at the beginning of each phase."""
         trace = workload.trace
         first = _first_of_each(trace)
@@ -198,7 +198,7 @@ class _Slots:
         return hits, evictions
 
 
-def preseeded(workload: Workload, replayed: Replay, parts: Sequence[NDArray[np.int64]]) -> Replay:
+def preseeded(workload: Workload, replayed: Replayed, parts: Sequence[NDArray[np.int64]]) -> Replayed:
     """The replay of an LRU bank whose first layer is seeded before each of its calls, except a part's first call.
 
     Experts that the routed call before it used and the layer lacks are copied into its slots; an expert that it has
@@ -240,11 +240,11 @@ def preseeded(workload: Workload, replayed: Replay, parts: Sequence[NDArray[np.i
 
 def _with_seeds(
     workload: Workload,
-    replayed: Replay,
+    replayed: Replayed,
     columns: dict[str, NDArray[np.int32]],
     seeds: Sequence[_Seed],
     asked: Sequence[int],
-) -> Replay:
+) -> Replayed:
     """A replay with these columns in its stream, and with the copies ahead. asked: experts each time."""
     trace, stream = workload.trace, replayed.stream
     assert stream is not None

@@ -14,7 +14,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.profile import find_profile
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -67,7 +67,7 @@ class StaticProfile(GpuSlots):
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Static(), "atomic")
         return Plan(setup, HotCold(), self.adapted(case.machine))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         profile = profile_of(workload.trace, self.profile)
         return run_replay(workload, replace(setup, policy=Static(profile=profile)), record=True)
 

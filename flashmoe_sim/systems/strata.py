@@ -15,7 +15,7 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.bounded_swaps import BoundedSwaps
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
@@ -145,7 +145,7 @@ class Strata(System):
         assert workload.geometry is not None
         return batched(workload, self.chunk(workload.geometry))
 
-    def replay(self, workload: Workload, setup: Setup) -> Replay:
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if self.profile == HALF and isinstance(setup.policy, BoundedSwaps):
             steps = max(len(np.unique(workload.trace.steps)) // 2, 1)
             setup = replace(setup, policy=replace(setup.policy, profile_steps=steps))
@@ -153,7 +153,7 @@ class Strata(System):
         assert workload.geometry is not None
         return self._lending(found, workload.geometry)
 
-    def _lending(self, found: Replay, model: ModelGeometry) -> Replay:
+    def _lending(self, found: Replayed, model: ModelGeometry) -> Replayed:
         """The replay with calls of prompts that also miss residents whose slots are lent, of all as many per layer."""
         assert found.stream is not None
         tokens = found.stream.n_tokens

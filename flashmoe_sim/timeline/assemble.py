@@ -23,7 +23,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.served import UNREAD
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
@@ -43,7 +43,7 @@ GRAPH_S = {"qwen3next": 100e-6}
 # RTX 3090 and 20 on an RTX PRO 6000.
 GRAPH_BYTES = {"qwen4exp": 65e6, "deepseek4": 40e6}
 
-_WORKS: WeakKeyDictionary[Replay, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
+_WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
 
 class DoesNotFit(BadInput):
@@ -108,7 +108,7 @@ class Weights:
         )
 
 
-def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool = False) -> Work:
+def work_of(workload: Workload, replay: Replayed, *, page_cache_bytes: int, loaded: bool = False) -> Work:
     """The work of a recorded replay on a machine whose page cache has this many bytes.
 
     loaded: every expert that fits in RAM was read into it before the run. It is kept as long as the replay, which is
@@ -123,7 +123,7 @@ def work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded
     return known[key]
 
 
-def _work_of(workload: Workload, replay: Replay, *, page_cache_bytes: int, loaded: bool) -> Work:
+def _work_of(workload: Workload, replay: Replayed, *, page_cache_bytes: int, loaded: bool) -> Work:
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phase = phases_of(trace)
@@ -419,7 +419,9 @@ def _check_fitted(weights: Weights, machine: Machine) -> None:
         )
 
 
-def page_cache_bytes(workload: Workload, setup: Setup, replay: Replay, machine: Machine, conditions: Conditions) -> int:
+def page_cache_bytes(
+    workload: Workload, setup: Setup, replay: Replayed, machine: Machine, conditions: Conditions
+) -> int:
     """Bytes that the machine's page cache can hold beside the bank of a replay; see `room_for_pages`.
 
     If every expert is resident, the experts take the place of the bank.

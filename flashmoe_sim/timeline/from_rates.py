@@ -27,7 +27,7 @@ STEPS = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class RatePrediction:
     """The predicted speed of a rate on a machine.
 
     top_k, misses_per_call: of the synthetic routed calls.
@@ -82,7 +82,7 @@ class Predicted:
         }
 
 
-class Verified(NamedTuple):
+class DraftedPass(NamedTuple):
     """A pass with drafts: its tokens, how many of them become text, and the distinct experts of a call.
 
     text, union: on average.
@@ -93,7 +93,7 @@ class Verified(NamedTuple):
     union: float
 
 
-def verified(drafts: Drafts | None, *, top_k: int, experts: int) -> Verified | None:
+def verified(drafts: Drafts | None, *, top_k: int, experts: int) -> DraftedPass | None:
     """What a pass with these drafts verifies, if the tokens are routed independently; None without drafts.
 
     Real unions are smaller, since tokens in a row share experts: a trace has them exactly.
@@ -101,7 +101,7 @@ def verified(drafts: Drafts | None, *, top_k: int, experts: int) -> Verified | N
     if drafts is None:
         return None
     tokens = drafts.count + 1
-    return Verified(tokens, drafts.text_tokens, experts * (1 - (1 - top_k / experts) ** tokens))
+    return DraftedPass(tokens, drafts.text_tokens, experts * (1 - (1 - top_k / experts) ** tokens))
 
 
 def made_work(
@@ -112,7 +112,7 @@ def made_work(
     page_cache_share: float = 0.0,
     steps: int = STEPS,
     seed: int = 1,
-    verified: Verified | None = None,
+    verified: DraftedPass | None = None,
 ) -> Work:
     """Synthetic decoding, pass by pass, with a routed call in each layer; it misses as often as a table says.
 
@@ -164,7 +164,7 @@ def predict(
     top_k: int | None = None,
     io_split: int = 4,
     whose: Whose | None = ANY_ENGINE,
-) -> list[Predicted]:
+) -> list[RatePrediction]:
     """The decode speed of each rate on a machine.
 
     bank, top_k: for rates without their own; by default a bank that takes no memory, and the model's experts per token.
@@ -219,7 +219,7 @@ def _predict(
     conditions: Conditions,
     io_split: int,
     whose: Whose | None,
-) -> Predicted:
+) -> RatePrediction:
     assert rate.top_k is not None
     most = min(layer.n_experts for layer in weights.layers)
     if not 1 <= rate.top_k <= most:
@@ -251,7 +251,7 @@ def _predict(
         lambda other: price(weights, other, conditions, io_split=io_split),
         whose=whose,
     )
-    return Predicted(
+    return RatePrediction(
         rate, rate.top_k, misses, share if conditions.execution.reads else None, timing, timing.tok_s, draws
     )
 

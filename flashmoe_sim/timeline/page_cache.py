@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload
 
 
@@ -24,7 +24,7 @@ class WarmReads:
     ahead_warm: NDArray[np.uint8]
 
 
-def warm_reads(workload: Workload, replay: Replay, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
+def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
     """Serve the reads of a recorded replay from a page cache of `capacity_bytes`.
 
     It starts empty or, if `loaded`, as it is after every expert was read once, in order of layer and number.

@@ -80,7 +80,7 @@ def total_seconds(work: Work, costs: Costs, execution: ExecutionModel) -> float:
     return known[key]
 
 
-class _Calls(NamedTuple):
+class _CallColumns(NamedTuple):
     """The columns of `Work` that the loop reads."""
 
     row: NDArray[np.int32]
@@ -122,7 +122,7 @@ def _run(
     waited = {} if execution.waits_for_installs else {"installs": np.zeros_like(work.installs)}
     loop_of(model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
         sim,
-        _Calls(*(_column(waited.get(name, getattr(work, name))) for name in _Calls._fields)),
+        _CallColumns(*(_column(waited.get(name, getattr(work, name))) for name in _CallColumns._fields)),
         _Limits(execution.threshold, execution.copies_from, execution.in_background, execution.padded),
         _Knees(
             float(costs.dense_knee_tokens),

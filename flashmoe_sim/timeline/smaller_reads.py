@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.work import Work
 
@@ -39,7 +39,7 @@ class SmallerReads:
     of_minor: float
 
     @classmethod
-    def of(cls, work: Work, replay: Replay, *, layers: int) -> Self | None:
+    def of(cls, work: Work, replay: Replayed, *, layers: int) -> Self | None:
         """None if all misses read all bytes."""
         rule, stream = replay.setup.policy.minor_rule, replay.stream
         if rule is None or not rule.reads:

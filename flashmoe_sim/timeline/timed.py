@@ -12,7 +12,7 @@ import numpy as np
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, page_cache_bytes, priced, weights_of, work_of
@@ -74,7 +74,7 @@ def default_execution(setup: Setup) -> ExecutionModel:
 
 def time_replay(
     workload: Workload,
-    replay: Replay,
+    replay: Replayed,
     machine: Machine,
     conditions: Conditions,
     *,

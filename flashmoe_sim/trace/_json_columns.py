@@ -21,7 +21,7 @@ from flashmoe_sim.trace.routing import offsets
 OPTIONAL = {"slot": "slots", "weight": "weights", "sequence": "sequence", "step": "step"}
 
 
-class Columns:
+class Collector:
     """Collects the output of the kernels."""
 
     def __init__(self) -> None:

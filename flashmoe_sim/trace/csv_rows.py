@@ -24,7 +24,7 @@ _REAL = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """A column to read: whole numbers low..high, finite 32-bit floats if `real`, or one of `words`."""
 
     name: str
@@ -67,7 +67,7 @@ def read_rows(
     path: Path,
     number: int,
     header: Sequence[str],
-    columns: Sequence[Column],
+    columns: Sequence[TextColumn],
     first: bytes = b"",
 ) -> Rows:
     """The requested columns of a body whose fields are named by `header`.
@@ -98,7 +98,7 @@ def read_rows(
     return Rows(np.concatenate(lines), whole, skipped.notes())
 
 
-def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -> dict[str, NDArray[Any]] | None:
+def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[TextColumn]) -> dict[str, NDArray[Any]] | None:
     """The columns, or None if a line is malformed."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -143,7 +143,7 @@ def _at_once(body: bytes, *, header: Sequence[str], columns: Sequence[Column]) -
 
 
 def _line_by_line(
-    body: bytes, *, first_line: int, header: Sequence[str], columns: Sequence[Column], skipped: Skipped
+    body: bytes, *, first_line: int, header: Sequence[str], columns: Sequence[TextColumn], skipped: Skipped
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """The line numbers and columns of a block; a last line that is torn is left out."""
     wanted = [(header.index(column.name), column) for column in columns]
@@ -168,14 +168,14 @@ def _line_by_line(
     return np.array(numbers, dtype=np.int64), values
 
 
-def _row(line: bytes, *, fields: int, wanted: Sequence[tuple[int, Column]]) -> list[float]:
+def _row(line: bytes, *, fields: int, wanted: Sequence[tuple[int, TextColumn]]) -> list[float]:
     parts = line.rstrip(b"\r").split(b",")
     if len(parts) != fields:
         raise ValueError(f"{len(parts)} fields, expected {fields}: {excerpt(line)}")
     return [_value(parts[place].strip(), column) for place, column in wanted]
 
 
-def _value(text: bytes, column: Column) -> float:
+def _value(text: bytes, column: TextColumn) -> float:
     if column.words:
         word = text.decode("utf-8", "backslashreplace")
         if word in column.words:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.notes import MISREAD, Note
 from flashmoe_sim.trace.calls import run_starts
-from flashmoe_sim.trace.csv_rows import Column, read_rows
+from flashmoe_sim.trace.csv_rows import TextColumn, read_rows
 from flashmoe_sim.trace.lines import numbered_lines, trace_name
 from flashmoe_sim.trace.plain_csv import PHASES
 from flashmoe_sim.trace.request_calls import trace_of_requests
@@ -72,13 +72,13 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     )
 
 
-def _columns(header: list[str]) -> list[Column]:
+def _columns(header: list[str]) -> list[TextColumn]:
     known = {
-        "phase": Column("phase", words=PHASES),
-        "token": Column("token", high=MOST_TOKENS),
-        "position": Column("position", low=-MOST_TOKENS, high=MOST_TOKENS),
+        "phase": TextColumn("phase", words=PHASES),
+        "token": TextColumn("token", high=MOST_TOKENS),
+        "position": TextColumn("position", low=-MOST_TOKENS, high=MOST_TOKENS),
     }
-    return [known.get(name, Column(name)) for name in header]
+    return [known.get(name, TextColumn(name)) for name in header]
 
 
 def _batch(layer: NDArray[np.int64], position: NDArray[np.int64], prompt: NDArray[np.bool_]) -> int | None:

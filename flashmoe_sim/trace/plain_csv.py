@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
-from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
+from flashmoe_sim.trace.csv_rows import Rows, TextColumn, read_rows
 from flashmoe_sim.trace.lines import excerpt, numbered_lines, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import (
@@ -36,16 +36,16 @@ PHASES = {"prompt": PHASE_PROMPT, "prefill": PHASE_PROMPT, "decode": PHASE_DECOD
 COLUMNS = {
     column.name: column
     for column in (
-        Column("layer"),
-        Column("expert"),
-        Column("step", high=MOST - 1),  # the number of steps is one higher
-        Column("call", high=MOST),
-        Column("rank"),
-        Column("weight", real=True),
-        Column("slot"),
-        Column("phase", words=PHASES),
-        Column("sequence", high=MOST),
-        Column("n_tokens", high=MOST),
+        TextColumn("layer"),
+        TextColumn("expert"),
+        TextColumn("step", high=MOST - 1),  # the number of steps is one higher
+        TextColumn("call", high=MOST),
+        TextColumn("rank"),
+        TextColumn("weight", real=True),
+        TextColumn("slot"),
+        TextColumn("phase", words=PHASES),
+        TextColumn("sequence", high=MOST),
+        TextColumn("n_tokens", high=MOST),
     )
 }
 SYNONYMS = {"token": "step", "seq": "call"}

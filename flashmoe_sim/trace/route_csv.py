@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
-from flashmoe_sim.trace.csv_rows import Column, Rows, read_rows
+from flashmoe_sim.trace.csv_rows import Rows, TextColumn, read_rows
 from flashmoe_sim.trace.lines import Skipped, excerpt, numbered_lines, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
@@ -30,15 +30,15 @@ VERSION = 1
 MOST = (1 << 31) - 1
 MOST_BYTES = 1 << 50
 COLUMNS = (
-    Column("turn", high=MOST),
-    Column("phase", high=1),
-    Column("step", high=MOST),
-    Column("layer"),
-    Column("slot"),
-    Column("expert"),
-    Column("weight", real=True),
-    Column("residency", high=1),
-    Column("expert_bytes", high=MOST_BYTES),
+    TextColumn("turn", high=MOST),
+    TextColumn("phase", high=1),
+    TextColumn("step", high=MOST),
+    TextColumn("layer"),
+    TextColumn("slot"),
+    TextColumn("expert"),
+    TextColumn("weight", real=True),
+    TextColumn("residency", high=1),
+    TextColumn("expert_bytes", high=MOST_BYTES),
 )
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?# route_trace v([0-9]+)")
 _SETTING = re.compile(rb"\b(n_layer|n_expert|n_expert_used|layer|expert_bytes|dense_bytes)=([0-9]{1,15})\b")

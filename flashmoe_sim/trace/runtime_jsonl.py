@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import SKIPPED, TORN, Note
-from flashmoe_sim.trace._json_columns import Columns
+from flashmoe_sim.trace._json_columns import Collector
 from flashmoe_sim.trace._json_kernels import (
     COLUMNS,
     KEY_NAMES,
@@ -111,7 +111,7 @@ class JsonlParser:
         self._path = path
         self._lenient = lenient
         self._chunk_bytes = chunk_bytes
-        self._columns = Columns()
+        self._columns = Collector()
         self._skipped = 0
         self._skipped_lines: list[int] = []
         self._rest = bytearray()  # of a line that is not whole

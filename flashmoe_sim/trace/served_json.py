@@ -46,7 +46,7 @@ class BadResponse(ValueError):
     """What is wrong with one response."""
 
 
-class Counts(NamedTuple):
+class TokenCounts(NamedTuple):
     """Tokens of a request: in the prompt, generated, before the first row, and cached. None: unknown."""
 
     prompt: int | None
@@ -180,7 +180,7 @@ def _request(
     else:
         if isinstance(routing, dict) and start is None:
             start = _count("start", [routing])
-        expert, counted = _array(routing, holder, where, Counts(prompt, generated, start, cached), hints)
+        expert, counted = _array(routing, holder, where, TokenCounts(prompt, generated, start, cached), hints)
     prompt = hints.prompt_tokens if prompt is None else prompt
     if prompt is None:
         raise BadResponse(
@@ -213,7 +213,7 @@ def _count(
 
 
 def _array(
-    routing: Any, holder: Mapping[str, Any], where: str, counts: Counts, hints: Hints
+    routing: Any, holder: Mapping[str, Any], where: str, counts: TokenCounts, hints: Hints
 ) -> tuple[NDArray[Any], bool]:
     """The ids in base64, and whether their number of layers was derived from the number of tokens."""
     dtype = shape = None
@@ -250,7 +250,7 @@ def from_base64(text: str | bytes) -> NDArray[np.uint8]:
         raise ValueError(f"not valid base64 ({error})") from None
 
 
-def _shape(size: int, given: Any, counts: Counts, hints: Hints, where: str) -> tuple[int, int, int]:
+def _shape(size: int, given: Any, counts: TokenCounts, hints: Hints, where: str) -> tuple[int, int, int]:
     """Rows, layers and k of `size` ids: as given, else from the hints and the rows."""
     if given is not None:
         if (

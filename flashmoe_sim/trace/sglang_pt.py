@@ -30,7 +30,7 @@ IDLE = 4
 PHASES = {1: PHASE_PROMPT, 2: PHASE_DECODE, 5: PHASE_DECODE}  # extend, decode, verify; mixed passes are unknown
 
 
-class Pass(NamedTuple):
+class RankPass(NamedTuple):
     """One rank's part of a pass: the pass's number, ids [layers, tokens, k], -1 for none, and the phase."""
 
     number: int
@@ -106,11 +106,11 @@ def _document(path: Path, options: ReadOptions) -> Any:
         raise BadInput(f"{path}: {error}; expected a recording of SGLang in mode per_token") from None
 
 
-def _joined(records: list[Pass], path: Path) -> list[tuple[NDArray[Any], int]]:
+def _joined(records: list[RankPass], path: Path) -> list[tuple[NDArray[Any], int]]:
     """The ids and the phase of every pass in order, with the tokens of all ranks."""
     if len({record.ids.shape[0] for record in records}) > 1:
         raise BadInput(f"{path}: records have different numbers of layers; give files of one model")
-    passes: dict[int, dict[bytes, Pass]] = {}
+    passes: dict[int, dict[bytes, RankPass]] = {}
     for record in records:
         passes.setdefault(record.number, {}).setdefault(record.ids.tobytes(), record)
     found = []
@@ -124,7 +124,7 @@ def _joined(records: list[Pass], path: Path) -> list[tuple[NDArray[Any], int]]:
     return found
 
 
-def _recording(path: Path, document: Any) -> tuple[list[Pass], NDArray[Any] | None]:
+def _recording(path: Path, document: Any) -> tuple[list[RankPass], NDArray[Any] | None]:
     """The passes of one rank, and the map to logical experts."""
     if isinstance(document, dict) and "logical_count" in document:
         raise BadInput(
@@ -134,7 +134,7 @@ def _recording(path: Path, document: Any) -> tuple[list[Pass], NDArray[Any] | No
     records = document.get("records") if isinstance(document, dict) else None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise BadInput(f"{path}: a file of torch without records; expected a recording of SGLang in mode per_token")
-    found: list[Pass] = []
+    found: list[RankPass] = []
     for number, record in enumerate(records):
         mode, ids = record.get("forward_mode"), record.get(IDS)
         if mode == IDLE:
@@ -144,7 +144,7 @@ def _recording(path: Path, document: Any) -> tuple[list[Pass], NDArray[Any] | No
             raise BadInput(f"{path}: record {number}: {IDS} is {shape}; expected ids [layers, tokens, k]")
         order = record.get("forward_pass_id")
         phase = PHASES.get(mode, PHASE_UNKNOWN) if isinstance(mode, int) else PHASE_UNKNOWN
-        found.append(Pass(order if isinstance(order, int) else number, ids, phase))
+        found.append(RankPass(order if isinstance(order, int) else number, ids, phase))
     mapping = document.get(MAP)
     if not isinstance(mapping, np.ndarray) or not found:
         return found, None

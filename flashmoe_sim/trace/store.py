@@ -58,7 +58,7 @@ def write_store(
     write_chunks(cut_up(trace, []), path, force=force, progress=written)
 
 
-class Written(NamedTuple):
+class StoreSize(NamedTuple):
     """What was written to a store."""
 
     calls: int
@@ -68,7 +68,7 @@ class Written(NamedTuple):
 
 def write_chunks(
     trace: LongTrace, path: Path, *, force: bool = False, progress: Callable[[int], None] | None = None
-) -> Written:
+) -> StoreSize:
     """Write a long trace while it is read; the file is the same as from `write_store`.
 
     progress: called with the calls written.
@@ -93,7 +93,7 @@ def write_chunks(
         about = _described(head, checksum.calls, checksum.refs)
         about[CHECKSUM] = checksum.of(about)
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
-    return Written(checksum.calls, checksum.refs, int(tokens.max()))
+    return StoreSize(checksum.calls, checksum.refs, int(tokens.max()))
 
 
 def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:

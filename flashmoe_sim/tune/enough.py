@@ -42,7 +42,7 @@ SPEED_ERROR = math.expm1(SD_90 * SPEED_SD)  # how much a run may differ from its
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class FirstTokens:
     """What the first tokens of a trace would have led to; None if nothing can be timed on them.
 
     tokens: decoded tokens. chosen: the setting. tok_s: its speed as predicted from this part alone.
@@ -78,12 +78,12 @@ class Convergence:
     settings: how many there were to choose from.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[FirstTokens, ...]
     largest: bool
     settings: int
 
     @property
-    def whole(self) -> Part:
+    def whole(self) -> FirstTokens:
         return self.parts[-1]
 
     @property
@@ -207,10 +207,10 @@ def converged(
     return Convergence((*parts, _part(total, best, whole, objective)), _is_largest(best, tried), len(tried))
 
 
-def _part(tokens: int, chosen: Compared | None, whole: Scores, objective: Objective) -> Part:
+def _part(tokens: int, chosen: Compared | None, whole: Scores, objective: Objective) -> FirstTokens:
     if chosen is None:
-        return Part(tokens)
-    return Part(tokens, chosen.system, chosen.tok_s, whole.seconds_more(chosen.system, objective))
+        return FirstTokens(tokens)
+    return FirstTokens(tokens, chosen.system, chosen.tok_s, whole.seconds_more(chosen.system, objective))
 
 
 def _is_largest(best: Compared, tried: Sequence[Compared]) -> bool:

@@ -12,7 +12,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.recommend import chosen
-from flashmoe_sim.tune.search import Found, search
+from flashmoe_sim.tune.search import SearchResult, search
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +84,6 @@ def over_models(
     return Cells(tuple(cells), evaluations)
 
 
-def _cell(found: Found, case: Case) -> Cell:
+def _cell(found: SearchResult, case: Case) -> Cell:
     best = chosen(found, case) or found.systems[0]
     return Cell(case.model.name, case.machine.name, best.best)

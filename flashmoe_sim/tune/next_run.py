@@ -23,7 +23,7 @@ NOT_IN_BENCH = {"--moe-cache-mib"}  # flags without which another setting would 
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SuggestedRun:
     """A setting to measure.
 
     line: the command that does. minutes: an estimate. narrows: the share of its standard deviation that the first
@@ -47,7 +47,7 @@ class Next:
     choice: Compared
     rival: Compared | None
     wins: float
-    runs: tuple[Run, ...]
+    runs: tuple[SuggestedRun, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -70,7 +70,7 @@ def next_runs(found: Sequence[Compared], case: Case) -> Next | None:
         measured = _logs(one) + SPEED_SD * normals(f"measured {one.system.spec}")
         narrows = 1 - float(np.sqrt(1 - _explained(mine, measured)))
         decides = None if between is None else _explained(between, measured)
-        runs.append(Run(one, _line(one), _minutes(one, case), narrows, decides))
+        runs.append(SuggestedRun(one, _line(one), _minutes(one, case), narrows, decides))
     runs.sort(key=lambda run: -(run.narrows if run.decides is None else run.decides))
     return Next(case, choice, rival, share, tuple(runs))
 

@@ -18,7 +18,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import common_first, runs_there
-from flashmoe_sim.tune.search import Found
+from flashmoe_sim.tune.search import SearchResult
 
 FILE = "gains.toml"
 NORMAL = NormalDist()
@@ -159,7 +159,7 @@ def likely_faster(rows: Sequence[Compared]) -> tuple[Compared, dict[str, float]]
     return plain, {row.system.spec: p_faster(row, plain) for row in cached}
 
 
-def cache_pays(found: Found, case: Case, *, named: System) -> CachePays | None:
+def cache_pays(found: SearchResult, case: Case, *, named: System) -> CachePays | None:
     """Whether a cache pays: the system that the answer names if it has a cache, else the likeliest one.
 
     None if nothing runs without a cache, or no engine with one runs there without changing the text.

@@ -12,7 +12,7 @@ from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.machines.written import parse_parts
-from flashmoe_sim.tune.shop import Change
+from flashmoe_sim.tune.shop import OtherPart
 
 _RAM = re.compile(r"[0-9.]+GiB")
 _AT_LAUNCH = Path(__file__).with_name("launch_prices.csv")
@@ -30,22 +30,22 @@ class Prices:
     budget: float | None = None
     at_launch: bool = False
 
-    def of(self, changes: Iterable[Change], parts: Parts) -> float | None:
+    def of(self, changes: Iterable[OtherPart], parts: Parts) -> float | None:
         """The price of these changes of parts; None if one of them has none."""
         each = [self._of(change, parts) for change in changes]
         return None if None in each else sum(price for price in each if price is not None)
 
-    def within(self, changes: Iterable[Change], parts: Parts) -> bool:
+    def within(self, changes: Iterable[OtherPart], parts: Parts) -> bool:
         """Whether these changes have prices, and cost no more than the budget."""
         price = self.of(changes, parts)
         return price is not None and (self.budget is None or price <= self.budget)
 
-    def unused(self, changes: Iterable[Change]) -> list[str]:
+    def unused(self, changes: Iterable[OtherPart]) -> list[str]:
         """Names of parts with a price that are none of these changes; of sizes of RAM none."""
         used = {_name(change) for change in changes}
         return [name for name in self.by_name if name not in used and not _RAM.fullmatch(name)]
 
-    def _of(self, change: Change, parts: Parts) -> float | None:
+    def _of(self, change: OtherPart, parts: Parts) -> float | None:
         price = self.by_name.get(_name(change))
         if price is not None and change.new_memory(parts):
             memory = self.by_name.get(f"{parts.ram_gib or 0:g}GiB")
@@ -53,7 +53,7 @@ class Prices:
         return None if price is None else price * change.added(parts)
 
 
-def _name(change: Change) -> str:
+def _name(change: OtherPart) -> str:
     ram = "" if change.ram_gib is None else f"{change.ram_gib:g}GiB"
     return " + ".join(filter(None, (change.name, ram)))
 

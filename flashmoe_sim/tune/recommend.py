@@ -26,7 +26,7 @@ from flashmoe_sim.tune.pays import CachePays, cache_pays
 from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.proof import Proof, common_first, first, proof, wins
 from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.search import Found, Searched, search
+from flashmoe_sim.tune.search import Searched, SearchResult, search
 from flashmoe_sim.tune.smaller import Smaller, faster_when_smaller
 from flashmoe_sim.tune.speeds import speed
 from flashmoe_sim.tune.stock import Stock
@@ -78,7 +78,7 @@ class Recommendation(InNotebook):
 
     case: Case
     workload: Workload
-    found: Found
+    found: SearchResult
     best: Searched
     main_line: Searched | None
     sizes: Sizes | None
@@ -236,12 +236,12 @@ def recommend(
     )
 
 
-def chosen(found: Found, case: Case) -> Searched | None:
+def chosen(found: SearchResult, case: Case) -> Searched | None:
     """The system that an answer names first; None if none runs."""
     return _searched(found, first([one.best for one in found.systems], case, found.objective))
 
 
-def _searched(found: Found, best: Compared | None) -> Searched | None:
+def _searched(found: SearchResult, best: Compared | None) -> Searched | None:
     return next((one for one in found.systems if one.best is best), None)
 
 

@@ -42,7 +42,7 @@ class Searched:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchResult:
     """Every system at its best, the fastest first, then those that cannot run. evaluations: settings replayed."""
 
     systems: tuple[Searched, ...]
@@ -59,7 +59,7 @@ def search(
     borrowed: bool = False,
     replays: Replays | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Found:
+) -> SearchResult:
     """Find the best setting of each system on a case.
 
     Every size of every system is replayed, with every value of `System.prompt_choices` if the prompt counts. For
@@ -83,7 +83,7 @@ def search(
         near = seconds is not None and 1 / seconds >= WORTH * max(speeds)
         found.append(searcher.with_interval(searcher.refined(one, system) if near else one))
     order = sorted(found, key=lambda one: searcher.seconds(one.best) or math.inf)
-    return Found(tuple(order), searcher.evaluations, searcher.objective)
+    return SearchResult(tuple(order), searcher.evaluations, searcher.objective)
 
 
 class _Searcher:

@@ -25,7 +25,7 @@ _MEMORY = re.compile(r"([a-z0-9]+)-\d+x(\d+)")
 
 
 @dataclass(frozen=True)
-class Change:
+class OtherPart:
     """Another part of one kind.
 
     name: of the part, empty for another size of RAM. ram_gib: for `ram`, and for `chip`, which is another computer.
@@ -88,7 +88,7 @@ def parts_of(machine: str) -> Parts:
     return parts
 
 
-def changes(parts: Parts) -> dict[str, list[Change]]:
+def changes(parts: Parts) -> dict[str, list[OtherPart]]:
     """Possible changes of the named parts, by kind; a machine without a GPU may get one.
 
     Soldered parts stay: all but the storage of a laptop or a phone with LPDDR memory, and a laptop's GPU.
@@ -101,13 +101,13 @@ def changes(parts: Parts) -> dict[str, list[Change]]:
     memory, gpu = _memory_of(parts), kinds.get("gpu")
     lpddr = memory is not None and _generation(memory) not in CHANNEL_GIB
     if not lpddr:
-        found[RAM] = [Change(RAM, ram_gib=size) for size in RAM_GIB if size > (parts.ram_gib or 0)]
+        found[RAM] = [OtherPart(RAM, ram_gib=size) for size in RAM_GIB if size > (parts.ram_gib or 0)]
     if not lpddr and (gpu is None or gpu.form != "laptop"):
         found["gpu"] = _cards(parts)
         own = kinds if memory is None else {**kinds, "memory": memory}
         for kind in ("memory", "link", "cpu"):
             if kind in own:
-                found[kind] = [Change(kind, part.name) for part in _others(kind, own[kind])]
+                found[kind] = [OtherPart(kind, part.name) for part in _others(kind, own[kind])]
     return {kind: found[kind] for kind in CHANGED if found.get(kind)}
 
 
@@ -135,7 +135,7 @@ def machine_of(parts: Parts, before: Parts) -> Machine | None:
         return None
 
 
-def _cards(parts: Parts) -> list[Change]:
+def _cards(parts: Parts) -> list[OtherPart]:
     """One more of the present card, another one beside it, or other cards with more memory or bandwidth.
 
     Only parts with one kind of card are changed.
@@ -147,18 +147,18 @@ def _cards(parts: Parts) -> list[Change]:
         if part.kind != "gpu" or not part.api or part.form in ("laptop", "module"):
             continue
         if part == gpu:
-            found.append(Change("gpu", part.name, n_gpus=parts.n_gpus + 1))
+            found.append(OtherPart("gpu", part.name, n_gpus=parts.n_gpus + 1))
         elif gpu is None or any(part.numbers[key].value > gpu.numbers[key].value for key in SIZES):
-            found.append(Change("gpu", part.name, n_gpus=parts.n_gpus))
+            found.append(OtherPart("gpu", part.name, n_gpus=parts.n_gpus))
         if gpu is not None and part != gpu and not part.form and (part.maker, part.api) == (gpu.maker, gpu.api):
-            found.append(Change("gpu", part.name, beside=True))
+            found.append(OtherPart("gpu", part.name, beside=True))
     return found
 
 
-def _computers(chip: Part, parts: Parts) -> list[Change]:
+def _computers(chip: Part, parts: Parts) -> list[OtherPart]:
     """Computers with the same kind of system, in each memory size in which they are sold."""
     return [
-        Change("chip", part.name, ram_gib=size)
+        OtherPart("chip", part.name, ram_gib=size)
         for part in catalogue().values()
         if part.kind == "chip" and part.system == chip.system
         for size in part.sold_gib
@@ -166,11 +166,11 @@ def _computers(chip: Part, parts: Parts) -> list[Change]:
     ]
 
 
-def _drives(parts: Parts) -> list[Change]:
+def _drives(parts: Parts) -> list[OtherPart]:
     drive = parts.by_kind.get("storage")
     if drive is None or drive.class_ == "phone":
         return []
-    return [Change("storage", part.name) for part in _others("storage", drive) if part.class_ in DRIVES]
+    return [OtherPart("storage", part.name) for part in _others("storage", drive) if part.class_ in DRIVES]
 
 
 def _others(kind: str, own: Part) -> list[Part]:

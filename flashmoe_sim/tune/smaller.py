@@ -11,7 +11,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.tune.search import stretch
 
 MUCH = 1.5
@@ -42,8 +42,8 @@ def faster_when_smaller(
     """
     if best.tok_s is None or best.system.name == AllGpu.name:
         return None
-    plain = {one.name: one for one in systems if one.name in (AllGpu.name, Placed.name)}
-    order = [*(plain[name] for name in (AllGpu.name, Placed.name) if name in plain), best.system.unsized]
+    plain = {one.name: one for one in systems if one.name in (AllGpu.name, PlacedLayers.name)}
+    order = [*(plain[name] for name in (AllGpu.name, PlacedLayers.name) if name in plain), best.system.unsized]
     order = list({one.name: one for one in order}.values())
     part = stretch(workload, TRIED_REFS)
     least, found = best, None

@@ -18,7 +18,7 @@ from flashmoe_sim.machines.parts import Parts, catalogue
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.prices import Prices
 from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.shop import Change, changes, machine_of
+from flashmoe_sim.tune.shop import OtherPart, changes, machine_of
 
 # The most next better parts of a kind; for cards and computers, one of each size instead.
 OPTIONS = 6
@@ -92,14 +92,14 @@ class Stock:
             self.unused = [] if prices.at_launch else prices.unused(each)
             for kind, kept in self.options.items():
                 self.options[kind] = [one for one in kept if prices.within([one], parts)]
-        self.machines: dict[tuple[Change, ...], Machine] = {}
-        self.tried: dict[tuple[Change, ...], Compared] = {}
+        self.machines: dict[tuple[OtherPart, ...], Machine] = {}
+        self.tried: dict[tuple[OtherPart, ...], Compared] = {}
 
     def present(self) -> Compared:
         """What is recommended on the machine as it is."""
         return self.resizer.now
 
-    def sets(self, number: int, options: dict[str, list[Change]]) -> list[tuple[Change, ...]]:
+    def sets(self, number: int, options: dict[str, list[OtherPart]]) -> list[tuple[OtherPart, ...]]:
         """Sets of `number` compatible changes that make the machine better in some respect."""
         found = [one for kinds in combinations(options, number) for one in product(*map(options.__getitem__, kinds))]
         if self.prices is not None:
@@ -110,7 +110,7 @@ class Stock:
         self.machines |= better
         return list(better)
 
-    def next_better(self) -> dict[str, list[Change]]:
+    def next_better(self) -> dict[str, list[OtherPart]]:
         """The next options of each kind, the smallest changes first.
 
         For cards with at least the present memory that run the same programs, all of desktop computers and the least
@@ -118,7 +118,7 @@ class Stock:
         parts, those a tenth apart.
         """
         changed = sorted((one for (one,) in self.sets(1, self.options)), key=self._doublings_of)
-        found: dict[str, list[Change]] = {kind: [] for kind in self.options}
+        found: dict[str, list[OtherPart]] = {kind: [] for kind in self.options}
         seen: set[object] = set()
         for one in changed:
             kept = found[one.kind]
@@ -134,7 +134,7 @@ class Stock:
             kept.append(one)
         return {kind: kept for kind, kept in found.items() if kept}
 
-    def _size(self, one: Change) -> object:
+    def _size(self, one: OtherPart) -> object:
         """A card's memory, or another computer's chip; None if it is less than the present one.
 
         A desktop computer's card is a size of its own.
@@ -152,7 +152,7 @@ class Stock:
         return size if catalogue()[one.name].form else (one.name, one.n_gpus, one.beside)
 
     def least_reaching(
-        self, sets: Sequence[tuple[Change, ...]], target_tok_s: float, progress: Callable[[int, int], None] | None
+        self, sets: Sequence[tuple[OtherPart, ...]], target_tok_s: float, progress: Callable[[int, int], None] | None
     ) -> list[Bought]:
         """The smallest sets of changes that reach the target for each line of cards, desktop cards and small changes
         first.
@@ -180,7 +180,7 @@ class Stock:
         most = max(self.tried, key=self.speed, default=())
         return self.bought(most) if most and self.speed(most) else None
 
-    def bought(self, one: tuple[Change, ...]) -> Bought:
+    def bought(self, one: tuple[OtherPart, ...]) -> Bought:
         """The machine with these changes, with the interval of its speed."""
         machine = self.machines[one]
         return Bought(
@@ -192,11 +192,11 @@ class Stock:
             None if self.prices is None else self.prices.of(one, self.parts),
         )
 
-    def speed(self, one: tuple[Change, ...]) -> float:
+    def speed(self, one: tuple[OtherPart, ...]) -> float:
         """Tokens a second; 0 if nothing runs."""
         return self._fastest(one).tok_s or 0.0
 
-    def _fastest(self, one: tuple[Change, ...]) -> Compared:
+    def _fastest(self, one: tuple[OtherPart, ...]) -> Compared:
         if one not in self.tried:
             self.tried[one] = self.resizer.fastest(self.machines[one])
         return self.tried[one]
@@ -204,23 +204,23 @@ class Stock:
     def _sure(self, found: Compared, machine: Machine) -> Compared:
         return found if found.tok_s is None else self.resizer.sure(found, machine)
 
-    def parts_with(self, one: Sequence[Change]) -> Parts:
+    def parts_with(self, one: Sequence[OtherPart]) -> Parts:
         """The parts after these changes."""
         parts = self.parts
         for change in one:
             parts = change.made(parts)
         return parts
 
-    def line(self, one: Sequence[Change]) -> tuple[str, ...]:
+    def line(self, one: Sequence[OtherPart]) -> tuple[str, ...]:
         """The maker, form and generation of the card after these changes; lines are sold side by side."""
         gpu = self.parts_with(one).by_kind.get("gpu")
         return () if gpu is None else (gpu.maker, gpu.form, gpu.compute)
 
-    def more_cards(self, one: Change) -> bool:
+    def more_cards(self, one: OtherPart) -> bool:
         """Whether a change adds a card like the present one."""
         return one.kind == "gpu" and one.n_gpus > self.parts.n_gpus
 
-    def _doublings_of(self, one: Change) -> float:
+    def _doublings_of(self, one: OtherPart) -> float:
         return self._doublings(self.machines[one,])
 
     def _doublings(self, machine: Machine) -> float:

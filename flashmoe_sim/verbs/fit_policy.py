@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.policies.base import OnePolicy
-    from flashmoe_sim.sweep.fitted import Fitted
+    from flashmoe_sim.sweep.fitted import FittedPolicy
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.verbs.given import Model, Read, Trace
 
@@ -31,7 +31,7 @@ class PolicyFitted:
     are judged on.
     """
 
-    rows: list[Fitted]
+    rows: list[FittedPolicy]
     left_out: list[LeftOut]
     tried: int
     confidence: float
@@ -102,7 +102,7 @@ class FitPolicy(Verb[PolicyFitted]):
         named = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
         workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)
         left_out: list[LeftOut] = []
-        rows: list[Fitted] = []
+        rows: list[FittedPolicy] = []
         for number, default in enumerate(defaults):
 
             def over_banks(done: int, total: int, number: int = number) -> None:

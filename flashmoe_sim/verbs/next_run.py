@@ -14,7 +14,7 @@ from flashmoe_sim.verbs.base import Progress, Verb
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.resolve import OneSystem
-    from flashmoe_sim.tune.next_run import Next, Run
+    from flashmoe_sim.tune.next_run import Next, SuggestedRun
     from flashmoe_sim.verbs.given import Model, Trace
 
 MOST = 3  # runs whose command line is printed
@@ -109,7 +109,7 @@ class NextRun(MemoryOptions, Verb["Next"]):
         return list(found.notes)
 
 
-def _row(run: Run) -> dict[str, object]:
+def _row(run: SuggestedRun) -> dict[str, object]:
     return {
         "setting": run.setting.system.spec,
         "tok_s": run.setting.tok_s,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.policies.bank import OneBank
     from flashmoe_sim.sweep.predictions import Unfit
     from flashmoe_sim.timeline.assemble import Conditions
-    from flashmoe_sim.timeline.from_rates import Predicted
+    from flashmoe_sim.timeline.from_rates import RatePrediction
     from flashmoe_sim.timeline.rates import Rate
     from flashmoe_sim.verbs.given import Model
 
@@ -32,7 +32,7 @@ class RatePredictions:
     geometry: ModelGeometry
     machine: Machine
     conditions: Conditions
-    rows: list[Predicted | Unfit]
+    rows: list[RatePrediction | Unfit]
     notes: tuple[str, ...] = ()
 
 
@@ -128,11 +128,11 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
 
     def document(self, found: RatePredictions) -> dict[str, Any]:
         """What `--json` prints."""
-        from flashmoe_sim.timeline.from_rates import Predicted
+        from flashmoe_sim.timeline.from_rates import RatePrediction
 
         rows = [
             row.as_row()
-            | {"ms_per_token_by_part": row.timing.part_ms_per_token if isinstance(row, Predicted) else None}
+            | {"ms_per_token_by_part": row.timing.part_ms_per_token if isinstance(row, RatePrediction) else None}
             for row in found.rows
         ]
         where = {"model": found.geometry.name, "machine": found.machine.name}

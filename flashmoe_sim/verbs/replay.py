@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.machines.machine import Machine, OneMachine
     from flashmoe_sim.residency.counts import Counts
-    from flashmoe_sim.residency.replay import Replay as Replayed
+    from flashmoe_sim.residency.replay import Replayed
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.sweep.task import Task
     from flashmoe_sim.timeline.timed import Timed

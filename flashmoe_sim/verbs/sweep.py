@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
-    from flashmoe_sim.sweep.collect import Plan
+    from flashmoe_sim.sweep.collect import SweepPlan
     from flashmoe_sim.sweep.ledger import Ledger
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.sweep.workers import OpenWorkers
@@ -43,12 +43,12 @@ class OpenSweep:
     ledger: Ledger | None
     left_out: list[LeftOut]
 
-    def plan(self) -> Plan:
+    def plan(self) -> SweepPlan:
         """What it would do."""
-        from flashmoe_sim.sweep.collect import Plan, plan_tasks
+        from flashmoe_sim.sweep.collect import SweepPlan, plan_tasks
 
         tasks = plan_tasks(self.workloads, self.setups, machines=self.machines, conditions=self.conditions)
-        return Plan(tasks, self.ledger, self.left_out)
+        return SweepPlan(tasks, self.ledger, self.left_out)
 
     def rows(self, progress: Progress | None = None) -> list[dict[str, Any]]:
         """The rows of schema.RESULT_COLUMNS for every workload, setup and machine, in that order."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars
 
     from flashmoe_sim.residency.setup import Setup
-    from flashmoe_sim.residency.victims import Victims as Counted
+    from flashmoe_sim.residency.victims import VictimCounts
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.left_out import LeftOut
     from flashmoe_sim.verbs.given import Model, Read, Trace
@@ -136,7 +136,7 @@ def _fewest_misses(workload: Workload, best: Setup | None) -> list[int] | None:
 
 
 def _rows(
-    workload: Workload, setup: Setup, banks: list[Counted], least: list[int] | None, *, by_layer: bool
+    workload: Workload, setup: Setup, banks: list[VictimCounts], least: list[int] | None, *, by_layer: bool
 ) -> list[dict[str, Any]]:
     layers: list[int | None] = list(workload.trace.layers) if setup.scope == "layer" else [None]
     who = {
@@ -154,7 +154,7 @@ def _rows(
     return [who | {"layer": None} | _row(banks, None if least is None else sum(least))]
 
 
-def _row(banks: list[Counted], least: int | None) -> dict[str, Any]:
+def _row(banks: list[VictimCounts], least: int | None) -> dict[str, Any]:
     from flashmoe_sim.residency.victims import total
 
     one = total(banks)

@@ -18,7 +18,7 @@ from native_bridge.capture.record import RoutedCall, TraceWriter
 SAMPLED_FROM = 40
 
 
-class Engine(Protocol):
+class LoadedModel(Protocol):
     """A loaded model with one sequence of tokens.
 
     library: what runs it, with its version.
@@ -63,7 +63,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Request:
+class CaptureRequest:
     """What to run: a prompt in micro-batches of `ubatch` tokens, then at most `tokens` tokens one by one.
 
     temperature: 0 takes the likeliest token, a higher one draws from the likeliest 40, with `seed`.
@@ -88,7 +88,11 @@ class Captured:
 
 
 def capture(
-    engine: Engine, request: Request, write: TraceWriter, *, progress: Callable[[int, int], None] | None = None
+    engine: LoadedModel,
+    request: CaptureRequest,
+    write: TraceWriter,
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Captured:
     """Run the request and write a step for each micro-batch of the prompt and each generated token but the last.
 
@@ -130,7 +134,9 @@ def capture(
     return Captured(len(prompt), tuple(generated), engine.text(generated))
 
 
-def open_model(path: Path, *, ubatch: int, threads: int, gpu_layers: int, weights: bool, lookahead: int = 0) -> Engine:
+def open_model(
+    path: Path, *, ubatch: int, threads: int, gpu_layers: int, weights: bool, lookahead: int = 0
+) -> LoadedModel:
     """The loaded model of a GGUF file or of a transformers folder; a context manager.
 
     Raises BadInput for a path that is neither, a model without routed experts, and if the library is missing.
@@ -171,7 +177,7 @@ def _check(call: RoutedCall, n_experts: Mapping[int, int]) -> None:
         raise SimError(f"layer {call.layer} computed weights that are not numbers; is the model's file damaged?")
 
 
-def _context(engine: Engine, request: Request, n_prompt: int) -> int:
+def _context(engine: LoadedModel, request: CaptureRequest, n_prompt: int) -> int:
     if not n_prompt:
         raise BadInput("the prompt has no tokens; give a text")
     needed = n_prompt + request.tokens

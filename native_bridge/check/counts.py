@@ -13,7 +13,7 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.check.folder import RunFolder, RunFolders
-from native_bridge.engines.runs import Predicted, first_calls, generated
+from native_bridge.engines.runs import PredictedRun, first_calls, generated
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CountCheck:
     unlike: str = ""
     same_text_as: str = ""
     rounded: str = ""
-    predicted: Predicted | None = None
+    predicted: PredictedRun | None = None
 
     @property
     def passed(self) -> bool:
@@ -188,7 +188,7 @@ def _check_refused(folder: RunFolder, trace: RoutingTrace, notes: list[str]) -> 
     return CountCheck(folder, counters=1, differences=(refused,), notes=tuple(notes))
 
 
-def _counters_that_differ(folder: RunFolder, predicted: Predicted) -> Iterator[Difference]:
+def _counters_that_differ(folder: RunFolder, predicted: PredictedRun) -> Iterator[Difference]:
     log = folder.place / "log.txt"
     layers = [name for name in predicted.lines if name.startswith("layer ")]
     shown = [name for name in folder.run.log.lines if name.startswith("layer ")]

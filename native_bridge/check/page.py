@@ -11,14 +11,14 @@ from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.page import check_installed, html
-from native_bridge.check.result import Check, RunCheck, four, shown, signed
+from native_bridge.check.result import RunCheck, RunChecks, four, shown, signed
 
 MOST_DIFFERENCES = 20
 IN_WORDS = {"text": "same text", "unknown": "not compared"}
 NUMBERS = (".layer_us", ".read_gb_s", ".call_us", ".resume_us", ".first_touch_gb_s", ".pinned_gb_s")
 
 
-def write_page(check: Check, out: Path, *, command: str, force: bool = False) -> None:
+def write_page(check: RunChecks, out: Path, *, command: str, force: bool = False) -> None:
     """Write the page, without the path of the user's home. command: makes it again.
 
     Raises BadInput if `out` exists without force, or cannot be written, and without the extra `report`.
@@ -40,7 +40,7 @@ def write_page(check: Check, out: Path, *, command: str, force: bool = False) ->
         stream.write(page.encode())
 
 
-def _answer(check: Check) -> Section:
+def _answer(check: RunChecks) -> Section:
     failed, total = len(check.failed), len(check.runs)
     verdict = Verdict("all counts equal", good=True)
     if failed:
@@ -48,7 +48,7 @@ def _answer(check: Check) -> Section:
     return Section("Runs of the runtime against the simulator", (verdict, *check.in_short()))
 
 
-def _differences(check: Check) -> Section:
+def _differences(check: RunChecks) -> Section:
     parts: list[Part] = []
     for one in check.failed:
         counts = one.counts
@@ -63,7 +63,7 @@ def _differences(check: Check) -> Section:
     return Section("What differs", tuple(parts))
 
 
-def _counts(check: Check) -> tuple[Part, ...]:
+def _counts(check: RunChecks) -> tuple[Part, ...]:
     columns: tuple[Column, ...] = (
         ("run", "left", lambda one: one.name),
         ("mode", "left", lambda one: one.counts.folder.run.mode),
@@ -81,7 +81,7 @@ def _counts(check: Check) -> tuple[Part, ...]:
     )
 
 
-def _seconds(check: Check) -> Section:
+def _seconds(check: RunChecks) -> Section:
     """Predicted against measured, as a table and, if a speed was measured, as a figure."""
     if not check.predicted:
         return Section("", ())
@@ -121,7 +121,7 @@ def _seconds(check: Check) -> Section:
     return Section("Seconds", (explanation, numbers, Figure("predicted-measured", chart, caption)))
 
 
-def _machines(check: Check) -> Section:
+def _machines(check: RunChecks) -> Section:
     """The fitted machines, with their numbers and the predictions on each."""
     rows = []
     for anchors, machine in check.machines.items():
@@ -136,7 +136,7 @@ def _machines(check: Check) -> Section:
     return _table("What the seconds were predicted from", rows, *columns)
 
 
-def _facts(check: Check) -> Table:
+def _facts(check: RunChecks) -> Table:
     """Machine, runtime and model, once for all runs that share them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for one in check.runs:

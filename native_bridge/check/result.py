@@ -53,7 +53,7 @@ class RunCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class RunChecks:
     """All runs in the given order, and the machines on which they were predicted, by the names of anchors."""
 
     runs: tuple[RunCheck, ...]
@@ -121,7 +121,7 @@ def check_folders(
     model: str | None = None,
     anchors: Sequence[Path] = (),
     progress: Callable[[int, int], None] | None = None,
-) -> Check:
+) -> RunChecks:
     """Compare the runs in these folders with the simulator's predictions.
 
     model: of all of them; by default from the manifest.json with each. anchors: the runs from which to predict seconds;
@@ -147,10 +147,10 @@ def check_folders(
         tuple(dict.fromkeys(without_repeat(place.name) for place in anchors)): one
         for anchors, one in machines.fitted.items()
     }
-    return Check(tuple(runs), fitted)
+    return RunChecks(tuple(runs), fitted)
 
 
-def as_json(check: Check) -> dict[str, Any]:
+def as_json(check: RunChecks) -> dict[str, Any]:
     """The document of `sim bridge check --json`."""
     return {
         "passed": not check.failed,

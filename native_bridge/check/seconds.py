@@ -16,7 +16,7 @@ from flashmoe_sim.machines.belief import ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.assemble import Conditions, costs_of, work_of
@@ -170,7 +170,7 @@ def _conditions(folder: RunFolder) -> Conditions:
 
 
 def _streamed(
-    found: Seconds, machine: Machine, workload: Workload, replayed: Replay, conditions: Conditions
+    found: Seconds, machine: Machine, workload: Workload, replayed: Replayed, conditions: Conditions
 ) -> Seconds:
     timed = time_replay(workload, replayed, machine, conditions)
     waited_s = float(timed.timeline.parts[:, [READ, UPLOAD]].sum())

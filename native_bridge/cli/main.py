@@ -7,39 +7,41 @@ from collections.abc import Sequence
 import click
 
 from flashmoe_sim.cli import main as simulator
-from flashmoe_sim.cli.main import Verb
+from flashmoe_sim.cli.main import VerbEntry
 
 HERE, CLASSES = "native_bridge.cli", "native_bridge.verbs"
 VERBS = {
     **simulator.VERBS,
-    "replay": Verb(f"{HERE}.replay", simulator.VERBS["replay"].does),
-    "recommend": Verb(f"{HERE}.recommend", simulator.VERBS["recommend"].does),
-    "bridge": Verb(f"{HERE}.bridge", "run the real runtime, and check the predictions against it"),
+    "replay": VerbEntry(f"{HERE}.replay", simulator.VERBS["replay"].does),
+    "recommend": VerbEntry(f"{HERE}.recommend", simulator.VERBS["recommend"].does),
+    "bridge": VerbEntry(f"{HERE}.bridge", "run the real runtime, and check the predictions against it"),
 }
 BELOW = simulator.BELOW | {
-    "trace": {"capture": Verb(f"{CLASSES}.capture:Capture", "Record what the routers of a model choose.")},
+    "trace": {"capture": VerbEntry(f"{CLASSES}.capture:Capture", "Record what the routers of a model choose.")},
     "model": {
-        "make-fixture": Verb(f"{CLASSES}.fixture:MakeFixture", "Write a small model and its sidecar, to run for real."),
-        "make-sidecar": Verb(f"{CLASSES}.fixture:MakeSidecar", "Write the sidecar of a model."),
-        "verify-sidecar": Verb(f"{CLASSES}.fixture:VerifySidecar", "Compare a sidecar with its model."),
+        "make-fixture": VerbEntry(
+            f"{CLASSES}.fixture:MakeFixture", "Write a small model and its sidecar, to run for real."
+        ),
+        "make-sidecar": VerbEntry(f"{CLASSES}.fixture:MakeSidecar", "Write the sidecar of a model."),
+        "verify-sidecar": VerbEntry(f"{CLASSES}.fixture:VerifySidecar", "Compare a sidecar with its model."),
     },
     "machine": simulator.BELOW["machine"]
     | {
-        "fit": Verb(f"{CLASSES}.fit:Fit", "A machine from recorded runs, or from rows of a table."),
-        "probe": Verb(f"{CLASSES}.probe:Probe", "A machine of your own, measured: storage, memory and link."),
+        "fit": VerbEntry(f"{CLASSES}.fit:FitMachine", "A machine from recorded runs, or from rows of a table."),
+        "probe": VerbEntry(f"{CLASSES}.probe:Probe", "A machine of your own, measured: storage, memory and link."),
     },
     "bridge": {
-        "doctor": Verb(f"{CLASSES}.doctor:Doctor", "Check what a run of the runtime needs here."),
-        "run": Verb(f"{CLASSES}.run:Run", "Run the runtime, in several modes and banks."),
-        "check": Verb(
+        "doctor": VerbEntry(f"{CLASSES}.doctor:Doctor", "Check what a run of the runtime needs here."),
+        "run": VerbEntry(f"{CLASSES}.run:RunEngine", "Run the runtime, in several modes and banks."),
+        "check": VerbEntry(
             f"{CLASSES}.check:Check", "Compare recorded runs with the simulator's predictions, slot by slot."
         ),
-        "calibrate": Verb(f"{CLASSES}.calibrate:Calibrate", "Make runs on this machine, and fit it to them."),
+        "calibrate": VerbEntry(f"{CLASSES}.calibrate:Calibrate", "Make runs on this machine, and fit it to them."),
     },
 }
 
 
-class Verbs(simulator.Verbs):
+class BridgeVerbs(simulator.Verbs):
     """The verbs of the simulator, some with more below them, and `bridge`."""
 
     verbs = VERBS
@@ -47,7 +49,10 @@ class Verbs(simulator.Verbs):
 
 
 @click.command(
-    cls=Verbs, help=simulator.sim.help, subcommand_metavar="VERB ...", context_settings=simulator.sim.context_settings
+    cls=BridgeVerbs,
+    help=simulator.sim.help,
+    subcommand_metavar="VERB ...",
+    context_settings=simulator.sim.context_settings,
 )
 @click.version_option(package_name="flashmoe-sim", prog_name="sim")
 def sim() -> None: ...

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.systems.base import System
     from flashmoe_sim.trace.routing import RoutingTrace
     from native_bridge.engines.run_log import RunLog
-    from native_bridge.engines.runs import Predicted, Run
+    from native_bridge.engines.runs import PredictedRun, Run
 
 Kind = Literal["resident", "streamed", "copied", "all-hit", "prefetched"]
 
@@ -125,7 +125,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """The result of one check. state: ok, warning or missing; what to do is empty if there is nothing to do."""
 
     state: str
@@ -205,11 +205,11 @@ class Engine(ABC):
         """The first line of a log that mentions an error, or empty."""
         return ""
 
-    def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
+    def examine(self, runtime: Runtime | None) -> Iterator[DoctorFinding]:
         """The findings of `sim bridge doctor` on a program, None for none, and on the environment."""
         return iter(())
 
-    def examine_bank(self, runtime: Runtime, model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
+    def examine_bank(self, runtime: Runtime, model: ModelGeometry, bank: int | None) -> Iterator[DoctorFinding]:
         """The findings of `sim bridge doctor` on a program's GPU and on where the bank goes."""
         return iter(())
 
@@ -227,7 +227,7 @@ class Engine(ABC):
 
     def predict(
         self, run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None
-    ) -> Predicted:
+    ) -> PredictedRun:
         """The simulator's prediction of a run with the calls of a trace: every slot, and every counter.
 
         failing: layer and references of a call after those of the trace that finds no slot. Raises BadInput if the bank

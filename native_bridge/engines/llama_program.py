@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from flashmoe_sim.io.errors import BadInput
-from native_bridge.engines.base import Device, Engine, Finding, RunRequest, Runtime
+from native_bridge.engines.base import Device, DoctorFinding, Engine, RunRequest, Runtime
 from native_bridge.process import Answer, ask
 
 ASK_S = 20.0
@@ -136,12 +136,12 @@ class LlamaProgram(Engine):
         return answer.stdout + "\n" + answer.stderr
 
 
-def version_of(runtime: Runtime, *, verified: str, to_do: str) -> Finding:
+def version_of(runtime: Runtime, *, verified: str, to_do: str) -> DoctorFinding:
     """The finding on a program's version. verified: the commit with which counts were. to_do: with any other."""
     found = f"{runtime.version} ({runtime.commit}), built with {runtime.compiler}"
     if runtime.commit == verified:
-        return Finding("ok", "version", found)
-    return Finding("warning", "version", found, f"counts were verified with {verified}; {to_do}")
+        return DoctorFinding("ok", "version", found)
+    return DoctorFinding("warning", "version", found, f"counts were verified with {verified}; {to_do}")
 
 
 def context_tokens(request: RunRequest) -> int:

@@ -93,7 +93,7 @@ class Prime:
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """The runtime's memory on a device or on the host (`Host`) at the end of a run; whole MiB.
 
     total_mib, free_mib: of the device; None for the host.
@@ -120,7 +120,7 @@ class Placement:
     follows_layers: bool | None = None
     bank_contexts: int = 0
     model_buffers: tuple[str, ...] = ()
-    memory: tuple[Memory, ...] = ()
+    memory: tuple[DeviceMemory, ...] = ()
 
     @property
     def bank(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from native_bridge.engines.run_log import Lines, RunLog
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from flashmoe_sim.residency.replay import Replay
+    from flashmoe_sim.residency.replay import Replayed
     from flashmoe_sim.residency.workload import Workload
 
 ROUNDED = 0.005  # two decimals
@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class PredictedRun:
     """lines: the counters, as printed in the log. slot: i32 [references], or None if the mode keeps no tables.
 
     workload, replayed: what was replayed, for the seconds; replayed is None in the modes that only hit.
@@ -101,7 +101,7 @@ class Predicted:
     lines: Lines
     slot: NDArray[np.int32] | None
     workload: Workload
-    replayed: Replay | None = None
+    replayed: Replayed | None = None
     shown_layers: int = 0
     unknown: tuple[str, ...] = ()
 

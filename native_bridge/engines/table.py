@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.base import Engine, Runtime
-from native_bridge.engines.flashmoe.engine import FlashMoe
-from native_bridge.engines.hotcache.engine import HotCache
+from native_bridge.engines.flashmoe.engine import FlashMoeEngine
+from native_bridge.engines.hotcache.engine import HotCacheEngine
 
 ENGINES: dict[str, Engine] = {
-    "flashmoe": FlashMoe(),
-    "hot-cache": HotCache(),
+    "flashmoe": FlashMoeEngine(),
+    "hot-cache": HotCacheEngine(),
 }
 UNNAMED = "flashmoe"  # the engine of a run.json that names none
 

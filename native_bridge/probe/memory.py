@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
-from native_bridge.probe.own_reads import Reading, bytes_in_threads, open_cached, read_for
+from native_bridge.probe.own_reads import OpenFile, bytes_in_threads, open_cached, read_for
 
 MOST_BYTES = 1 << 30  # beyond the last-level cache of nearly every machine
 CACHED_READ_BYTES = 1 << 20
@@ -92,7 +92,7 @@ def _pairs(most_bytes: int, threads: int, *, until: float) -> list[Pair]:
     return pairs if len(pairs) >= threads else []
 
 
-def _read_start(file: Reading, most_bytes: int, *, until: float) -> int:
+def _read_start(file: OpenFile, most_bytes: int, *, until: float) -> int:
     """Bring the start of a file into the page cache; returns how much of it."""
     most_bytes = min(most_bytes, file.size_bytes)
     done = 0

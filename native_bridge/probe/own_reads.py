@@ -29,7 +29,7 @@ ORDINARY_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 Access = Literal["direct", "F_NOCACHE", "buffered"]
 
 
-class Reading(NamedTuple):
+class OpenFile(NamedTuple):
     """A file open for reading, and how: past the page cache, or through it after dropping its pages."""
 
     descriptor: int
@@ -38,24 +38,24 @@ class Reading(NamedTuple):
 
 
 @contextmanager
-def open_past_cache(path: Path) -> Iterator[Reading]:
+def open_past_cache(path: Path) -> Iterator[OpenFile]:
     """The file, open so that reads come from the device: O_DIRECT on Linux, F_NOCACHE on macOS.
 
     If the file system refuses O_DIRECT, buffered; `read_for` then drops the file's pages first.
     """
     descriptor, access = _opened(path)
     try:
-        yield Reading(descriptor, access, os.fstat(descriptor).st_size)
+        yield OpenFile(descriptor, access, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def open_cached(path: Path) -> Iterator[Reading]:
+def open_cached(path: Path) -> Iterator[OpenFile]:
     """The file, open for reading through the page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        yield Reading(descriptor, "buffered", os.fstat(descriptor).st_size)
+        yield OpenFile(descriptor, "buffered", os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
 
@@ -88,7 +88,7 @@ def drop_pages(descriptor: int) -> None:
 
 
 def read_for(
-    reading: Reading, *, size_bytes: int, depth: int, until: float, seed: int, dropped: bool = True
+    reading: OpenFile, *, size_bytes: int, depth: int, until: float, seed: int, dropped: bool = True
 ) -> tuple[int, float]:
     """Read at random places with `depth` reads in flight until `until` (on time.monotonic).
 
@@ -151,7 +151,7 @@ def bytes_in_threads(work: Callable[[int], Iterator[int]], threads: int, *, unti
     return sum(done_bytes), time.monotonic() - started
 
 
-def cached_share(past: Reading, cached: Reading, *, until: float) -> float | None:
+def cached_share(past: OpenFile, cached: OpenFile, *, until: float) -> float | None:
     """The share of small direct reads that are as quick as from the page cache, and so came from it or from memory.
 
     Of 4 KiB each, one in flight: a device takes many times as long for one as memory does. As quick means within twice

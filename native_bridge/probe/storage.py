@@ -18,7 +18,7 @@ from native_bridge.probe.fio import LEAST_READS_S, START_S, fio_reads
 from native_bridge.probe.own_reads import (
     PAGE_BYTES,
     Access,
-    Reading,
+    OpenFile,
     cached_share,
     open_cached,
     open_past_cache,
@@ -143,7 +143,7 @@ def measure_storage(path: Path, sizes: Sequence[int], *, fio: str | None, until:
 
 
 def _gb_s(
-    past: Reading, path: Path, size_bytes: int, depth: int, *, fio: str | None, seconds: float, seed: int
+    past: OpenFile, path: Path, size_bytes: int, depth: int, *, fio: str | None, seconds: float, seed: int
 ) -> float:
     if fio is not None:
         return fio_reads(path, size_bytes=size_bytes, depth=depth, seconds=max(seconds - START_S, LEAST_READS_S)).gb_s

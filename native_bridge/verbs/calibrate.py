@@ -70,12 +70,12 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
     def run(self) -> tuple[Fitted, list[Path]]:
         from flashmoe_sim.io.whole import refuse_existing
         from flashmoe_sim.machines.fitting import check_parameters
-        from native_bridge.verbs.fit import Fit, Learnt
+        from native_bridge.verbs.fit import FitMachine, Sharpened
 
         refuse_existing(self.out, force=self.force)
         check_parameters(self.parameters)
         model, anchors = self._anchors()
-        fit = Fit(
+        fit = FitMachine(
             tuple(map(str, anchors)),
             model=None if model is None else str(model),
             parameters=self.parameters,
@@ -83,7 +83,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
             force=self.force,
         )
         fitted = fit.run()
-        assert not isinstance(fitted, Learnt)
+        assert not isinstance(fitted, Sharpened)
         return fitted, anchors
 
     def _anchors(self) -> tuple[Path | None, list[Path]]:

@@ -105,10 +105,10 @@ class Capture(Verb[dict[str, Any]]):
 
     def _run(self, model: Path) -> dict[str, Any]:
         from native_bridge.capture.record import TraceWriter
-        from native_bridge.capture.session import Request, capture, open_model
+        from native_bridge.capture.session import CaptureRequest, capture, open_model
 
         out, ubatch = self.out or Path("trace.jsonl.zst"), self.ubatch or 512
-        request = Request(
+        request = CaptureRequest(
             _prompt(self.prompt, self.prompt_file), self.tokens, ubatch, self.ctx or 0, self.temp, self.seed
         )
         origin: dict[str, Any] = {

@@ -21,14 +21,13 @@ from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, command_line, first_difference, refuse_given
 
 if TYPE_CHECKING:
-    from native_bridge.check.result import Check as Checked
-    from native_bridge.check.result import RunCheck
+    from native_bridge.check.result import RunCheck, RunChecks
 
 MOST_NAMES, MOST_FAILED = 4, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(RunOptions, Verb["Checked"]):
+class Check(RunOptions, Verb["RunChecks"]):
     """Compare runs with the simulator's predictions."""
 
     help: ClassVar[str] = """Compare recorded runs of the patched runtime with the simulator's predictions.
@@ -62,7 +61,7 @@ class Check(RunOptions, Verb["Checked"]):
     out: Path | None = option_field(None, "FILE", "Also write a report to this .html, one self-contained file.")
     force: bool = field(default=False, metadata=FORCE)
 
-    def run(self) -> Checked:
+    def run(self) -> RunChecks:
         from flashmoe_sim.io.whole import refuse_existing
         from native_bridge.check.result import check_folders
 
@@ -110,12 +109,12 @@ class Check(RunOptions, Verb["Checked"]):
             message(f"{len(planned)} runs of {geometry.name}, {kept}")
             yield series.run_whole(planned), model
 
-    def document(self, found: Checked) -> dict[str, Any]:
+    def document(self, found: RunChecks) -> dict[str, Any]:
         from native_bridge.check.result import as_json
 
         return as_json(found)
 
-    def sections(self, found: Checked) -> list[Section]:
+    def sections(self, found: RunChecks) -> list[Section]:
         from native_bridge.check.result import four, shown, signed
 
         columns: list[Column] = [
@@ -133,10 +132,10 @@ class Check(RunOptions, Verb["Checked"]):
         lines = [*found.in_short(), *rounded, *failed, *_fitted_on(found)]
         return [Section("", (table(columns, found.settings, dispensable=("mode",)), *lines))]
 
-    def notes(self, found: Checked) -> list[str]:
+    def notes(self, found: RunChecks) -> list[str]:
         return [] if self.out is None else [f"wrote {self.out}"]
 
-    def failures(self, found: Checked) -> list[SimError]:
+    def failures(self, found: RunChecks) -> list[SimError]:
         names = [one.name for one in found.failed]
         if not names:
             return []
@@ -151,7 +150,7 @@ def _failed_line(one: RunCheck) -> str:
     return first_difference(one.name, one.counts.differences)
 
 
-def _fitted_on(checked: Checked) -> list[str]:
+def _fitted_on(checked: RunChecks) -> list[str]:
     """Which runs were predicted from which, and why others were not."""
     from native_bridge.check.result import shown
 

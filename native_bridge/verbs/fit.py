@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class Sharpened:
     """A machine before and after measured speeds."""
 
     before: Machine
@@ -36,7 +36,7 @@ class Learnt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Verb["Fitted | Learnt"]):
+class FitMachine(Verb["Fitted | Sharpened"]):
     """Fit a machine on anchors, or on speeds measured on it."""
 
     help: ClassVar[str] = """Fit a machine on ANCHORS, and write it to a file for --machine.
@@ -88,16 +88,16 @@ class Fit(Verb["Fitted | Learnt"]):
     out: Path = field(metadata=MACHINE_OUT)
     force: bool = field(default=False, metadata=FORCE)
 
-    def run(self) -> Fitted | Learnt:
+    def run(self) -> Fitted | Sharpened:
         from flashmoe_sim.io.whole import refuse_existing
         from flashmoe_sim.machines.write import write_machine
 
         refuse_existing(self.out, force=self.force)
         found = self._fitted() if self.machine is None else self._learnt(self.machine)
-        write_machine(found.after if isinstance(found, Learnt) else found.machine, self.out, force=self.force)
+        write_machine(found.after if isinstance(found, Sharpened) else found.machine, self.out, force=self.force)
         return found
 
-    def _learnt(self, machine: str) -> Learnt:
+    def _learnt(self, machine: str) -> Sharpened:
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.machines.load import load_machine
         from flashmoe_sim.measured.learn import learn_from
@@ -106,7 +106,7 @@ class Fit(Verb["Fitted | Learnt"]):
             raise BadInput("--machine: measured speeds take no --row, --topk or --parameter; leave them out")
         before = load_machine(machine)
         after = learn_from(self.anchors, before, model=None if self.model is None else load_model(self.model))
-        return Learnt(before, replace(after, name=self.out.stem or "measured"))
+        return Sharpened(before, replace(after, name=self.out.stem or "measured"))
 
     def _fitted(self) -> Fitted:
         from flashmoe_sim.machines.fitting import fit_rows
@@ -143,19 +143,19 @@ class Fit(Verb["Fitted | Learnt"]):
             message(f"{file}: not the folder of a run; left out")
         return [anchor for anchor in self.anchors if anchor not in files]
 
-    def document(self, found: Fitted | Learnt) -> dict[str, Any]:
+    def document(self, found: Fitted | Sharpened) -> dict[str, Any]:
         from native_bridge import fitted
 
-        if not isinstance(found, Learnt):
+        if not isinstance(found, Sharpened):
             return fitted.document(found, self.out)
         rows = [{"path": path, "before": asdict(one), "after": asdict(new)} for path, one, new in found.changed]
         return {"machine": str(self.out), "learnt": list(found.notes), "quantities": rows}
 
-    def sections(self, found: Fitted | Learnt) -> list[Section]:
+    def sections(self, found: Fitted | Sharpened) -> list[Section]:
         from flashmoe_sim.io.numbers import plain
         from native_bridge import fitted
 
-        if not isinstance(found, Learnt):
+        if not isinstance(found, Sharpened):
             return fitted.sections(found)
         columns = [("", "left"), *((heading, "right") for heading in ("before", "90%", "after", "90% after"))]
         rows = [
@@ -164,5 +164,5 @@ class Fit(Verb["Fitted | Learnt"]):
         ]
         return [Section("", (Table(columns, rows), *found.notes))]
 
-    def notes(self, found: Fitted | Learnt) -> list[str]:
+    def notes(self, found: Fitted | Sharpened) -> list[str]:
         return [f"wrote {self.out}"]

@@ -161,7 +161,7 @@ class MakeSidecar(Writing):
 
 
 @dataclass(frozen=True)
-class Verified:
+class SidecarFindings:
     """The findings on a sidecar, none if it holds its model's experts. compared: bytes."""
 
     findings: list[str]
@@ -175,7 +175,7 @@ class Verified:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifySidecar(Verb[Verified]):
+class VerifySidecar(Verb[SidecarFindings]):
     """Compare a sidecar with its model."""
 
     help: ClassVar[str] = """Compare a sidecar with its model; exit 1 if they differ.
@@ -188,7 +188,7 @@ class VerifySidecar(Verb[Verified]):
     model: Path = field(metadata=option("FILE", "The GGUF file, any one of a split model."))
     full: bool = option_field(False, "", "Compare every byte; default: some pages of each tensor over 256 MiB.")
 
-    def run(self) -> Verified:
+    def run(self) -> SidecarFindings:
         from flashmoe_sim.geometry.manifest import read_manifest
         from native_bridge.fixture import verify
 
@@ -196,9 +196,9 @@ class VerifySidecar(Verb[Verified]):
         compared = verify.compared_bytes(geometry, full=self.full)
         with over_bytes(f"comparing {self.sidecar}", compared) as advance:
             findings = verify.verify_sidecar(self.sidecar, self.model, full=self.full, advance=advance)
-        return Verified(findings, geometry, compared)
+        return SidecarFindings(findings, geometry, compared)
 
-    def document(self, found: Verified) -> dict[str, Any]:
+    def document(self, found: SidecarFindings) -> dict[str, Any]:
         return {
             "sidecar": str(self.sidecar),
             "model": str(self.model),
@@ -207,7 +207,7 @@ class VerifySidecar(Verb[Verified]):
             "findings": found.findings,
         }
 
-    def sections(self, found: Verified) -> list[Section]:
+    def sections(self, found: SidecarFindings) -> list[Section]:
         if found.findings:
             return [Section("", tuple(found.findings))]
         pages = f"pages of each tensor, {size(found.compared)}; --full compares every byte"
@@ -215,6 +215,6 @@ class VerifySidecar(Verb[Verified]):
         layers, routed = len(found.geometry.layers), size(found.geometry.routed_bytes)
         return [Section("", (f"{self.sidecar}: verified, {layers} layers, {routed}; compared {how}",))]
 
-    def failures(self, found: Verified) -> list[SimError]:
+    def failures(self, found: SidecarFindings) -> list[SimError]:
         count = len(found.findings)
         return [SimError(f"{self.sidecar}: {count} finding{'' if count == 1 else 's'}")] if count else []

@@ -22,7 +22,7 @@ from native_bridge.verbs.base import CACHE, FORCE, GENERATED, TOKENS, RunOptions
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from native_bridge.engines.base import Mode
-    from native_bridge.engines.runs import Run as RunOf
+    from native_bridge.engines.runs import Run
     from native_bridge.repeats import Planned, Series
 
 PROMPT = (
@@ -36,7 +36,7 @@ PREFETCHES = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in
 class Done:
     """Every run, or why it failed. title: of their table."""
 
-    outcomes: list[tuple[Planned, RunOf | SimError]]
+    outcomes: list[tuple[Planned, Run | SimError]]
     title: str
 
     @property
@@ -45,7 +45,7 @@ class Done:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(RunOptions, Verb[Done]):
+class RunEngine(RunOptions, Verb[Done]):
     """Run the runtime, and keep each run in a folder."""
 
     help: ClassVar[
@@ -183,7 +183,7 @@ class Run(RunOptions, Verb[Done]):
 
     def sections(self, found: Done) -> list[Section]:
         """A row per request, with the median of its repeats, and its tokens if any run has too few."""
-        by_name: dict[str, list[RunOf]] = {}
+        by_name: dict[str, list[Run]] = {}
         for one, outcome in found.outcomes:
             if not isinstance(outcome, SimError):
                 by_name.setdefault(one.name, []).append(outcome)
@@ -218,27 +218,27 @@ def _banks(text: str | None) -> tuple[int, ...]:
     return tuple(bank.slots or 0 for bank in parse_banks(text))
 
 
-def _speeds(runs: Sequence[RunOf]) -> list[float]:
+def _speeds(runs: Sequence[Run]) -> list[float]:
     return [each.log.decode_tok_s for each in runs]
 
 
-def _fewest(runs: Sequence[RunOf]) -> int | None:
+def _fewest(runs: Sequence[Run]) -> int | None:
     """The fewest tokens that one of the runs generated; None if none of their routed calls say."""
     return min((count for each in runs if (count := _tokens(each)) is not None), default=None)
 
 
-def _tokens(run: RunOf) -> int | None:
+def _tokens(run: Run) -> int | None:
     """The number of generated tokens; None if its routed calls do not say."""
     tokens = run.document.get("tokens")
     return tokens if isinstance(tokens, int) else None
 
 
-def _hit_rate(run: RunOf) -> float | None:
+def _hit_rate(run: Run) -> float | None:
     routed = run.log.routed
     return 1 - routed.misses / routed.requests if routed is not None and routed.requests else None
 
 
-def _document(one: Planned, outcome: RunOf | SimError) -> dict[str, Any]:
+def _document(one: Planned, outcome: Run | SimError) -> dict[str, Any]:
     """The result of a run, or why it failed."""
     document: dict[str, Any] = {
         "folder": str(one.folder),

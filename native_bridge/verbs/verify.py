@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.systems.base import System
     from native_bridge.engines.runs import Run
     from native_bridge.repeats import Planned, Series
-    from native_bridge.verified import Claim, Measured, Verified
+    from native_bridge.verified import Claim, MeasuredSetting, Verified
 
 LEAST_ROUNDS = 3  # fewer cannot tell an order from chance
 
@@ -102,11 +102,11 @@ class Verify(RunOptions):
         return planned
 
 
-def _measured(claim: Claim, outcomes: Sequence[Run | SimError], model: str) -> Measured:
+def _measured(claim: Claim, outcomes: Sequence[Run | SimError], model: str) -> MeasuredSetting:
     """A setting with its runs, one per round, whose counts are compared with the simulator's."""
     from native_bridge.check.counts import check_counts
     from native_bridge.check.folder import open_folders
-    from native_bridge.verified import Measured
+    from native_bridge.verified import MeasuredSetting
 
     runs = [run for run in outcomes if not isinstance(run, SimError)]
     checked = []
@@ -115,7 +115,7 @@ def _measured(claim: Claim, outcomes: Sequence[Run | SimError], model: str) -> M
         checked = [check_counts(folder, among) for folder in among.given]
     routed = [run.log.routed for run in runs if run.log.routed is not None]
     requests = sum(one.requests for one in routed)
-    return Measured(
+    return MeasuredSetting(
         claim,
         tuple(None if isinstance(run, SimError) else run.log.decode_tok_s for run in outcomes),
         1 - sum(one.misses for one in routed) / requests if requests else None,

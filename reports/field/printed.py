@@ -34,7 +34,7 @@ from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.moe_cache import MoeCache
 from flashmoe_sim.systems.neurall import Neurall
 from flashmoe_sim.systems.nvmoe import Nvmoe
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.qvac import Qvac
 from flashmoe_sim.systems.slotstream import Slotstream
@@ -148,7 +148,7 @@ def workload_of(model: ModelGeometry, known: dict[object, tuple[RoutingTrace, bo
     return prepare(trace, model), borrowed
 
 
-def _placed(kind: type[Placed]) -> Callable[[FieldRow, Settings], System]:
+def _placed(kind: type[PlacedLayers]) -> Callable[[FieldRow, Settings], System]:
     def made(row: FieldRow, settings: Settings) -> System:
         layers = settings.cpu_layers
         if layers is None and "--fit" not in row.flags:
@@ -251,7 +251,7 @@ CPU = ("cpu_only", "page_cache_mmap")
 SYSTEMS = (
     ("llama.cpp", ("all_gpu",), _all_gpu),
     ("ollama", ("all_gpu",), _all_gpu),
-    ("llama.cpp", ("n_cpu_moe", "ot_regex"), _placed(Placed)),
+    ("llama.cpp", ("n_cpu_moe", "ot_regex"), _placed(PlacedLayers)),
     ("ik_llama.cpp", ("n_cpu_moe", "ot_regex"), _placed(PlacedIk)),
     ("llama.cpp", CPU, lambda row, settings: Cpu()),
     ("adrianhoehne/llama.cpp hot-cache", ("vram_static_profile",), _hot_cache),

@@ -8,7 +8,7 @@ import re
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import Compute, Machine
 from flashmoe_sim.systems.base import Case
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.strata import CHOSEN
 from flashmoe_sim.timeline.attention import operations
@@ -94,7 +94,7 @@ def _cpu_operations_s(unit: Compute) -> float:
 
 def _on_cpu(row: FieldRow, case: Case, batch: int) -> bool:
     """Whether the CPU computes the experts in RAM."""
-    system = PlacedIk() if "ik_llama" in row.engine else Placed()
+    system = PlacedIk() if "ik_llama" in row.engine else PlacedLayers()
     if _PACKED.search(row.flags + row.quant) or batch < system.copy_from_tokens(case):
         return True
     if row.engine.startswith("ktransformers kt-kernel"):

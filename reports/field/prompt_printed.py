@@ -17,7 +17,7 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.facts import NO_MMAP
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.field.depth import kv_type_of
 from reports.field.model import model_of
@@ -77,7 +77,7 @@ def _asked(
 ) -> Compared | None:
     """A row's prompt as the commands time it; None if they refuse it, or cannot be asked so."""
     assert workload.geometry is not None
-    if isinstance(system, Placed):
+    if isinstance(system, PlacedLayers):
         if REPACKED in row.flags.split():
             return None
         mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise

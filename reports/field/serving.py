@@ -15,7 +15,7 @@ from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, System, gpu_left
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import RESERVE_BYTES, HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold, HotColdPadded
@@ -126,7 +126,7 @@ def _placed(parts: RowParts) -> Way:
         return _profiled(parts, share)
     if not own_memory(parts.machine):
         return _all_gpu(parts)
-    system: System = PlacedIk() if "ik_llama" in row.engine else Placed()
+    system: System = PlacedIk() if "ik_llama" in row.engine else PlacedLayers()
     layers = parts.settings.cpu_layers
     if layers is None:
         layers = _layers_off(parts, case)
@@ -153,7 +153,7 @@ def _layers_off(parts: RowParts, case: Case) -> float:
         size = machine.gpu.memory_gib
         left = size.value - int(target[1]) * MIB / GIB
         machine = replace(machine, gpu=replace(machine.gpu, memory_gib=replace(size, value=left)))
-    return len(Placed().on_cpu(Case(case.model, machine, case.kv_bytes)))
+    return len(PlacedLayers().on_cpu(Case(case.model, machine, case.kv_bytes)))
 
 
 def _cpu_only(parts: RowParts) -> Way:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.ceilings.gap import Lookahead, gap_to_min, half_gap
+from flashmoe_sim.ceilings.gap import HalfGap, gap_to_min, half_gap
 from flashmoe_sim.ceilings.search import smallest
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -16,7 +16,7 @@ from tests.residency.test_twins import random_workload
 
 def half(
     workload: Workload, bank: int | Bank, policy: str, contract: str = "atomic", scope: str = "layer"
-) -> Lookahead | None:
+) -> HalfGap | None:
     own = run(workload, bank, policy, contract, scope=scope, record=True)
     return half_gap(workload, own.setup, gap_to_min(workload, own))
 
@@ -35,9 +35,9 @@ def test_no_optimum() -> None:
 def test_by_hand() -> None:
     # Two slots, 0 1 2 0 1 2: LRU misses all 6, min:forced 4, so half the gap is 5.
     # One step ahead: for 2 the next is 0, so 1 goes; 0 hits; for 1 the next is 2, so 0 goes; 2 hits: 4 misses.
-    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru") == Lookahead(1, 4, "atomic")
+    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru") == HalfGap(1, 4, "atomic")
     # Under `runtime` LRU is counted as `protected`, and so is the same.
-    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru", "runtime") == Lookahead(1, 4, "atomic")
+    assert half(of_one_layer([[0], [1], [2], [0], [1], [2]], 3), 2, "lru", "runtime") == HalfGap(1, 4, "atomic")
 
 
 @pytest.mark.parametrize("contract", ["runtime", "atomic", "sequential"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.sweep.watch import Seen, Watcher
+from flashmoe_sim.sweep.watch import Look, Watcher
 from native_bridge.cli.main import main
 from tests.asked import document, printed_by, refusal
 
@@ -195,7 +195,7 @@ def test_a_signal_during_a_look_ends_it_after_that(
     write(path, 10)
     look = Watcher.look
 
-    def interrupted(watch: Watcher, now_s: float) -> Seen:
+    def interrupted(watch: Watcher, now_s: float) -> Look:
         if not watch._follower.read_bytes:
             os.kill(os.getpid(), number)
         return look(watch, now_s)
@@ -208,7 +208,7 @@ def test_a_signal_during_a_look_ends_it_after_that(
 
 
 def test_a_second_signal_ends_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object) -> Seen:
+    def never(*_: object) -> Look:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("it went on")

@@ -13,7 +13,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.models.base import NEVER
@@ -132,7 +132,7 @@ def test_more_cores_are_never_slower_and_only_types_of_few_bits_wait_for_them() 
     for quant in ("ud-iq2_m", "q4_k_m"):
         of = load_model(f"qwen3.5-35b-a3b:{quant}")
         trace = workload(of, tokens=16)
-        for system in (Placed(cpu_layers=40), PlacedIk(cpu_layers=40)):
+        for system in (PlacedLayers(cpu_layers=40), PlacedIk(cpu_layers=40)):
             name = f"{quant} {system.name}"
             for cores in (6, 16):
                 found = at_setting(trace, Case(of, with_cores(cores, "avx2")), system)

@@ -7,7 +7,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from flashmoe_sim.machines.fit import Observation, fit
+from flashmoe_sim.machines.fit import Equation, fit
 from tests.refusals import refused
 
 TRUTH = {"layer_us": 3400.0, "read_gb_s": 0.26, "request_us": 30.0, "pinned_gb_s": 0.08, "weights_gb_s": 0.1}
@@ -17,10 +17,10 @@ READS = {"read_gb_s": 22.0}
 ALL_HIT = {"layer_us": LAYERS}
 
 
-def observed(terms: dict[str, float], *, relative_sd: float = 0.05, error: float = 0.0) -> Observation:
+def observed(terms: dict[str, float], *, relative_sd: float = 0.05, error: float = 0.0) -> Equation:
     """What would be measured of these terms, its logarithm off by `error`."""
     seconds = sum(TRUTH[name] * units for name, units in terms.items()) * exp(error)
-    return Observation("measured", seconds, relative_sd, terms)
+    return Equation("measured", seconds, relative_sd, terms)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_it_is_least_squares_with_weights_where_nothing_is_at_its_bound() -> Non
 
 def test_never_negative() -> None:
     """Anchors that are faster the more they read would want a negative time."""
-    made = [Observation("much", 0.04, 0.05, TOKEN), Observation("little", 0.05, 0.05, ALL_HIT)]
+    made = [Equation("much", 0.04, 0.05, TOKEN), Equation("little", 0.05, 0.05, ALL_HIT)]
     found = fit(made, ["layer_us", "read_gb_s"])
     assert found.value[1] == 0
     assert (found.draws >= 0).all()

@@ -18,7 +18,7 @@ import pytest
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.capture.llama_cpp import LlamaCpp
 from native_bridge.capture.record import TraceWriter
-from native_bridge.capture.session import Request, capture
+from native_bridge.capture.session import CaptureRequest, capture
 from native_bridge.cli.main import main
 from native_bridge.fixture import bundled_model
 from tests.native_bridge.needs import needs
@@ -61,7 +61,7 @@ def captured(out: Path, *, ubatch: int, decode: int, prompt: str = PROMPT, weigh
         LlamaCpp(bundled_model(), ubatch=ubatch, threads=1, weights=weights) as engine,
         TraceWriter(out, origin={}) as writer,
     ):
-        done = capture(engine, Request(prompt, decode, ubatch), writer)
+        done = capture(engine, CaptureRequest(prompt, decode, ubatch), writer)
     assert len(done.generated) == decode
     return steps(out.read_text("utf-8").splitlines())
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.errors import BadInput, SimError
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.capture.record import RoutedCall, TraceWriter
-from native_bridge.capture.session import Captured, Request, capture, choose
+from native_bridge.capture.session import Captured, CaptureRequest, capture, choose
 
 LAST = 2
-REQUEST = Request("abcdefghij", tokens=4, ubatch=4)
+REQUEST = CaptureRequest("abcdefghij", tokens=4, ubatch=4)
 
 
 class Model:
@@ -66,7 +66,7 @@ class Model:
         return bytes(tokens).decode()
 
 
-def captured(path: Path, model: Model, request: Request) -> Captured:
+def captured(path: Path, model: Model, request: CaptureRequest) -> Captured:
     with TraceWriter(path, origin={}) as writer:
         return capture(model, request, writer)
 
@@ -119,7 +119,7 @@ def test_progress(tmp_path: Path) -> None:
         (replace(REQUEST, context=13), "10 tokens, with 4 more to come, and --ctx is 13"),
     ],
 )
-def test_prompts_that_cannot_be_run(tmp_path: Path, request_: Request, message: str) -> None:
+def test_prompts_that_cannot_be_run(tmp_path: Path, request_: CaptureRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         captured(tmp_path / "t.jsonl", Model(), request_)
     assert list(tmp_path.iterdir()) == []

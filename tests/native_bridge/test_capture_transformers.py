@@ -17,7 +17,7 @@ from flashmoe_sim.prefetchers.recorded import Recorded
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.capture.record import TraceWriter
-from native_bridge.capture.session import Captured, Request, capture
+from native_bridge.capture.session import Captured, CaptureRequest, capture
 from native_bridge.capture.transformers import Transformers
 from native_bridge.cli.main import main
 from tests.native_bridge.needs import needs
@@ -148,7 +148,7 @@ def save_model(folder: Path, name: str, shape: dict[str, Any], router: str) -> N
 
 def captured(folder: Path, out: Path, *, ubatch: int, weights: bool = True) -> tuple[RoutingTrace, Captured]:
     with Transformers(folder, threads=1, weights=weights) as engine, TraceWriter(out, origin={}, force=True) as writer:
-        done = capture(engine, Request(PROMPT, TOKENS, ubatch), writer)
+        done = capture(engine, CaptureRequest(PROMPT, TOKENS, ubatch), writer)
     return load_trace(out), done
 
 
@@ -224,7 +224,7 @@ def test_the_gates_of_later_layers_on_the_state_of_this_one(saved: Path, tmp_pat
     """The first choices of all tokens first; and the predictor takes them, in the order of the calls."""
     out = tmp_path / "trace.jsonl"
     with Transformers(saved, threads=1, lookahead=2) as engine, TraceWriter(out, origin={}) as writer:
-        done = capture(engine, Request(PROMPT, TOKENS, 5), writer)
+        done = capture(engine, CaptureRequest(PROMPT, TOKENS, 5), writer)
         tokens = [*engine.tokenize(PROMPT), *done.generated[:-1]]
     gates, states = gates_and_states(saved, tokens)
     layers = sorted(gates)

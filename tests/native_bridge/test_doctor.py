@@ -11,7 +11,7 @@ import pytest
 from flashmoe_sim.geometry import read_gguf
 from native_bridge import doctor, host
 from native_bridge.cli.main import main
-from native_bridge.doctor import Finding, examine
+from native_bridge.doctor import DoctorFinding, examine
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.fixture.test_sidecar import filled
 from tests.native_bridge.test_capture_bad_input import DENSE
@@ -19,7 +19,7 @@ from tests.native_bridge.test_capture_bad_input import DENSE
 pytestmark = pytest.mark.usefixtures("stand_in")
 
 
-def by_name(findings: list[Finding]) -> dict[str, Finding]:
+def by_name(findings: list[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.name: finding for finding in findings}
 
 
@@ -31,7 +31,7 @@ def test_all_is_there(sidecar: Path) -> None:
     assert found["devices"].found == "the CPU alone"
     assert found["model"].found == "tiny-moe-64x8: qwen35moe, 8 MoE layers of 64 experts, top-8, 12.8 KiB each"
     assert found["memory"].found.endswith("a bank of 24 and the rest take 454 MiB")
-    assert found["sidecar"] == Finding("ok", "sidecar", f"{sidecar}: holds the model's experts")
+    assert found["sidecar"] == DoctorFinding("ok", "sidecar", f"{sidecar}: holds the model's experts")
 
 
 def test_without_psutil_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +138,13 @@ def test_variables_that_change_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_FLASH_MOE_BACKEND_TRACE", "1")
     monkeypatch.setenv("LLAMA_ARG_THREADS", "9")
     found = by_name(examine())
-    assert found["switches"] == Finding("ok", "switches", "LLAMA_FLASH_MOE_BACKEND_TRACE=1")
+    assert found["switches"] == DoctorFinding("ok", "switches", "LLAMA_FLASH_MOE_BACKEND_TRACE=1")
     assert found["environment"].found == "LLAMA_ARG_THREADS: not passed on"
 
 
 def test_an_older_runtime_lacks_what_some_runs_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_DOES", "older")
-    assert Finding("warning", "flags", "lacks --moe-topk", "runs that need them cannot be made") in examine()
+    assert DoctorFinding("warning", "flags", "lacks --moe-topk", "runs that need them cannot be made") in examine()
 
 
 def test_a_model_that_is_none(tmp_path: Path, sidecar: Path) -> None:
@@ -178,7 +178,7 @@ def test_an_architecture_that_the_slot_bank_does_not_stream(tmp_path: Path) -> N
     ],
 )
 def test_a_bank_that_cannot_be(bank: int, found: str, to_do: str) -> None:
-    assert by_name(examine(bank=bank))["memory"] == Finding("missing", "memory", found, to_do)
+    assert by_name(examine(bank=bank))["memory"] == DoctorFinding("missing", "memory", found, to_do)
 
 
 def test_a_bank_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

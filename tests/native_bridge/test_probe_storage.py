@@ -17,7 +17,7 @@ from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.probe import own_reads, storage
 from native_bridge.probe.own_reads import (
-    Reading,
+    OpenFile,
     bytes_in_threads,
     cached_share,
     open_cached,
@@ -86,7 +86,7 @@ def test_a_thread_reads_at_least_once(file: Path) -> None:
 
 def test_reads_that_fail(file: Path) -> None:
     with open_cached(file) as reading, pytest.raises(BadInput, match="cannot be read"):
-        read_for(Reading(reading.descriptor + 900, "direct", 2 * MIB), size_bytes=4096, depth=2, until=0, seed=1)
+        read_for(OpenFile(reading.descriptor + 900, "direct", 2 * MIB), size_bytes=4096, depth=2, until=0, seed=1)
 
 
 def test_what_a_thread_raises_ends_the_others() -> None:
@@ -117,9 +117,9 @@ def test_the_page_cache_is_recognised(file: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(own_reads.os, "preadv", read)
     with open_cached(file) as cached:
         slow = os.dup(cached.descriptor)
-        warm = Reading(cached.descriptor, "direct", 2 * MIB)  # says direct, and is not
+        warm = OpenFile(cached.descriptor, "direct", 2 * MIB)  # says direct, and is not
         assert cached_share(warm, cached, until=time.monotonic() + 30) == 1.0
-        mixed = cached_share(Reading(slow, "direct", 2 * MIB), cached, until=time.monotonic() + 30)
+        mixed = cached_share(OpenFile(slow, "direct", 2 * MIB), cached, until=time.monotonic() + 30)
         os.close(slow)
         assert 0.2 < mixed < 0.7
         assert cached_share(warm, cached, until=0) is None

@@ -16,7 +16,7 @@ from native_bridge.check.anchors import choose_anchors
 from native_bridge.check.folder import open_folders
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest
-from native_bridge.engines.flashmoe.engine import FlashMoe
+from native_bridge.engines.flashmoe.engine import FlashMoeEngine
 from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.run import Loaded, run_once
@@ -94,7 +94,7 @@ def test_a_text_goes_on_to_its_last_token(
     loaded = Loaded(find_runtime(None), MODEL, sidecar)
     run_once(request, loaded, folder=tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(FlashMoe, "go_on_flags", lambda self, model: ("--ignore-eos",))
+        patch.setattr(FlashMoeEngine, "go_on_flags", lambda self, model: ("--ignore-eos",))
         run_once(request, loaded, folder=tmp_path / "ended")
     with pytest.raises(SimError, match=r"the trace that it replays ends after \d+ routed calls, and the text went on"):
         run_once(

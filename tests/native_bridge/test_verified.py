@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 
 from flashmoe_sim.systems.slot_bank import SlotBank
-from native_bridge.verified import Claim, Measured, Verified, as_json, clearly_faster
+from native_bridge.verified import Claim, MeasuredSetting, Verified, as_json, clearly_faster
 
 
-def measured(slots: int, predicted: float, *tok_s: float | None, counted: int = 10, differ: str = "") -> Measured:
+def measured(
+    slots: int, predicted: float, *tok_s: float | None, counted: int = 10, differ: str = ""
+) -> MeasuredSetting:
     """A setting whose interval is a tenth to both sides."""
     claim = Claim(SlotBank(slots=slots), predicted, 0.9 * predicted, 1.1 * predicted)
     failed = tuple(f"slots {slots} failed" for each in tok_s if each is None)
-    return Measured(claim, tok_s, 0.5, counted, (differ,) if differ else (), failed)
+    return MeasuredSetting(claim, tok_s, 0.5, counted, (differ,) if differ else (), failed)
 
 
-def verified(*settings: Measured) -> Verified:
+def verified(*settings: MeasuredSetting) -> Verified:
     return Verified(settings, "model", "warm", len(settings[0].tok_s))
 
 

@@ -18,7 +18,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import request_starts, shuffled
 from flashmoe_sim.policies.hot_window import HotWindow, decodes_of
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 from tests.policies.naive import hot as naive
@@ -40,7 +40,7 @@ from tests.residency.compare import assert_twins
 MIB = 2**20
 
 
-def window(experts: Sequence[int], slots: int, **parameters: int) -> Replay:
+def window(experts: Sequence[int], slots: int, **parameters: int) -> Replayed:
     """Decodes of one expert each, of one layer of 4 experts."""
     spec = ":".join(["hot-window", *(f"{name}={value}" for name, value in parameters.items())])
     return run(trace_of(one_layer([[expert] for expert in experts]), 4), slots, spec, record=True)

@@ -19,7 +19,7 @@ from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.policies._perf_profile import read_profile
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import HotProfile
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
@@ -41,7 +41,7 @@ def layers_of(run: str, request: int = 0) -> list[dict[str, Any]]:
     return layers
 
 
-def replayed(run: str, trace: RoutingTrace, *, update_rate: float = 0.0) -> Replay:
+def replayed(run: str, trace: RoutingTrace, *, update_rate: float = 0.0) -> Replayed:
     mib, _, rest = run.partition("-mib")
     weighting = rest.removeprefix("-") if rest in ("-balanced", "-smooth") else "flat"
     policy = HotProfile(profile=str(PROFILE), weighting=weighting, update_rate=update_rate)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from tests.residency.builders import Call, came_after, held, hits_of, one_layer, run, some, trace_of
 
 
-def swapped(calls: list[Call], slots: int, **parameters: float) -> Replay:
+def swapped(calls: list[Call], slots: int, **parameters: float) -> Replayed:
     """Calls of layers of 4 experts, whose score is their recent use alone unless a weight is given."""
     settings = {"weight": 0, **parameters}
     spec = ":".join(["scored-swaps", *(f"{name}={value}" for name, value in settings.items())])

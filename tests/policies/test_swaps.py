@@ -7,11 +7,11 @@ import pytest
 
 from flashmoe_sim.policies.base import Candidates
 from flashmoe_sim.policies.bounded_swaps import first_fill
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from tests.residency.builders import Call, came_after, held, hits_of, one_layer, run, some, trace_of
 
 
-def swapped(calls: list[Call], slots: int, **parameters: float) -> Replay:
+def swapped(calls: list[Call], slots: int, **parameters: float) -> Replayed:
     """Calls of layers of 4 experts, with the first step as the profile."""
     spec = ":".join(["bounded-swaps:profile_steps=1", *(f"{name}={value}" for name, value in parameters.items())])
     return run(trace_of(calls, 4), slots, spec, record=True)

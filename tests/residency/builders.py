@@ -11,7 +11,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -83,7 +83,7 @@ def run(
     prefetch: str = "none",
     scope: str = "layer",
     record: bool = False,
-) -> Replay:
+) -> Replayed:
     """One replay, with everything named as the command line names it."""
     setup = Setup(
         bank=Bank(slots=bank) if isinstance(bank, int) else bank,
@@ -95,28 +95,28 @@ def run(
     return replay(prepare(workload) if isinstance(workload, RoutingTrace) else workload, setup, record=record)
 
 
-def totals(result: Replay) -> dict[str, int]:
+def totals(result: Replayed) -> dict[str, int]:
     """All columns of the tally, over all layers."""
     row = result.counts.table.sum(axis=0)
     return {name: int(row[column]) for name, column in COLUMNS.items()}
 
 
-def some(result: Replay, *names: str) -> tuple[int, ...]:
+def some(result: Replayed, *names: str) -> tuple[int, ...]:
     """The columns named, over all layers."""
     return tuple(totals(result)[name] for name in names)
 
 
-def hits_of(result: Replay) -> list[int]:
+def hits_of(result: Replayed) -> list[int]:
     """The hits of each call."""
     return [int(hits) for hits in result.stream.hits]
 
 
-def came_after(result: Replay) -> list[int]:
+def came_after(result: Replayed) -> list[int]:
     """The experts that each call's end brings, counted as prefetched."""
     return [int(issued) for issued in result.stream.prefetch_issued]
 
 
-def held(result: Replay) -> list[list[int]]:
+def held(result: Replayed) -> list[list[int]]:
     """The keys in each pool at the end."""
     return [keys.tolist() for keys in result.contents]
 

@@ -13,7 +13,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import request_starts
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import parse_prefetcher
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
@@ -86,7 +86,7 @@ def _assert_names_a_call(message: str, calls: Sequence[Call]) -> None:
     assert largest == max(unions)
 
 
-def _assert_equal(result: Replay, twin: naive.Result, trace: RoutingTrace, *, contract: str, pinning: bool) -> None:
+def _assert_equal(result: Replayed, twin: naive.Result, trace: RoutingTrace, *, contract: str, pinning: bool) -> None:
     layers = trace.layers
     counted = [{name: int(row[column]) for name, column in COLUMNS.items()} for row in result.counts.table]
     assert counted == [{name: twin.table[layer][name] for name in COLUMNS} for layer in layers]

@@ -7,14 +7,14 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import prepare
 from tests.residency.builders import geometry_of, held, one_layer, run, some, totals, trace_of
 
 INSTALLS = ("requests", "hits", "misses", "cold", "evictions", "bypassed")
 
 
-def slots(result: Replay, width: int) -> list[list[int]]:
+def slots(result: Replayed, width: int) -> list[list[int]]:
     return result.slot.reshape(-1, width).tolist()
 
 

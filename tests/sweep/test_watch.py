@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setups
-from flashmoe_sim.sweep.watch import Seen, Watcher
+from flashmoe_sim.sweep.watch import Look, Watcher
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.write_jsonl import write_jsonl
 from tests.residency.builders import geometry_of, random_calls, trace_of
@@ -36,7 +36,7 @@ def written(path: Path, seed: int) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def assert_replayed(seen: Seen, path: Path) -> None:
+def assert_replayed(seen: Look, path: Path) -> None:
     """Every row is what `replay` counts of the file, or its refusal."""
     trace = load_trace(path)
     assert (seen.calls, seen.tokens) == (trace.calls, trace.tokens)

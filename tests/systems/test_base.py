@@ -14,7 +14,7 @@ from flashmoe_sim.systems.base import Case, Cost, Launch, Share, System, gpu_lef
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.ktransformers import KTransformers
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
@@ -31,8 +31,8 @@ class Choosy(AllGpu):
     ("system", "name", "reason"),
     [
         (AllGpu(), "laptop-ddr4", "needs a GPU"),
-        (Placed(), "m3-max-48", "needs a GPU with a memory of its own"),
-        (Placed(), "laptop-ddr4", "needs a GPU with a memory of its own"),
+        (PlacedLayers(), "m3-max-48", "needs a GPU with a memory of its own"),
+        (PlacedLayers(), "laptop-ddr4", "needs a GPU with a memory of its own"),
         (FlashMoe(), "rtx-3090", "needs a GPU that shares the RAM"),
         (FlashMoe(), "strix-halo-128", "needs metal; the machine has rocm"),
         (PlacedIk(), "rtx-3090", ""),

@@ -10,7 +10,7 @@ import pytest
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import case_of, compare
@@ -28,7 +28,7 @@ def _workload(name: str, steps: int | None = None) -> Workload:
     return prepare(trace if steps is None else cut(trace, steps=(0, steps)), find_geometry(name, None))
 
 
-def _replayed(system: System, name: str, machine: str = "m3-max-48") -> Replay:
+def _replayed(system: System, name: str, machine: str = "m3-max-48") -> Replayed:
     workload = _workload(name)
     case = case_of(workload.geometry, load_machine(machine), workload=workload)  # type: ignore[arg-type]
     return system.replay(system.prepared(workload), system.plan(case).setup)

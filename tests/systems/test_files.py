@@ -21,7 +21,7 @@ from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.files import PLACEHOLDERS, placeholders, possible_files, with_files, write_together
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.slot_remap import SlotRemap
 from flashmoe_sim.systems.static_profile import StaticProfile, profile_csv
 from flashmoe_sim.systems.table import SYSTEMS
@@ -154,7 +154,7 @@ def test_many_variables_are_a_file_that_a_shell_reads(tmp_path: Path, monkeypatc
     assert {f"{name}={value}" for name, value in system.launch(of).environment.items()} <= set(printed.splitlines())
 
 
-@pytest.mark.parametrize("system", [Placed(cpu_layers=3), BoundedInsert(slots=2)])
+@pytest.mark.parametrize("system", [PlacedLayers(cpu_layers=3), BoundedInsert(slots=2)])
 def test_a_system_without_files(system: System, tmp_path: Path) -> None:
     of = case()
     assert write_files(system, of, workload(of.model), tmp_path) == system.launch(of)

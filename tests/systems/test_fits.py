@@ -13,7 +13,7 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.fits import check_any_fits, file_that_fits, nothing_runs, why_none_fits
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.table import SYSTEMS
@@ -117,6 +117,6 @@ def test_three_reasons_are_named_each_with_its_systems() -> None:
     )
     check_any_fits(of, [Cpu()])
     with pytest.raises(BadInput, match="placed: needs a GPU with a memory of its own"):
-        check_any_fits(of, [Placed()])
+        check_any_fits(of, [PlacedLayers()])
     with pytest.raises(BadInput, match="1 slots; a token routes 2 experts"):
         check_any_fits(of, [SlotBank(slots=1)])

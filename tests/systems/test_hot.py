@@ -22,7 +22,7 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case, Share
 from flashmoe_sim.systems.compare import compare
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.hot_window import HotWindow
+from flashmoe_sim.systems.hot_window import HotWindowSlots
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import wins
@@ -58,23 +58,23 @@ def taken(shares: tuple[Share, ...], where: str) -> dict[str, int]:
 )
 def test_a_hot_window_as_large_as_the_gpu_has_room(gpu_mib: int, kv_mib: int, slots: int) -> None:
     on = case(gpu_mib=gpu_mib, kv_bytes=kv_mib * MIB)
-    sized = HotWindow().sized(on)
+    sized = HotWindowSlots().sized(on)
     assert sized.spec == f"hot-window:slots={slots}"
     sized.check(on)
-    assert HotWindow(slots=3).sized(on).slots == 3
-    one_more = sum(share.size_bytes for share in HotWindow(slots=slots + 1).memory(on) if share.where == "gpu")
+    assert HotWindowSlots(slots=3).sized(on).slots == 3
+    one_more = sum(share.size_bytes for share in HotWindowSlots(slots=slots + 1).memory(on) if share.where == "gpu")
     assert one_more > on.gpu_bytes or slots == 4
 
 
 def test_no_room_for_a_hot_window() -> None:
     with pytest.raises(BadInput, match=r"0\.0 GiB are left for slots on the GPU, too little"):
-        HotWindow().sized(case(gpu_mib=2048 + 4))
-    assert HotWindow().sizes(case(gpu_mib=2048 + 4)) == []
-    assert HotWindow().sizes(case()) == [2, 4]
+        HotWindowSlots().sized(case(gpu_mib=2048 + 4))
+    assert HotWindowSlots().sizes(case(gpu_mib=2048 + 4)) == []
+    assert HotWindowSlots().sizes(case()) == [2, 4]
 
 
 def test_the_memory_of_a_hot_window() -> None:
-    shares = HotWindow(slots=3).memory(case(kv_bytes=7))
+    shares = HotWindowSlots(slots=3).memory(case(kv_bytes=7))
     assert taken(shares, "gpu") == {
         "hot experts": 3 * 4 * MIB,
         "maps": MAPS,
@@ -90,9 +90,9 @@ def test_the_memory_of_a_hot_window() -> None:
 def test_the_flags_of_a_hot_window() -> None:
     words = "llama-server -m MODEL.gguf -c 4096 -ngl 99 --cpu-moe -fa on -ub 512 -np 1 --no-mmap"
     words += " --moe-hot-k 3 --moe-hot-rebalance-interval"
-    assert HotWindow(slots=3).launch(case()).line == f"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS=64 {words} 40"
-    assert HotWindow(slots=3, bypass_tokens=0).launch(case()).line == f"{words} 40"
-    passing = HotWindow(slots=3, interval=60, bypass_tokens=32).launch(case())
+    assert HotWindowSlots(slots=3).launch(case()).line == f"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS=64 {words} 40"
+    assert HotWindowSlots(slots=3, bypass_tokens=0).launch(case()).line == f"{words} 40"
+    passing = HotWindowSlots(slots=3, interval=60, bypass_tokens=32).launch(case())
     assert passing.line == f"LLAMA_MOE_HOT_PP_BYPASS_N_TOKENS=32 {words} 60"
 
 
@@ -103,7 +103,7 @@ def test_a_hot_window_replays_as_its_program_does() -> None:
     """
     calls: list[Call] = [(0, [1, 2], 1), (1, [3, 2], 1), (0, [1, 1], 1), (1, [2, 3], 1), (0, [1, 0], 1), (1, [3, 0], 1)]
     workload = prepare(trace_of(calls, 4), MODEL)
-    system = HotWindow(slots=1, interval=4)
+    system = HotWindowSlots(slots=1, interval=4)
     plan = system.plan(case())
     assert plan.setup.policy.spec == "hot-window:interval=4:bypass_tokens=64:count=reference:observe=last:warm_up=True"
     assert plan.execution.name == "hot-cold"
@@ -289,5 +289,5 @@ def test_compare_says_why_neither_runs() -> None:
     calls: list[Call] = [(layer, [0, 1], 1) for _ in range(4) for layer in (0, 1)]
     workload = prepare(trace_of(calls, 4), MODEL)
     on = case(arch="olmoe")
-    rows = compare(workload, on, [HotWindow(), HotCache()])
+    rows = compare(workload, on, [HotWindowSlots(), HotCache()])
     assert {row.why_not for row in rows} == {"takes GPU memory for its cache, which the graph of olmoe never uses"}

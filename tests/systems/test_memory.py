@@ -21,7 +21,7 @@ from flashmoe_sim.systems.bounded_insert import BoundedInsert
 from flashmoe_sim.systems.compare import at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.fits import refusal
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.tune.search import search
 from reports.field.machine import machine_of
@@ -42,12 +42,12 @@ def measured() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def asked(row: dict[str, str]) -> tuple[Placed, Case]:
+def asked(row: dict[str, str]) -> tuple[PlacedLayers, Case]:
     of, context = named_model(row["model"]), Context.asked(int(row["context"]), kv_type=row["kv_type"])
     found = case_of(
         of, load_machine(row["machine"]), workload=None, kv_bytes=context.bytes_of(of), context=context.tokens
     )
-    return Placed(cpu_layers=int(row["cpu_layers"])), replace(found, micro_batch=int(row["micro_batch"]))
+    return PlacedLayers(cpu_layers=int(row["cpu_layers"])), replace(found, micro_batch=int(row["micro_batch"]))
 
 
 def test_memory_that_cards_held() -> None:
@@ -90,7 +90,7 @@ def fitted(row: FieldRow) -> tuple[System, Case] | None:
     context = Context(int(row.context or 4096), "q8_0" if "q8_0" in row.flags else "f16")
     kv_bytes = 0 if of.attention is None else context.bytes_of(of)
     first = min(of.layers)
-    system = Placed(cpu_layers=first + round(layers)) if placed and layers is not None else AllGpu()
+    system = PlacedLayers(cpu_layers=first + round(layers)) if placed and layers is not None else AllGpu()
     return system, Case(of, on, kv_bytes, context.tokens)
 
 
@@ -115,11 +115,11 @@ def test_sizes_leave_room_for_a_desktop_and_the_error_of_the_plan() -> None:
     careful = replace(small, leaves_spare=True)
     assert gpu_left(small) - gpu_left(careful) == spare_bytes(small.machine) == DESKTOP_BYTES + round(0.16 * GIB)
     on = replace(careful, machine=machine(gpu_gib=2 + 0.125 + 0.5 + 0.12))  # room for 2 of 4 layers, 64 MiB each
-    assert list(Placed().sizes(on)) == [4, 6]
-    assert list(Placed().sizes(replace(on, leaves_spare=False))) == [0, 6]
-    Placed(cpu_layers=2).check(on)  # may fit: it was asked for
-    assert at_setting(workload(on.model), on, Placed(cpu_layers=2)).tight
-    assert not at_setting(workload(on.model), on, Placed(cpu_layers=4)).tight
+    assert list(PlacedLayers().sizes(on)) == [4, 6]
+    assert list(PlacedLayers().sizes(replace(on, leaves_spare=False))) == [0, 6]
+    PlacedLayers(cpu_layers=2).check(on)  # may fit: it was asked for
+    assert at_setting(workload(on.model), on, PlacedLayers(cpu_layers=2)).tight
+    assert not at_setting(workload(on.model), on, PlacedLayers(cpu_layers=4)).tight
     assert max(BoundedInsert().sizes(on)) < max(BoundedInsert().sizes(replace(on, leaves_spare=False)))
 
 
@@ -133,7 +133,7 @@ def test_what_is_within_the_error_of_the_plan_is_not_refused() -> None:
 def test_a_search_chooses_a_tight_setting_only_if_all_are() -> None:
     """All on the GPU takes 2.25 of 2.3 GiB: less than half a GiB and 4% are free."""
     on = replace(case(gpu_gib=2.3), leaves_spare=True)
-    found = search(workload(on.model), on, [AllGpu(), Placed(), Cpu()])
+    found = search(workload(on.model), on, [AllGpu(), PlacedLayers(), Cpu()])
     by_name = {one.best.system.name: one.best for one in found.systems}
     assert by_name["all-gpu"].tight
     alone = search(workload(on.model), on, [AllGpu()]).systems[0].best

@@ -10,7 +10,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
-from flashmoe_sim.systems.placed import Placed, cpu_pattern, on_cpu, routed_tensors
+from flashmoe_sim.systems.placed import PlacedLayers, cpu_pattern, on_cpu, routed_tensors
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from tests.systems.cases import case, machine, model, workload
@@ -26,18 +26,18 @@ def gib_for(layers: float) -> float:
 @pytest.mark.parametrize(
     ("system", "expected"),
     [
-        (Placed(cpu_layers=0), []),
-        (Placed(cpu_layers=2), []),  # layers 0 and 1 have no experts, and count
-        (Placed(cpu_layers=4), [2, 3]),
-        (Placed(cpu_layers=99), [2, 3, 4, 5]),
+        (PlacedLayers(cpu_layers=0), []),
+        (PlacedLayers(cpu_layers=2), []),  # layers 0 and 1 have no experts, and count
+        (PlacedLayers(cpu_layers=4), [2, 3]),
+        (PlacedLayers(cpu_layers=99), [2, 3, 4, 5]),
         (PlacedIk(cpu_layers=0), []),
         (PlacedIk(cpu_layers=2), [4, 5]),  # the highest that have experts
         (PlacedIk(cpu_layers=99), [2, 3, 4, 5]),
-        (Placed(ot=r"blk\.(2|3)\.ffn_.*_exps=CPU"), [2, 3]),
-        (Placed(ot="exps=CPU"), [2, 3, 4, 5]),
+        (PlacedLayers(ot=r"blk\.(2|3)\.ffn_.*_exps=CPU"), [2, 3]),
+        (PlacedLayers(ot="exps=CPU"), [2, 3, 4, 5]),
     ],
 )
-def test_which_layers_are_on_the_cpu(system: Placed, expected: list[int]) -> None:
+def test_which_layers_are_on_the_cpu(system: PlacedLayers, expected: list[int]) -> None:
     assert system.on_cpu(case()) == expected
 
 
@@ -46,11 +46,11 @@ def test_which_layers_are_on_the_cpu(system: Placed, expected: list[int]) -> Non
 )
 def test_fit_fills_the_gpu_from_the_low_layers_on(layers: float, expected: list[int]) -> None:
     small = case(gpu_gib=gib_for(layers))
-    assert Placed().on_cpu(small) == expected
-    sized = Placed().sized(small)  # --n-cpu-moe counts from the first layer on
+    assert PlacedLayers().on_cpu(small) == expected
+    sized = PlacedLayers().sized(small)  # --n-cpu-moe counts from the first layer on
     assert sized.on_cpu(small) == list(range(2, 2 + len(expected)))
     assert f"--n-cpu-moe {sized.cpu_layers} " in sized.launch(small).line
-    assert Placed().launch(small).line.startswith("llama-server -m MODEL.gguf -fa on -ub 512 -np 1")
+    assert PlacedLayers().launch(small).line.startswith("llama-server -m MODEL.gguf -fa on -ub 512 -np 1")
     ik = PlacedIk().sized(small)
     assert (ik.cpu_layers, ik.on_cpu(small)) == (len(expected), expected)
     assert f"llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe {len(expected)} " in ik.launch(small).line
@@ -58,12 +58,12 @@ def test_fit_fills_the_gpu_from_the_low_layers_on(layers: float, expected: list[
 
 def test_dense_weights_alone_may_not_fit() -> None:
     with pytest.raises(BadInput, match="GiB are left for experts on the GPU, too little"):
-        Placed().sized(case(gpu_gib=1.5))
+        PlacedLayers().sized(case(gpu_gib=1.5))
 
 
 def test_memory_and_the_replay_have_the_same_layers() -> None:
     small = case(gpu_gib=gib_for(2.5))
-    system = Placed()
+    system = PlacedLayers()
     assert {(one.what, one.where): one.size_bytes for one in system.memory(small)} == {
         ("experts", "gpu"): 2 * LAYER_BYTES,
         ("dense weights", "gpu"): GIB,
@@ -80,29 +80,29 @@ def test_memory_and_the_replay_have_the_same_layers() -> None:
 
 @pytest.mark.parametrize(("cpu_layers", "expected"), [(2, [1, 1, 1, 1]), (4, [0, 0, 1, 1]), (6, [0, 0, 0, 0])])
 def test_n_cpu_moe_leaves_the_high_layers(cpu_layers: int, expected: list[int]) -> None:
-    system, small = Placed(cpu_layers=cpu_layers), case()
+    system, small = PlacedLayers(cpu_layers=cpu_layers), case()
     counts = system.replay(workload(small.model), system.plan(small).setup).counts
     assert [row["hit_rate"] for row in counts.by_layer()] == expected
 
 
 def test_layers_that_are_not_neighbours_may_stay() -> None:
-    system, small = Placed(ot=r"blk\.(3|5)\.=CPU"), case()
+    system, small = PlacedLayers(ot=r"blk\.(3|5)\.=CPU"), case()
     counts = system.replay(workload(small.model), system.plan(small).setup).counts
     assert [row["hit_rate"] for row in counts.by_layer()] == [1, 0, 1, 0]
 
 
 def test_prompts_are_copied_from_32_tokens_on_and_by_ik_for_enough_of_each_expert() -> None:
-    assert Placed(mmap="yes").plan(case()).execution == PrefillCopy(32)
+    assert PlacedLayers(mmap="yes").plan(case()).execution == PrefillCopy(32)
     assert PlacedIk().plan(case()).execution == PrefillCopy(32 * 16 // 2)
 
 
 def test_what_is_not_mapped_is_pinned_for_the_copies_of_prompts() -> None:
     """llama.cpp maps unless told otherwise; the command line says --load-mode none if RAM holds all."""
     on = case()
-    for system, pinned in ((Placed(cpu_layers=4), True), (Placed(cpu_layers=4, mmap="no"), True)):
+    for system, pinned in ((PlacedLayers(cpu_layers=4), True), (PlacedLayers(cpu_layers=4, mmap="no"), True)):
         assert system.plan(on).execution == PrefillCopy(32, pinned)
         assert "--load-mode" in system.launch(on).words
-    mapped = Placed(cpu_layers=4, mmap="yes")
+    mapped = PlacedLayers(cpu_layers=4, mmap="yes")
     assert mapped.plan(on).execution == PrefillCopy(32, pinned=False)
     assert "--load-mode" not in mapped.launch(on).words
     assert not PrefillCopy.pinned
@@ -110,7 +110,7 @@ def test_what_is_not_mapped_is_pinned_for_the_copies_of_prompts() -> None:
     assert PrefillCopy(32, pinned=True).link_rate(link) == link.pinned_gb_s
     assert PrefillCopy(32).link_rate(link) == link.pageable_gb_s
     with pytest.raises(BadInput, match="mmap 'maybe'; expected yes or no"):
-        Placed(mmap="maybe")
+        PlacedLayers(mmap="maybe")
 
 
 def test_the_two_commands_of_the_guide_are_opposites() -> None:
@@ -118,7 +118,7 @@ def test_the_two_commands_of_the_guide_are_opposites() -> None:
     of = Case(load_model("qwen3-30b-a3b"), machine())
     pattern = r"blk\.([0-9]|[1-2][0-9]|30)\.=CUDA0,exps=CPU"
     assert on_cpu(of.model, pattern) == set(range(31, 48))
-    assert set(Placed(cpu_layers=31).on_cpu(of)) == set(range(31))
+    assert set(PlacedLayers(cpu_layers=31).on_cpu(of)) == set(range(31))
 
 
 @pytest.mark.parametrize("name", ["qwen3-30b-a3b", "gemma-4-26b-a4b", "gpt-oss-120b", "deepseek-v2-lite"])
@@ -131,7 +131,7 @@ def test_a_written_pattern_places_exactly_its_layers(name: str) -> None:
 def test_names_of_tensors() -> None:
     assert routed_tensors(model())[2] == [f"blk.2.ffn_{name}_exps.weight" for name in ("gate", "up", "down")]
     small = case(gpu_gib=gib_for(2))
-    assert Placed().pattern(small) == r"blk\.(4|5)\.ffn_(gate|up|down|gate_up)_exps=CPU"
+    assert PlacedLayers().pattern(small) == r"blk\.(4|5)\.ffn_(gate|up|down|gate_up)_exps=CPU"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_names_of_tensors() -> None:
 )
 def test_settings_that_cannot_be(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        Placed(**given)
+        PlacedLayers(**given)
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_settings_that_cannot_be(given: dict[str, Any], message: str) -> None:
 )
 def test_overrides_that_cannot_be(ot: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        Placed(ot=ot).plan(case())
+        PlacedLayers(ot=ot).plan(case())

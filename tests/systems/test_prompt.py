@@ -15,7 +15,7 @@ from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
@@ -48,7 +48,7 @@ def test_a_prompt_has_the_speed_of_its_tokens() -> None:
     assert asked.tok_s == pytest.approx(as_it_is.tok_s)
 
 
-@pytest.mark.parametrize("system", [Placed(cpu_layers=28), Placed(cpu_layers=28, ubatch=2048), Cpu()])
+@pytest.mark.parametrize("system", [PlacedLayers(cpu_layers=28), PlacedLayers(cpu_layers=28, ubatch=2048), Cpu()])
 def test_twice_the_prompt_never_takes_less_time(system: System) -> None:
     on = resolve(workload=None, model=load_model("gpt-oss-120b"), machine=load_machine("rtx-3090"), systems=system.spec)
     seconds = []
@@ -75,7 +75,7 @@ def test_larger_micro_batches_copy_experts_less_often() -> None:
     speeds = []
     for ubatch in (0, 2048, 4096):
         found = at_setting(
-            on.workload, on.case, Placed(cpu_layers=28, ubatch=ubatch), interval=False, prompt_tokens=8192
+            on.workload, on.case, PlacedLayers(cpu_layers=28, ubatch=ubatch), interval=False, prompt_tokens=8192
         )
         assert found.prompt_tok_s is not None
         speeds.append(found.prompt_tok_s)
@@ -85,7 +85,7 @@ def test_larger_micro_batches_copy_experts_less_often() -> None:
 
 def test_a_larger_micro_batch_takes_memory_and_is_in_the_command_line() -> None:
     of = replace(case(gpu_gib=2.5), model=load_model("olmoe-1b-7b"))
-    each = plain, large = tuple(Placed(ubatch=size).sized(of) for size in (0, 4096))
+    each = plain, large = tuple(PlacedLayers(ubatch=size).sized(of) for size in (0, 4096))
     assert large.cpu_layers > plain.cpu_layers
     held = [sum(share.size_bytes for share in one.memory(of) if share.what == "compute buffers") for one in each]
     assert held[1] > 2 * held[0]
@@ -98,11 +98,11 @@ def test_a_larger_micro_batch_takes_memory_and_is_in_the_command_line() -> None:
 def test_a_prompt_that_counts_is_read_in_larger_micro_batches() -> None:
     of = case(gpu_gib=2.2, ram_gib=32)
     on = workload(of.model, tokens=1024)
-    found = search(on, of, [Placed()], objective=Objective(goal="prompt", prompt_tokens=1024)).systems[0].best
-    assert isinstance(found.system, Placed)
+    found = search(on, of, [PlacedLayers()], objective=Objective(goal="prompt", prompt_tokens=1024)).systems[0].best
+    assert isinstance(found.system, PlacedLayers)
     assert found.system.ubatch >= 1024
-    decode = search(on, of, [Placed()]).systems[0].best
-    assert isinstance(decode.system, Placed)
+    decode = search(on, of, [PlacedLayers()]).systems[0].best
+    assert isinstance(decode.system, PlacedLayers)
     assert decode.system.ubatch == 0
 
 

@@ -9,7 +9,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.cached import Cached
@@ -27,7 +27,7 @@ def case_of(layers: int, machine: str = "rtx-3090", model: ModelGeometry | None 
     return Case(model, load_machine(machine))
 
 
-def replayed(system: Cached, calls: list[Call], case: Case) -> Replay:
+def replayed(system: Cached, calls: list[Call], case: Case) -> Replayed:
     trace = trace_of(calls, EXPERTS)
     workload = system.prepared(prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), case.model))
     return system.replay(workload, system.plan(case).setup)

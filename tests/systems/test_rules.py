@@ -11,7 +11,7 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
@@ -20,7 +20,7 @@ from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ds4 import Ds4
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.hot_window import HotWindow
+from flashmoe_sim.systems.hot_window import HotWindowSlots
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.moe_cache import MoeCache
@@ -46,7 +46,7 @@ def _workload(calls: list[Call], model: ModelGeometry = MODEL) -> Workload:
     return prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), model)
 
 
-def _replayed(system: System, calls: list[Call], case: Case | None = None) -> Replay:
+def _replayed(system: System, calls: list[Call], case: Case | None = None) -> Replayed:
     case = case or _case()
     return system.replay(system.prepared(_workload(calls, case.model)), system.plan(case).setup)
 
@@ -57,7 +57,7 @@ def _timed(system: System, calls: list[Call], case: Case) -> Timed:
     return time_replay(workload, replayed, plan.machine, plan.conditions(case), interval=False)
 
 
-def _misses(replayed: Replay) -> list[int]:
+def _misses(replayed: Replayed) -> list[int]:
     return replayed.stream.misses.tolist()  # type: ignore[no-any-return]
 
 
@@ -117,7 +117,7 @@ def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
     assert 2 * slots <= more <= 2 * slots + 1
 
 
-@pytest.mark.parametrize("system", [BoundedInsert(), HotCache(), HotWindow(), Imp(), StaticProfile()])
+@pytest.mark.parametrize("system", [BoundedInsert(), HotCache(), HotWindowSlots(), Imp(), StaticProfile()])
 def test_page_faults_read_a_tenth_of_what_the_storage_does(system: System) -> None:
     machine = load_machine("rtx-3090")
     now, found = machine.storage.read_gb_s, system.adapted(machine).storage.read_gb_s

@@ -13,11 +13,11 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.imp import Imp
 from flashmoe_sim.systems.ktransformers import KTransformers
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from tests.systems.cases import case
 
 
-@pytest.mark.parametrize("system", [Placed(cpu_layers=4), Cpu()], ids=str)
+@pytest.mark.parametrize("system", [PlacedLayers(cpu_layers=4), Cpu()], ids=str)
 def test_a_file_is_read_into_ram_only_if_it_fits(system: System) -> None:
     on = case()
     needed = sum(share.size_bytes for share in system.memory(on) if share.where in ("ram", "mapped"))

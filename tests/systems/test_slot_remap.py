@@ -9,7 +9,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
@@ -24,7 +24,7 @@ from tests.systems.models import big_model
 PROMPT, DECODE = 1, 2
 
 
-def _replayed(calls: list[Call], slots: int, *, phase: list[int] | None = None, n_experts: int = 16) -> Replay:
+def _replayed(calls: list[Call], slots: int, *, phase: list[int] | None = None, n_experts: int = 16) -> Replayed:
     trace = trace_of(calls, n_experts)
     if phase is not None:
         trace = trace.with_(phase=np.array(phase, np.uint8))

@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
 from flashmoe_sim.systems.compare import compare
-from flashmoe_sim.systems.placed import Placed, overridden
+from flashmoe_sim.systems.placed import PlacedLayers, overridden
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.split import evened, gpu_of_layers, loads, parse_shares, shared_out
 from tests.systems.cases import case, model, workload
@@ -50,7 +50,7 @@ def test_shares_that_cannot_be(text: str, message: str) -> None:
 def test_the_first_gpu_is_emptied_by_n_cpu_moe() -> None:
     """Its layers are 0 to 3, whose experts --n-cpu-moe 4 puts on the CPU; the second keeps all that are left."""
     held = [0, 0]
-    sizes, besides = Placed(cpu_layers=4, ts="1/1").loads(two_gpus())
+    sizes, besides = PlacedLayers(cpu_layers=4, ts="1/1").loads(two_gpus())
     for gpu, size in zip(gpu_of_layers([1, 1], 6), sizes, strict=True):
         held[gpu] += size
     assert besides == [BUFFERS_BYTES] * 2
@@ -62,14 +62,14 @@ def test_one_gpu_may_overflow_while_all_have_room() -> None:
     + 786.3 and 786.3 + 146.3 fit."""
     of = two_gpus(BUFFERS_BYTES // MIB + 1536)
     with pytest.raises(BadInput, match=r"of GPU 1, 0.2 more than it has; give ts=5/2$"):
-        Placed(cpu_layers=4, ts="1/1").check(of)
-    Placed(cpu_layers=4, ts="5/2").check(of)
-    by_itself = Placed(cpu_layers=4)
+        PlacedLayers(cpu_layers=4, ts="1/1").check(of)
+    PlacedLayers(cpu_layers=4, ts="5/2").check(of)
+    by_itself = PlacedLayers(cpu_layers=4)
     by_itself.check(of)
     assert by_itself.launch(of).line.startswith("llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe 4 -ts 5,2 -fa on")
     roomy = two_gpus(8192)
     assert by_itself.launch(roomy).line.startswith("llama-server -m MODEL.gguf -ngl 99 --n-cpu-moe 4 -fa on")
-    assert "-ts 1,1" in Placed(cpu_layers=4, ts="1/1").launch(roomy).line
+    assert "-ts 1,1" in PlacedLayers(cpu_layers=4, ts="1/1").launch(roomy).line
     assert sum(one.size_bytes for one in by_itself.memory(of) if one.where == "gpu") == (
         GIB + 2 * BUFFERS_BYTES + 2 * 640 * MIB
     )
@@ -79,16 +79,16 @@ def test_no_cut_may_fit() -> None:
     """Experts of three layers are on one GPU 2 x 640 + 3 x 146.3 MiB at best, which is more than 1600."""
     of = two_gpus(BUFFERS_BYTES // MIB + 1600)
     with pytest.raises(BadInput, match="no ts that fits was found; put more layers on the CPU"):
-        Placed(cpu_layers=3).check(of)
-    Placed(cpu_layers=4).check(of)
-    assert Placed().sizes(of) == [4, 6]
-    assert compare(workload(of.model), of, [Placed()], best=True)[0].why_not == ""
+        PlacedLayers(cpu_layers=3).check(of)
+    PlacedLayers(cpu_layers=4).check(of)
+    assert PlacedLayers().sizes(of) == [4, 6]
+    assert compare(workload(of.model), of, [PlacedLayers()], best=True)[0].why_not == ""
 
 
 def test_the_default_with_several_gpus_is_fit() -> None:
-    assert Placed().launch(two_gpus()).line.startswith("llama-server -m MODEL.gguf -fa on")
+    assert PlacedLayers().launch(two_gpus()).line.startswith("llama-server -m MODEL.gguf -fa on")
     with pytest.raises(BadInput, match="ts without cpu_layers or ot"):
-        Placed(ts="3/1")
+        PlacedLayers(ts="3/1")
 
 
 def test_overrides_name_gpus() -> None:
@@ -100,7 +100,7 @@ def test_overrides_name_gpus() -> None:
     assert held == [BUFFERS_BYTES + 2 * 640 * MIB, BUFFERS_BYTES + 640 * MIB]
     assert overridden(model(), r"blk\.5\.=CPU", gpus=2)[2] == ""
     with pytest.raises(BadInput, match="expected a pattern, = and CPU or CUDA0 or CUDA1"):
-        Placed(ot="exps=CUDA2").on_cpu(small)
+        PlacedLayers(ot="exps=CUDA2").on_cpu(small)
     with pytest.raises(BadInput, match="puts only a part of the experts of layer 2 on one GPU"):
         overridden(model(), "ffn_up_exps=CUDA1", gpus=2)
 

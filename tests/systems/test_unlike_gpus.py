@@ -20,7 +20,7 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import at_setting, speed_of
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.split import fastest_first, gpu_of_layers, rooms
 from tests.systems.cases import case, served_by, workload
@@ -97,14 +97,14 @@ def test_slow_cards_get_as_few_layers_as_they_can() -> None:
     assert 20 < fitted < 60
 
 
-@pytest.mark.parametrize("system", [AllGpu(), Placed(cpu_layers=0), PlacedIk(cpu_layers=0)])
+@pytest.mark.parametrize("system", [AllGpu(), PlacedLayers(cpu_layers=0), PlacedIk(cpu_layers=0)])
 def test_what_fits_the_fast_card_is_as_fast_as_on_it_alone(system: System) -> None:
     alone, both = (of(*cards, model="gpt-oss-20b") for cards in ((FAST,), (FAST, SLOW)))
     assert "-ts 25,0 " in system.launch(both).line
     assert tok_s(system, both) == pytest.approx(tok_s(system, alone), rel=2e-3)
 
 
-@pytest.mark.parametrize("system", [Placed(cpu_layers=28), PlacedIk(cpu_layers=28)])
+@pytest.mark.parametrize("system", [PlacedLayers(cpu_layers=28), PlacedIk(cpu_layers=28)])
 @pytest.mark.parametrize("slow", ["rtx-3060", "gtx-1660", "rtx-4060-ti"])
 def test_a_second_gpu_never_slows_a_plan_that_the_first_can_hold(system: System, slow: str) -> None:
     alone, both = of(FAST), of(FAST, slow)
@@ -113,7 +113,7 @@ def test_a_second_gpu_never_slows_a_plan_that_the_first_can_hold(system: System,
 
 def test_a_second_card_holds_experts_that_the_cpu_had() -> None:
     alone, both = of(FAST), of(FAST, SLOW)
-    before, after = Placed().sized(alone), Placed().sized(both)
+    before, after = PlacedLayers().sized(alone), PlacedLayers().sized(both)
     assert after.cpu_layers < before.cpu_layers
     assert tok_s(after, both) > 1.1 * tok_s(before, alone)
     cuts = gpu_of_layers(after.shares(both), 36)
@@ -135,7 +135,7 @@ def test_what_is_known_for_one_or_for_equal_gpus_says_so(system: System, why: st
 
 def test_a_measured_speed_is_of_the_layers_where_they_are() -> None:
     """The speed on a varied machine is the one that a comparison gives on it, also if its GPUs are unlike."""
-    both, plan = of(FAST, SLOW), Placed(cpu_layers=20)
+    both, plan = of(FAST, SLOW), PlacedLayers(cpu_layers=20)
     faster = both.machine.scaled({"gpu.weights_gb_s": 1.5, "cpu.weights_gb_s": 1.2})
     speed = speed_of(workload(both.model), both, plan)
     assert speed(both.machine) == pytest.approx(tok_s(plan, both), rel=1e-6)

@@ -17,7 +17,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setup
@@ -108,7 +108,7 @@ def _workload(name: str) -> Workload:
 
 
 @cache
-def _replayed(trace: str, policy: str, prefetch: str, share: int, contract: str) -> tuple[Workload, Setup, Replay]:
+def _replayed(trace: str, policy: str, prefetch: str, share: int, contract: str) -> tuple[Workload, Setup, Replayed]:
     source: Any = _workload(trace)
     setup = plan_setup(min(source.n_experts) // share, policy=policy, contract=contract, prefetch=prefetch)
     return source, setup, replay(source, setup, record=True)

@@ -22,7 +22,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, price, weigh
@@ -83,7 +83,7 @@ def needs_of_trace() -> Needs:
 
 
 @cache
-def replays() -> list[Replay]:
+def replays() -> list[Replayed]:
     """Every policy, under the contract that takes them all, in a bank of an eighth of the experts."""
     setups = plan_setups(16, policy="all", contract="atomic")
     return [replay(workload(), setup, record=True) for setup in setups]

@@ -14,7 +14,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, weigh
-from flashmoe_sim.timeline.from_rates import STEPS, Predicted, made_work, page_cache_share, predict
+from flashmoe_sim.timeline.from_rates import STEPS, RatePrediction, made_work, page_cache_share, predict
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.rates import Rate
 
@@ -25,7 +25,7 @@ MODEL = ModelGeometry(
 SERIAL = Conditions(parse_execution("sync-install"))
 
 
-def one(rate: float, machine: Machine = MACHINE, conditions: Conditions = SERIAL, **options: object) -> Predicted:
+def one(rate: float, machine: Machine = MACHINE, conditions: Conditions = SERIAL, **options: object) -> RatePrediction:
     (found,) = predict([Rate("here", hit_rate=rate)], MODEL, machine, conditions, **options)  # type: ignore[arg-type]
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.policies.bank import Bank
-from flashmoe_sim.residency.replay import Replay
+from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.page_cache import warm_reads
 from tests.prefetchers.test_twins import random_trace
@@ -24,7 +24,7 @@ def workload_of(seed: int) -> Workload:
     return prepare(trace, geometry_of(sizes, trace.n_experts))
 
 
-def read_order(workload: Workload, replay: Replay) -> list[tuple[int | None, tuple[int, int]]]:
+def read_order(workload: Workload, replay: Replayed) -> list[tuple[int | None, tuple[int, int]]]:
     """Everything a replay reads: the call that missed it, None for what is read ahead; layer's place and expert."""
     trace = workload.trace
     ahead = replay.stream.ahead
@@ -41,7 +41,7 @@ def read_order(workload: Workload, replay: Replay) -> list[tuple[int | None, tup
 
 
 def naive_warm(
-    workload: Workload, replay: Replay, capacity: int, *, loaded: bool = False
+    workload: Workload, replay: Replayed, capacity: int, *, loaded: bool = False
 ) -> tuple[list[int], list[int]]:
     held: OrderedDict[tuple[int, int], int] = OrderedDict()
     warm, ahead_warm = [0] * workload.trace.calls, []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import TORN, code_of
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
-from flashmoe_sim.trace.csv_rows import Column
+from flashmoe_sim.trace.csv_rows import TextColumn
 from flashmoe_sim.trace.lines import Skipped
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
@@ -122,7 +122,7 @@ def test_torn_last_line(path: Path) -> None:
 def test_both_ways_of_reading_agree(fields: list[tuple[str, str]]) -> None:
     """Where the whole body is accepted at once, reading it line by line gives the same columns."""
     body = "".join(f"{first},{second}\n" for first, second in fields).encode()
-    columns = (Column("a"), Column("b", real=True))
+    columns = (TextColumn("a"), TextColumn("b", real=True))
     at_once = csv_rows._at_once(body, header=["a", "b"], columns=columns)
     if at_once is not None:
         skipped = Skipped(Path("x"), lenient=False)

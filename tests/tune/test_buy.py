@@ -18,14 +18,14 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.tune import stock as stock_module
 from flashmoe_sim.tune.buy import Advice, buy, next_better
 from flashmoe_sim.tune.many import over_machines, over_models
 from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.shop import Change, changes, note_on, parts_of
+from flashmoe_sim.tune.shop import OtherPart, changes, note_on, parts_of
 from flashmoe_sim.tune.stock import Stock, at_least, least
 from tests.systems.cases import model, workload
 
@@ -34,9 +34,9 @@ OF_LARGE = workload(LARGE)
 DESKTOP = "rtx-3050 + ryzen-5600 + ddr4-3200x2 + 16GiB + pcie4x16 + nvme-gen3"
 SYSTEMS: list[System] = [AllGpu(), Cpu(), SlotBank()]
 TINY = {
-    "gpu": [Change("gpu", "rtx-4060"), Change("gpu", "rtx-4060-ti-16gb"), Change("gpu", "rtx-3060")],
-    "ram": [Change("ram", ram_gib=32), Change("ram", ram_gib=64)],
-    "storage": [Change("storage", "nvme-gen4"), Change("storage", "nvme-gen5"), Change("storage", "sata-ssd")],
+    "gpu": [OtherPart("gpu", "rtx-4060"), OtherPart("gpu", "rtx-4060-ti-16gb"), OtherPart("gpu", "rtx-3060")],
+    "ram": [OtherPart("ram", ram_gib=32), OtherPart("ram", ram_gib=64)],
+    "storage": [OtherPart("storage", "nvme-gen4"), OtherPart("storage", "nvme-gen5"), OtherPart("storage", "sata-ssd")],
 }
 
 
@@ -54,7 +54,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stock_module, "changes", lambda parts: TINY)
 
 
-def every_speed(stock: Stock, number: int) -> dict[tuple[Change, ...], float]:
+def every_speed(stock: Stock, number: int) -> dict[tuple[OtherPart, ...], float]:
     """All sets of so many changes of the tiny catalogue with their speeds, none left out."""
     sets = [one for kinds in combinations(TINY, number) for one in product(*(TINY[kind] for kind in kinds))]
     stock.machines |= {one: compose_parts(stock.parts_with(one)) for one in sets}
@@ -99,7 +99,7 @@ def test_no_machine_is_slower_than_a_worse_one() -> None:
 @pytest.mark.usefixtures("tiny")
 def test_a_card_that_holds_everything_is_one_change() -> None:
     parts = parts_of(DESKTOP)
-    larger = compose_parts(Change("gpu", "rtx-4060-ti-16gb").made(parts))
+    larger = compose_parts(OtherPart("gpu", "rtx-4060-ti-16gb").made(parts))
     speed = at_setting(OF_LARGE, Case(LARGE, larger), AllGpu()).tok_s
     found = bought(0.99 * speed)
     (one,) = found.bought
@@ -121,7 +121,7 @@ def test_a_speed_that_nothing_reaches() -> None:
 
 def test_only_the_best_card_is_asked_for_a_speed_that_nothing_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the best of each generation."""
-    cards = [Change("gpu", name) for name in ("rtx-3060", "rtx-4060-ti-16gb", "rtx-5090")]
+    cards = [OtherPart("gpu", name) for name in ("rtx-3060", "rtx-4060-ti-16gb", "rtx-5090")]
     monkeypatch.setattr(stock_module, "changes", lambda parts: {"gpu": cards})
     stock = a_stock()
     assert stock.least_reaching(stock.sets(1, stock.options), 1e6, None) == []
@@ -162,28 +162,28 @@ def test_what_goes_together() -> None:
     assert not [memory for memory in others if memory.startswith("ddr4")], "a new board has its own RAM"
     assert not [one for one in made if one.by_kind["storage"].name == "sata-ssd"]  # a slower drive is no purchase
     stock = a_stock()
-    platform = {"cpu": [Change("cpu", "ryzen-7600")], "memory": [Change("memory", "ddr5-5200x2")]}
+    platform = {"cpu": [OtherPart("cpu", "ryzen-7600")], "memory": [OtherPart("memory", "ddr5-5200x2")]}
     assert stock.sets(1, platform) == [(platform["cpu"][0],)], "DDR5 alone does not fit"
     assert len(stock.sets(2, platform)) == 1
 
 
 def test_what_can_be_changed() -> None:
     assert list(changes(parts_of("m4 + 32GiB"))) == ["chip"]
-    assert Change("chip", "m4-pro", ram_gib=48) in changes(parts_of("m4 + 32GiB"))["chip"]
-    assert Change("chip", "m4", ram_gib=48) not in changes(parts_of("m4 + 32GiB"))["chip"]
+    assert OtherPart("chip", "m4-pro", ram_gib=48) in changes(parts_of("m4 + 32GiB"))["chip"]
+    assert OtherPart("chip", "m4", ram_gib=48) not in changes(parts_of("m4 + 32GiB"))["chip"]
     assert list(changes(parts_of("strix-halo + 64GiB + nvme-gen4"))) == ["chip", "storage"]
     assert list(changes(parts_of("ryzen-5600 + 32GiB"))) == ["gpu", "ram", "memory", "cpu"]
     assert list(changes(parts_of("ryzen-5800h + 16GiB + nvme-gen3"))) == ["storage"]
     assert list(changes(parts_of("rtx-3060-laptop + ddr4-3200x2 + 16GiB + nvme-gen3"))) == ["ram", "storage"]
     assert changes(parts_of("snapdragon-8-elite + 16GiB + ufs-4.0")) == {}
-    second = Change("gpu", "rtx-3090", n_gpus=2)
+    second = OtherPart("gpu", "rtx-3090", n_gpus=2)
     parts = parts_of("rtx-3090 + ryzen-5600 + 32GiB")
     assert second in changes(parts)["gpu"]
     assert second.in_words(parts) == "2x NVIDIA GeForce RTX 3090"
-    newer = Change("cpu", "ryzen-7600")
+    newer = OtherPart("cpu", "ryzen-7600")
     assert newer.in_words(parts) == "AMD Ryzen 5 7600, its board and DDR5-5200, 2 channels"
     same = parts_of("rtx-3090 + ryzen-5600 + ddr4-3200x2 + 32GiB")
-    server = Change("cpu", "epyc-7302")
+    server = OtherPart("cpu", "epyc-7302")
     assert server.in_words(same) == "AMD EPYC 7302 and its board"
     assert not [part.name for part in catalogue().values() if part.kind == "chip" and not part.sold_gib]
 
@@ -224,7 +224,7 @@ def owned() -> tuple[Workload, Case]:
 
 
 def test_the_cards_that_people_buy_are_among_the_next_better(owned: tuple[Workload, Case]) -> None:
-    found = next_better(Stock(Resizer(*owned, [HotCache(), Placed()]), parts_of(OWNED)))
+    found = next_better(Stock(Resizer(*owned, [HotCache(), PlacedLayers()]), parts_of(OWNED)))
     names = [row.parts.by_kind["gpu"].name for row in found.rows if row.kinds == ("gpu",)]
     assert {"rtx-3090", "rtx-4060-ti-16gb", "rtx-5060-ti-16gb", "rtx-5070-ti", "rtx-5090", "p40"} <= set(names)
     forms = [catalogue()[name].form for name in names]

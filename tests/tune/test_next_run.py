@@ -15,7 +15,7 @@ from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.tune.next_run import Next, next_runs
 from tests.asked import document
 from tests.systems.cases import case
@@ -37,8 +37,8 @@ def runs_of(*each: Compared) -> Next:
 
 
 def test_what_is_shared_is_told_and_what_is_not_is_not() -> None:
-    first = compared(Placed(cpu_layers=2), 20.0, ram=0.3)
-    alike, other = compared(Placed(cpu_layers=3), 9.0, ram=0.3), compared(Cpu(), 5.0, disk=0.3)
+    first = compared(PlacedLayers(cpu_layers=2), 20.0, ram=0.3)
+    alike, other = compared(PlacedLayers(cpu_layers=3), 9.0, ram=0.3), compared(Cpu(), 5.0, disk=0.3)
     narrows = {run.setting.system.spec: run.narrows for run in runs_of(first, alike, other).runs}
     noise = 0.05**2 / (0.3**2 + 0.05**2)
     assert narrows["placed:cpu_layers=3"] == pytest.approx(1 - math.sqrt(noise), abs=0.03)
@@ -46,7 +46,7 @@ def test_what_is_shared_is_told_and_what_is_not_is_not() -> None:
 
 
 def test_a_run_that_decides_stands_first() -> None:
-    first = compared(Placed(cpu_layers=2), 20.0, ram=0.5)
+    first = compared(PlacedLayers(cpu_layers=2), 20.0, ram=0.5)
     rival = compared(HotCache(max_mib=99), 20.5, ram=0.5, cache=0.1)
     found = runs_of(first, rival, compared(Cpu(), 5.0, cache=0.3))
     assert found.rival is rival
@@ -56,7 +56,7 @@ def test_a_run_that_decides_stands_first() -> None:
 
 
 def test_a_line_measures_what_it_says() -> None:
-    run = next(run for run in runs_of(compared(Placed(cpu_layers=2), 20.0, ram=0.5)).runs)
+    run = next(run for run in runs_of(compared(PlacedLayers(cpu_layers=2), 20.0, ram=0.5)).runs)
     assert run.line.startswith("llama-bench -m MODEL.gguf -ngl 99 --n-cpu-moe 2 -fa 1")
     assert run.line.endswith("-o json > bench.json")
 

@@ -22,7 +22,7 @@ from flashmoe_sim.tune import stock
 from flashmoe_sim.tune.buy import NextBetter
 from flashmoe_sim.tune.many import over_machines
 from flashmoe_sim.tune.recommend import Purchase, Recommendation, recommend
-from flashmoe_sim.tune.shop import Change, parts_of
+from flashmoe_sim.tune.shop import OtherPart, parts_of
 from flashmoe_sim.verbs.recommend import Recommend
 from tests.systems.cases import case, workload
 
@@ -102,7 +102,7 @@ def test_a_part_to_buy_has_the_speed_of_its_own_answer(
     large: tuple[Case, list[System]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = ("rtx-5060-ti-16gb", "rtx-5070-ti", "rtx-3090")
-    monkeypatch.setattr(stock, "changes", lambda parts: {"gpu": [Change("gpu", name) for name in cards]})
+    monkeypatch.setattr(stock, "changes", lambda parts: {"gpu": [OtherPart("gpu", name) for name in cards]})
     on, systems = large
     of = workload(on.model)
     advice = recommend(of, on, systems, purchase=Purchase(parts_of(on.machine.name))).bought

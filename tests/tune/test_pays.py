@@ -17,7 +17,7 @@ from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.nvmoe import Nvmoe
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays, gains, likely_faster, p_faster
@@ -48,7 +48,7 @@ def ran(system: Any, tok_s: float, *draws: float) -> Compared:
 
 def test_probability_is_the_mean_over_draws() -> None:
     """A draw that is twice as fast and one that is half as fast, by hand."""
-    known, plain = gains(), ran(Placed(), 10.0, 10.0, 10.0)
+    known, plain = gains(), ran(PlacedLayers(), 10.0, 10.0, 10.0)
     each = [known.of_system("hot-cache", math.log(gain)) for gain in (2.0, 0.5)]
     assert p_faster(ran(HotCache(), 10.0, 20.0, 5.0), plain) == pytest.approx(sum(each) / 2)
     assert each[0] > 0.9
@@ -56,16 +56,16 @@ def test_probability_is_the_mean_over_draws() -> None:
 
 
 def test_a_machine_of_which_less_is_known_has_a_less_sure_answer() -> None:
-    plain = ran(Placed(), 10.0, 10.0, 10.0)
+    plain = ran(PlacedLayers(), 10.0, 10.0, 10.0)
     sure, unsure = (p_faster(ran(HotCache(), 20.0, *draws), plain) for draws in ((20.0, 20.0), (9.0, 40.0)))
     assert 0.5 < unsure < sure
 
 
 def test_each_cache_is_held_against_the_best_without() -> None:
-    found = likely_faster([ran(HotCache(), 20.0), ran(Placed(), 10.0), ran(Cpu(), 5.0), ran(Nvmoe(), 4.0)])
+    found = likely_faster([ran(HotCache(), 20.0), ran(PlacedLayers(), 10.0), ran(Cpu(), 5.0), ran(Nvmoe(), 4.0)])
     assert found is not None
     plain, likely = found
-    assert plain.system == Placed()
+    assert plain.system == PlacedLayers()
     assert set(likely) == {HotCache().spec, Nvmoe().spec}
     assert likely[HotCache().spec] > 0.9
     assert likely[Nvmoe().spec] < 0.1
@@ -74,7 +74,7 @@ def test_each_cache_is_held_against_the_best_without() -> None:
 
 def test_it_breaks_even_at_the_hit_rate_at_which_the_speeds_are_equal() -> None:
     of = large()
-    one = pays(of, HotCache(), Placed())
+    one = pays(of, HotCache(), PlacedLayers())
     rate, tok_s = one.least_hit_rate, one.plain.tok_s
 
     def speed(at: float) -> float:
@@ -94,7 +94,7 @@ def against(on: Recommendation, tok_s: float) -> CachePays:
 
 
 def test_it_breaks_even_at_the_size_at_which_the_speeds_are_equal() -> None:
-    on = found(large(), HotCache(), Placed(), tokens=512)  # few tokens leave chance in a profile of half of them
+    on = found(large(), HotCache(), PlacedLayers(), tokens=512)  # few tokens leave chance in a profile of half of them
     (tried,) = [one.tried for one in on.found.systems if one.best.system.caches]
     speeds = [one.tok_s or 0.0 for one in tried]
     middle = (min(speeds) + max(speeds)) / 2
@@ -110,7 +110,7 @@ def test_it_breaks_even_at_the_size_at_which_the_speeds_are_equal() -> None:
 
 
 def test_every_size_or_none_breaks_even() -> None:
-    on = found(large(), HotCache(), Placed())
+    on = found(large(), HotCache(), PlacedLayers())
     (tried,) = [one.tried for one in on.found.systems if one.best.system.caches]
     speeds = [one.tok_s or 0.0 for one in tried]
     assert against(on, max(speeds) * 1.01).least_bytes is None
@@ -119,25 +119,25 @@ def test_every_size_or_none_breaks_even() -> None:
 
 
 def test_parts_of_a_token_add_up_to_the_difference() -> None:
-    one = pays(large(), HotCache(), Placed())
+    one = pays(large(), HotCache(), PlacedLayers())
     assert sum(one.more_ms.values()) == pytest.approx(1000 / one.cached.tok_s - 1000 / one.plain.tok_s, rel=1e-6)
 
 
 def test_nothing_to_compare_is_no_answer() -> None:
     assert found(case(arch="gemma4"), SlotBank()).cache_pays is None
-    assert found(case(), Placed()).cache_pays is None
+    assert found(case(), PlacedLayers()).cache_pays is None
     prompt = Objective(goal="prompt", prompt_tokens=64)
-    assert found(large(), HotCache(), Placed(), objective=prompt).cache_pays is None
+    assert found(large(), HotCache(), PlacedLayers(), objective=prompt).cache_pays is None
 
 
 def test_text_and_json_say_the_same() -> None:
-    on = found(large(), HotCache(), Placed())
+    on = found(large(), HotCache(), PlacedLayers())
     one = on.cache_pays
     (section,) = [each for each in sections(on) if each.title == TITLE]
     text = " ".join(str(part) for part in section.parts)
     assert one.cached.system.spec in text
     assert f"{one.p:.0%}" in text
     assert document(on)["cache_pays"] == one.as_row()
-    without = found(case(), Placed())
+    without = found(case(), PlacedLayers())
     assert document(without)["cache_pays"] is None
     assert TITLE not in [each.title for each in sections(without)]

@@ -13,12 +13,12 @@ from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.report.advice import _without_a_price
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.tune.buy import buy, next_better
 from flashmoe_sim.tune.levers import Lever
 from flashmoe_sim.tune.prices import Prices, launch_prices, read_prices
 from flashmoe_sim.tune.resize import Resizer
-from flashmoe_sim.tune.shop import Change, changes, parts_of
+from flashmoe_sim.tune.shop import OtherPart, changes, parts_of
 from flashmoe_sim.tune.stock import Stock
 from tests.refusals import refused
 from tests.systems.cases import model, workload
@@ -37,20 +37,20 @@ def table(tmp_path: Path) -> Path:
 
 
 def stock(prices: Prices | None = None) -> Stock:
-    return Stock(Resizer(OF_LARGE, CASE, [Placed()]), DESKTOP, prices)
+    return Stock(Resizer(OF_LARGE, CASE, [PlacedLayers()]), DESKTOP, prices)
 
 
 def test_what_changes_cost(table: Path) -> None:
     prices = read_prices(table)
     assert prices.by_name["32GiB"] == 60
-    assert prices.of([Change("gpu", "rx-7900-xtx")], DESKTOP) == 800
-    assert prices.of([Change("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP) == 300, "one more of the present card"
-    assert prices.of([Change("gpu", "rx-6800", beside=True), Change("ram", ram_gib=32)], DESKTOP) == 340
-    assert prices.of([Change("gpu", "rx-6800"), Change("ram", ram_gib=64)], DESKTOP) is None
-    assert Prices(prices.by_name, 300).within([Change("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP)
-    assert not Prices(prices.by_name, 299).within([Change("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP)
+    assert prices.of([OtherPart("gpu", "rx-7900-xtx")], DESKTOP) == 800
+    assert prices.of([OtherPart("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP) == 300, "one more of the present card"
+    assert prices.of([OtherPart("gpu", "rx-6800", beside=True), OtherPart("ram", ram_gib=32)], DESKTOP) == 340
+    assert prices.of([OtherPart("gpu", "rx-6800"), OtherPart("ram", ram_gib=64)], DESKTOP) is None
+    assert Prices(prices.by_name, 300).within([OtherPart("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP)
+    assert not Prices(prices.by_name, 299).within([OtherPart("gpu", "rx-7700-xt", n_gpus=2)], DESKTOP)
     another = Prices({"m4-max + 64GiB": 3000})
-    assert another.of([Change("chip", "m4-max", ram_gib=64)], parts_of("m4-pro + 24GiB")) == 3000
+    assert another.of([OtherPart("chip", "m4-max", ram_gib=64)], parts_of("m4-pro + 24GiB")) == 3000
 
 
 def test_a_second_card_is_one_of_the_same_maker_beside_the_first() -> None:
@@ -92,7 +92,7 @@ def test_a_target_within_a_budget(table: Path) -> None:
 
 def test_a_processor_for_other_ram_comes_with_it() -> None:
     """Also where the RAM is named; its price is then needed too."""
-    change = Change("cpu", "ryzen-8600g")
+    change = OtherPart("cpu", "ryzen-8600g")
     for parts in (DESKTOP, parts_of("rx-7700-xt + ryzen-5600 + 16GiB + nvme-gen3")):
         assert change.new_memory(parts)
         assert change.in_words(parts).endswith("its board and DDR5-5200, 2 channels")
@@ -100,7 +100,7 @@ def test_a_processor_for_other_ram_comes_with_it() -> None:
         assert change in changes(parts)["cpu"]
         assert Prices({"ryzen-8600g": 300.0}).of([change], parts) is None
         assert Prices({"ryzen-8600g": 300.0, "16GiB": 60.0}).of([change], parts) == 360
-    assert not Change("cpu", "ryzen-5600").new_memory(DESKTOP)
+    assert not OtherPart("cpu", "ryzen-5600").new_memory(DESKTOP)
 
 
 def test_parts_with_a_price_that_are_no_change_are_named(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_prices_at_launch() -> None:
     prices = launch_prices(500)
     assert prices.at_launch
     assert prices.by_name["rtx-3060"] == 329
-    assert prices.within([Change("gpu", "rtx-4060-ti-16gb")], DESKTOP)
-    assert not prices.within([Change("gpu", "rtx-3090")], DESKTOP)
+    assert prices.within([OtherPart("gpu", "rtx-4060-ti-16gb")], DESKTOP)
+    assert not prices.within([OtherPart("gpu", "rtx-3090")], DESKTOP)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
@@ -51,7 +51,7 @@ def chosen(on: Case, *each: tuple[System, float | None]) -> str | None:
     return None if found is None else found.system.name
 
 
-PLAIN = (Placed(cpu_layers=2), 10.0)
+PLAIN = (PlacedLayers(cpu_layers=2), 10.0)
 
 
 @pytest.mark.parametrize(

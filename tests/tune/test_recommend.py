@@ -22,7 +22,7 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.nvmoe import Nvmoe
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
@@ -78,7 +78,7 @@ class Untimed(HotCache):
 
 def test_a_system_whose_prompts_are_not_timed_is_no_rival() -> None:
     prompt = Objective(goal="prompt", prompt_tokens=64)
-    answer = found(case(arch="gpt-oss"), Untimed(), Placed(), objective=prompt)
+    answer = found(case(arch="gpt-oss"), Untimed(), PlacedLayers(), objective=prompt)
     (untimed,) = answer.others
     assert untimed.runs
     assert prompt.seconds(untimed.best) is None

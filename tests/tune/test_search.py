@@ -12,7 +12,7 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
-from flashmoe_sim.systems.placed import Placed
+from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.slot_bank import SlotBank
@@ -44,7 +44,7 @@ def test_of_those_one_without_aliasing_is_preferred() -> None:
 
 
 def test_of_equal_ones_llama_cpp_itself_is_preferred() -> None:
-    fork, main_line = (Compared(each, gpu_bytes=8, ram_bytes=0, tok_s=50.0) for each in (PlacedIk(), Placed()))
+    fork, main_line = (Compared(each, gpu_bytes=8, ram_bytes=0, tok_s=50.0) for each in (PlacedIk(), PlacedLayers()))
     assert pick([fork, main_line], DECODE) is main_line
     assert pick([replace(fork, gpu_bytes=7), main_line], DECODE).system == PlacedIk()  # type: ignore[union-attr]
 

@@ -12,7 +12,7 @@ import pytest
 
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
-from flashmoe_sim.residency.replay import Replay, replay
+from flashmoe_sim.residency.replay import Replayed, replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.bundled import catalog
@@ -22,7 +22,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 RUNS = [("qwen3-30b-phone", 44_766, 74.9, 7), ("gemma-4-26b-phone", 28_260, 76.8, 5)]
 
 
-def run(trace: RoutingTrace, policy: str) -> Replay:
+def run(trace: RoutingTrace, policy: str) -> Replayed:
     setup = Setup(parse_bank("4000MiB"), parse_policy(policy), "atomic", scope="global")
     return replay(prepare(trace), setup, record=True)
 

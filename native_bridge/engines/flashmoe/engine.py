@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.systems.slot_bank_flags import INSTALLS, IO_SPLIT, VARIABLES, bank_flags
-from native_bridge.engines.base import Finding, RunRequest, Runtime
+from native_bridge.engines.base import DoctorFinding, RunRequest, Runtime
 from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH, TRACED
 from native_bridge.engines.llama_program import LlamaProgram, context_tokens
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from flashmoe_sim.systems.slot_bank import SlotBank
     from flashmoe_sim.trace.routing import RoutingTrace
     from native_bridge.engines.run_log import RunLog
-    from native_bridge.engines.runs import Predicted, Run
+    from native_bridge.engines.runs import PredictedRun, Run
 
 MAX_PROMPT_BYTES = 100_000  # Linux allows 128 KiB per argument
 OTHER_IO_SPLIT = 1  # beside the runtime's own
 
 
-class FlashMoe(LlamaProgram):
+class FlashMoeEngine(LlamaProgram):
     """The patched llama-cli; an unpatched one has no modes."""
 
     name = "flashmoe"
@@ -168,14 +168,14 @@ class FlashMoe(LlamaProgram):
 
         return complaint(log)
 
-    def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
+    def examine(self, runtime: Runtime | None) -> Iterator[DoctorFinding]:
         from native_bridge.engines.flashmoe.examine import environment, program
 
         if runtime is not None:
             yield from program(runtime)
         yield from environment()
 
-    def examine_bank(self, runtime: Runtime, model: ModelGeometry, bank: int | None) -> Iterator[Finding]:
+    def examine_bank(self, runtime: Runtime, model: ModelGeometry, bank: int | None) -> Iterator[DoctorFinding]:
         from native_bridge.engines.flashmoe.examine import bank_place, gpu_memory
 
         if runtime.devices:
@@ -199,7 +199,7 @@ class FlashMoe(LlamaProgram):
 
     def predict(
         self, run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None
-    ) -> Predicted:
+    ) -> PredictedRun:
         from native_bridge.engines.flashmoe.predicted import predict
 
         return predict(run, trace, model, failing=failing)

@@ -21,7 +21,7 @@ from native_bridge.engines.flashmoe.log.summary import AHEAD, ALL_HIT_PRIME, COU
 from native_bridge.engines.flashmoe.modes import PREFETCH
 from native_bridge.engines.flashmoe.oracle import oracle_all_hit, oracle_prefetch
 from native_bridge.engines.run_log import Lines
-from native_bridge.engines.runs import Predicted, Run, first_calls
+from native_bridge.engines.runs import PredictedRun, Run, first_calls
 
 SHOWN_LAYERS = 8  # the log has the layers with the longest installs
 FROM_RAM = "resident-packed"
@@ -57,7 +57,7 @@ class _Counted:
 
 def predict(
     run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None = None
-) -> Predicted:
+) -> PredictedRun:
     """Predict a run with the calls of a trace; failing: as for `predict_slot_bank`."""
     routed = run.log.routed
     io_split = routed.chunks if routed else 1
@@ -87,7 +87,7 @@ def predict_slot_bank(
     io_split: int,
     from_ram: bool,
     failing: tuple[int, int] | None = None,
-) -> Predicted:
+) -> PredictedRun:
     """The modes `slot-bank` and, from_ram, `resident-slot-bank`.
 
     reads_ahead: a setting in PREFETCH, or empty. failing: layer and references of a call after those of the trace
@@ -131,7 +131,7 @@ def predict_slot_bank(
             geometry = model.layers[failing[0]] if model else None
             layers.append(_Counted(failing[0], 1, failing[1], 0, 0, 0, 0, geometry))
         lines = _routed_lines(layers, source=source, io_split=io_split)
-        found = Predicted(lines, replayed.slot, workload, replayed)
+        found = PredictedRun(lines, replayed.slot, workload, replayed)
     if line:
         _add_ahead(found.lines, line, ahead, workload=workload, setup=setup, source=source, table=table)
     return found
@@ -184,7 +184,7 @@ def _ahead_of_whole_steps(
     return ahead_table, filled
 
 
-def _predict_replay(run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, io_split: int) -> Predicted:
+def _predict_replay(run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, io_split: int) -> PredictedRun:
     """The modes `oracle-all-hit` and `oracle-prefetch`, as far as the run came in the trace, or beyond its end."""
     calls = min(run.log.routed.calls, trace.calls) if run.log.routed else trace.calls
     outlived = run.log.exhausted is not None
@@ -193,7 +193,7 @@ def _predict_replay(run: Run, trace: RoutingTrace, model: ModelGeometry | None, 
         played = prepare(first_calls(trace, calls), model)
         lines = _only_hits(played, lambda layer: 0, source=run.mode, io_split=io_split, outlived=outlived)
         lines[ALL_HIT_PRIME] = _prime_line(all_hit.installs, model.layers if model else None)
-        return Predicted(lines, all_hit.slot, workload)
+        return PredictedRun(lines, all_hit.slot, workload)
     found, workload = oracle_prefetch(trace, slots=run.bank, calls=calls), prepare(trace, model)
     played = prepare(first_calls(trace, calls), model)
     lines = _only_hits(played, lambda layer: found.filled[layer], source=run.mode, io_split=io_split, outlived=outlived)
@@ -209,10 +209,10 @@ def _predict_replay(run: Run, trace: RoutingTrace, model: ModelGeometry | None, 
     }
     if found.repairs:
         lines["repaired"] = {"records": str(found.repairs)}
-    return Predicted(lines, found.slot, workload)
+    return PredictedRun(lines, found.slot, workload)
 
 
-def _filled_before(workload: Workload, slots: int) -> Predicted:
+def _filled_before(workload: Workload, slots: int) -> PredictedRun:
     """A bank in RAM with a slot for every expert: at the first call each expert is put into the slot of its number."""
     trace, model = workload.trace, workload.geometry
     lines = _only_hits(workload, lambda layer: slots, source=FROM_RAM, io_split=1)
@@ -221,7 +221,7 @@ def _filled_before(workload: Workload, slots: int) -> Predicted:
         lines[RESIDENT_PRIME] = _prime_line(installs, model.layers)
         copies = sum(one.n_experts * len(one.family_bytes) for one in model.layers.values())
         lines[RESIDENT_PRIME]["rcopy"] = str(copies)
-    return Predicted(lines, trace.expert.astype(np.int32), workload)
+    return PredictedRun(lines, trace.expert.astype(np.int32), workload)
 
 
 def _only_hits(

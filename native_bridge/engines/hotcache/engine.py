@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, unknown_name
 from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
-from native_bridge.engines.base import Finding, Mode, RunRequest, Runtime
+from native_bridge.engines.base import DoctorFinding, Mode, RunRequest, Runtime
 from native_bridge.engines.llama_program import LlamaProgram, context_tokens, version_of
 from native_bridge.engines.run_log import LayerLanes, RunLog
 
@@ -30,7 +30,7 @@ _SPEEDS = re.compile(r"^\[ Prompt: (\d+\.\d+) t/s \| Generation: (\d+\.\d+) t/s 
 _GPU = re.compile(r"ggml_(cuda|metal|vulkan)_init")
 
 
-class HotCache(LlamaProgram):
+class HotCacheEngine(LlamaProgram):
     """The fork's llama-server."""
 
     name = "hot-cache"
@@ -136,15 +136,15 @@ class HotCache(LlamaProgram):
     def complaint(self, log: str) -> str:
         return next((line for line in log.splitlines() if re.match(r"[\d.]+ E ", line)), "")
 
-    def examine(self, runtime: Runtime | None) -> Iterator[Finding]:
+    def examine(self, runtime: Runtime | None) -> Iterator[DoctorFinding]:
         if runtime is None:
             return
-        yield Finding("ok", "runtime", str(runtime.path))
+        yield DoctorFinding("ok", "runtime", str(runtime.path))
         yield version_of(runtime, verified=COMMIT, to_do="compare yours")
         if runtime.devices:
-            yield Finding("ok", "devices", ", ".join(device.name for device in runtime.devices))
+            yield DoctorFinding("ok", "devices", ", ".join(device.name for device in runtime.devices))
         else:
-            yield Finding("warning", "devices", "the CPU alone", "the mode hot-cache needs a GPU; cpu-moe runs")
+            yield DoctorFinding("warning", "devices", "the CPU alone", "the mode hot-cache needs a GPU; cpu-moe runs")
 
 
 def _layer(text: str, place: str) -> LayerLanes:

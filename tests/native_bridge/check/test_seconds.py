@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from native_bridge.check.result import Check, RunCheck, check_folders
+from native_bridge.check.result import RunCheck, RunChecks, check_folders
 from native_bridge.check.seconds import WITHOUT_SLOTS
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
 
@@ -23,17 +23,17 @@ ERRORS = {
 
 
 @cache
-def timed() -> Check:
+def timed() -> RunChecks:
     return check_folders([TIMED])
 
 
 @cache
-def from_two(state: str) -> Check:
+def from_two(state: str) -> RunChecks:
     """From the anchors of the fidelity report."""
     return check_folders([TIMED], anchors=[TIMED / f"{state}-bank12", TIMED / f"{state}-allhit"])
 
 
-def run(check: Check, name: str) -> RunCheck:
+def run(check: RunChecks, name: str) -> RunCheck:
     return next(one for one in check.runs if one.name == name)
 
 

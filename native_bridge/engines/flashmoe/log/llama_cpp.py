@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from native_bridge.engines.flashmoe.log.text import WHOLE
-from native_bridge.engines.run_log import Memory, Placement
+from native_bridge.engines.run_log import DeviceMemory, Placement
 
 _BACKEND = re.compile(
     r"load_backend: loaded (\w+) backend|ggml_(metal|cuda|hip|vulkan|sycl|opencl)(?:_\w+)?: ", re.IGNORECASE
@@ -31,7 +31,7 @@ _MEMORY = "llama_memory_breakdown_print: | memory breakdown [MiB] |"
 
 
 @dataclass(frozen=True)
-class LlamaCpp:
+class LlamaCppLines:
     """What a log says so far. gpu_layers: layers on the GPU, and the total; None if no line says so."""
 
     backend: str = ""
@@ -39,7 +39,7 @@ class LlamaCpp:
     gpu_layers: tuple[int, int] | None = None
 
 
-def take_llama_cpp(so_far: LlamaCpp, line: str) -> LlamaCpp | None:
+def take_llama_cpp(so_far: LlamaCppLines, line: str) -> LlamaCppLines | None:
     """The output extended by one line; None for an unknown kind of line."""
     if found := _OFFLOADED.match(line):
         return replace(so_far, gpu_layers=(int(found[1]), int(found[2])))
@@ -70,11 +70,11 @@ def take_placement(placement: Placement, line: str) -> Placement | None:
     return None
 
 
-def _memory(line: str) -> Memory | None:
+def _memory(line: str) -> DeviceMemory | None:
     if found := _DEVICE_MEMORY.fullmatch(line):
         total, free, _, model, context, compute = map(int, found.groups()[1:])
-        return Memory(found[1], model, context, compute, total, free)
+        return DeviceMemory(found[1], model, context, compute, total, free)
     if found := _OTHER_MEMORY.fullmatch(line):
         _, model, context, compute = map(int, found.groups()[1:])
-        return Memory(found[1], model, context, compute)
+        return DeviceMemory(found[1], model, context, compute)
     return None

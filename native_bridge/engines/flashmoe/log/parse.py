@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from flashmoe_sim.io.errors import BadInput
 from native_bridge.engines.flashmoe.log.failure import exhausted_of, failure_of, overflow_of
-from native_bridge.engines.flashmoe.log.llama_cpp import LlamaCpp, take_llama_cpp, take_placement
+from native_bridge.engines.flashmoe.log.llama_cpp import LlamaCppLines, take_llama_cpp, take_placement
 from native_bridge.engines.flashmoe.log.summary import (
     AHEAD,
     ALL_HIT_PRIME,
@@ -110,7 +110,7 @@ class Lines:
     found: dict[str, tuple[str, str]] = field(default_factory=dict)
     counters: Counters = field(default_factory=dict)
     layers: dict[int, LayerLine] = field(default_factory=dict)
-    llama_cpp: LlamaCpp = field(default_factory=LlamaCpp)
+    llama_cpp: LlamaCppLines = field(default_factory=LlamaCppLines)
     placement: Placement = field(default_factory=Placement)
     unread: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)

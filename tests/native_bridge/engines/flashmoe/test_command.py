@@ -16,7 +16,7 @@ from flashmoe_sim.systems.slot_bank import SlotBank
 from native_bridge.engines import llama_program
 from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.flashmoe.end_tokens import end_tokens
-from native_bridge.engines.flashmoe.engine import FlashMoe
+from native_bridge.engines.flashmoe.engine import FlashMoeEngine
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.table import ENGINES, find_runtime
 from tests.geometry.conftest import gguf, key, text
@@ -29,7 +29,7 @@ REQUEST = RunRequest("slot-bank", 24, PROMPT)
 
 def words(request: RunRequest) -> list[str]:
     runtime = Runtime("flashmoe", Path("llama-cli"), "1", "0", modes=())
-    return FlashMoe().command(request, runtime, model=Path("m.gguf"), sidecar=Path("sc"), trace="t.jsonl")[1:]
+    return FlashMoeEngine().command(request, runtime, model=Path("m.gguf"), sidecar=Path("sc"), trace="t.jsonl")[1:]
 
 
 def test_every_flag_of_a_run_that_streams() -> None:
@@ -102,21 +102,21 @@ def test_the_modes_of_the_system_are_modes_of_the_runtime() -> None:
 )
 def test_what_cannot_be_done(sidecar: Path, change: dict[str, Any], message: str) -> None:
     with refused(match=message):
-        FlashMoe().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
+        FlashMoeEngine().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
 
 
 @pytest.mark.parametrize(
     "change", [{}, {"top_k": 8, "bank": 8}, {"bank": 64}, {"prefetch": "temporal"}, {"mode": "stock"}]
 )
 def test_what_can_be_done(sidecar: Path, change: dict[str, Any]) -> None:
-    FlashMoe().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
+    FlashMoeEngine().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
 
 
 def test_a_sidecar_is_needed_and_must_be_the_models(sidecar: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="mode slot-bank reads experts from a sidecar; give --sidecar"):
-        FlashMoe().check_request(REQUEST, GEOMETRY, sidecar=None, replay=None)
+        FlashMoeEngine().check_request(REQUEST, GEOMETRY, sidecar=None, replay=None)
     with pytest.raises(BadInput, match="is not the sidecar of tiny-moe-64x8"):
-        FlashMoe().check_request(
+        FlashMoeEngine().check_request(
             REQUEST, GEOMETRY, sidecar=RECORDED.parent / "runs-timed" / "manifest.json", replay=None
         )
 
@@ -211,7 +211,7 @@ def model(folder: Path, tokens: list[str], *, kind: str = "gpt2", **ids: int) ->
 
 
 def test_the_small_model() -> None:
-    assert FlashMoe().go_on_flags(MODEL) == ("--logit-bias", "0-inf")
+    assert FlashMoeEngine().go_on_flags(MODEL) == ("--logit-bias", "0-inf")
 
 
 @pytest.mark.parametrize(
@@ -239,4 +239,4 @@ def test_a_model_that_names_none(tmp_path: Path, kind: str, found: tuple[int, ..
 
 def test_a_header_without_a_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf([key("tokenizer.ggml.eos_token_id", U32, struct.pack("<I", 2))], []))
-    assert FlashMoe().go_on_flags(tmp_path / "m.gguf") == ()
+    assert FlashMoeEngine().go_on_flags(tmp_path / "m.gguf") == ()

@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from native_bridge.engines.flashmoe.log.parse import read_log
 from native_bridge.engines.flashmoe.log.summary import AHEAD
-from native_bridge.engines.run_log import Memory, Overflow, RunLog
+from native_bridge.engines.run_log import DeviceMemory, Overflow, RunLog
 from tests.native_bridge.recorded_runs import RUNS
 
 LOGS = Path(__file__).parent / "logs"
@@ -172,9 +172,9 @@ def test_where_the_bank_is_on_cuda() -> None:
     assert (host.follows_layers, host.bank, host.bank_in_host) == (True, ("CPU_Mapped",), True)
     assert (device.follows_layers, device.bank, device.bank_in_host) == (True, ("CUDA0",), False)
     assert host.memory == (
-        Memory("CUDA0", 2560, 96, 300, total_mib=81168, free_mib=77612),
-        Memory("CUDA1", 0, 0, 0, total_mib=24576, free_mib=24600),
-        Memory("Host", 8307, 0, 12),
+        DeviceMemory("CUDA0", 2560, 96, 300, total_mib=81168, free_mib=77612),
+        DeviceMemory("CUDA1", 0, 0, 0, total_mib=24576, free_mib=24600),
+        DeviceMemory("Host", 8307, 0, 12),
     )
 
 

@@ -17,7 +17,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.perf_profile import write_perf_profile
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest, Runtime
-from native_bridge.engines.hotcache.engine import HotCache
+from native_bridge.engines.hotcache.engine import HotCacheEngine
 from native_bridge.engines.run_log import LayerLanes
 from native_bridge.engines.table import find_runtime
 from native_bridge.run import Loaded, run_once
@@ -128,7 +128,7 @@ def test_the_command_line_runs_it_and_the_doctor_knows_it(
 def test_what_it_cannot_do(change: dict[str, Any], message: str) -> None:
     request = RunRequest(**({"mode": "cpu-moe", "bank": 64, "prompt": PROMPT} | change))
     with pytest.raises(BadInput, match=message):
-        HotCache().check_request(request, read_gguf(MODEL), sidecar=None, replay=None)
+        HotCacheEngine().check_request(request, read_gguf(MODEL), sidecar=None, replay=None)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_it_cannot_do(change: dict[str, Any], message: str) -> None:
 )
 def test_flags_of_the_user(flag: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        HotCache().check_flags([flag], {"--temp": "N"})
+        HotCacheEngine().check_flags([flag], {"--temp": "N"})
 
 
 def test_a_log_that_is_not_whole() -> None:
@@ -153,8 +153,8 @@ def test_a_log_that_is_not_whole() -> None:
         (f"{speeds}moe-layer-perf: {{}}\n", "log.txt:2: a damaged count"),
     ):
         with pytest.raises(BadInput, match=message):
-            HotCache().read_log(text, mode="cpu-moe", where="log.txt", extra=())
-    log = HotCache().read_log("0.1 E bad\n", mode="cpu-moe", where="log.txt", extra=(), failed_too=True)
+            HotCacheEngine().read_log(text, mode="cpu-moe", where="log.txt", extra=())
+    log = HotCacheEngine().read_log("0.1 E bad\n", mode="cpu-moe", where="log.txt", extra=(), failed_too=True)
     assert log.failure == "0.1 E bad"
 
 
