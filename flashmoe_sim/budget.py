@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, check_context
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB, asked_size, size
 from flashmoe_sim.machines.machine import Machine, Quantity
 
@@ -191,9 +191,9 @@ class Context:
         chosen = max(default, depth) if tokens is None else tokens
         check_context(chosen, kv_type or DEFAULT_TYPE)
         if depth < 0:
-            raise BadInput(f"--depth {depth}; expected a number of tokens from 0")
+            raise OutOfRange(f"--depth {depth}; expected a number of tokens from 0")
         if chosen < depth:
-            raise BadInput(f"--depth {depth}: beyond --context {chosen}; give a context of at least {depth} tokens")
+            raise Conflict(f"--depth {depth}: beyond --context {chosen}; give a context of at least {depth} tokens")
         return cls(chosen, kv_type or DEFAULT_TYPE, size, depth)
 
     def bytes_of(self, model: ModelGeometry | None) -> int:
@@ -204,7 +204,7 @@ class Context:
             return 0
         if model is None or model.attention is None:
             name = "the trace" if model is None else model.name
-            raise BadInput(
+            raise Incomplete(
                 f"--context {self.tokens}: {name} does not give the size of a context; give it, such as --kv 2GiB"
             )
         return model.attention.context_bytes(self.tokens, kv_type=self.kv_type)
@@ -253,10 +253,10 @@ def with_reserve(machine: Machine, reserve_bytes: int) -> Machine:
     Raises BadInput if its RAM is unknown, or not larger.
     """
     if machine.memory is None:
-        raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} does not give its RAM; leave it out")
+        raise Incomplete(f"--reserve {size(reserve_bytes)}: {machine.name} does not give its RAM; leave it out")
     ram_gib = machine.memory.ram_gib.value
     if reserve_bytes >= ram_gib * GIB:
-        raise BadInput(f"--reserve {size(reserve_bytes)}: {machine.name} has {ram_gib:g} GiB of RAM; give less")
+        raise TooLarge(f"--reserve {size(reserve_bytes)}: {machine.name} has {ram_gib:g} GiB of RAM; give less")
     reserve_gib = reserve_bytes / GIB
     reserve = Quantity(reserve_gib, reserve_gib, reserve_gib, "--reserve", "as asked")
     return replace(machine, memory=replace(machine.memory, reserve_gib=reserve))

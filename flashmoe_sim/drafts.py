@@ -10,7 +10,7 @@ from flashmoe_sim.geometry.gguf import weights_of_file
 from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import is_name, named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange, Unsupported
 from flashmoe_sim.io.files import unreadable
 from flashmoe_sim.io.sizes import parse_size, size
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -68,7 +68,7 @@ def drafted(workload: Workload, drafts: Drafts | None) -> Workload:
     if drafts is None:
         return workload
     if trace.n_text is not None:
-        raise BadInput(f"{trace.name or 'trace'}: its passes verify drafted tokens already; leave --draft out")
+        raise Conflict(f"{trace.name or 'trace'}: its passes verify drafted tokens already; leave --draft out")
     return prepare(speculate(trace, draft=drafts.count, accept=drafts.accept), workload.geometry)
 
 
@@ -96,14 +96,14 @@ def check_drafts(draft: int | None, accept: float | None, drafter: str | int | P
     if draft is None:
         for name, given in (("accept", accept), ("drafter", drafter)):
             if given is not None:
-                raise BadInput(f"--{name} {given}: says how tokens are drafted; give --draft too")
+                raise Incomplete(f"--{name} {given}: says how tokens are drafted; give --draft too")
         return
     if not 0 <= draft <= MOST_DRAFTED:
-        raise BadInput(f"--draft {draft}: expected 0 to {MOST_DRAFTED} tokens")
+        raise OutOfRange(f"--draft {draft}: expected 0 to {MOST_DRAFTED} tokens")
     if accept is None and draft:
-        raise BadInput(f"--draft {draft}: how often is a drafted token accepted? Give it, such as --accept 0.7")
+        raise Incomplete(f"--draft {draft}: how often is a drafted token accepted? Give it, such as --accept 0.7")
     if accept is not None and not 0 <= accept <= 1:
-        raise BadInput(f"--accept {accept:g}: expected a probability, 0 to 1")
+        raise OutOfRange(f"--accept {accept:g}: expected a probability, 0 to 1")
 
 
 def asked_drafts(
@@ -125,7 +125,7 @@ def asked_drafts(
     if asked == MTP:
         if model is None or not own:
             name = "the trace's model" if model is None else model.name
-            raise BadInput(
+            raise Unsupported(
                 f"--drafter mtp: {name} has no layer that drafts tokens; give --drafter ngram, or a draft model by its "
                 "file or size, such as 0.6GiB"
             )
@@ -172,7 +172,7 @@ def _draft_model(given: str | int | Path) -> tuple[int, int, int]:
     except OSError as error:
         raise unreadable(path, error) from None
     if magic != MAGIC:
-        raise BadInput(
+        raise Malformed(
             f"--drafter {given}: expected ngram, mtp, or a draft model: a GGUF file, a name from `sim model list`, or "
             "a size such as 0.6GiB"
         )

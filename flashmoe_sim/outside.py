@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from flashmoe_sim.content import INSTALLED, OURS
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Malformed, Missing, SimError, UnknownName, Unusable
 
 _PACKAGE = str(Path(__file__).parent)
 _MOST_SHOWN = 300
@@ -39,31 +39,31 @@ def find_class(kind: str, name: str, base: type) -> type[Any]:
     listed = "`sim policy list`" if kind == "policy" else "`sim prefetch list`"
     expected = f"expected a name from {listed} or module:Class"
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
-        raise BadInput(f"{kind} {name!r}: {expected}")
+        raise Malformed(f"{kind} {name!r}: {expected}")
     try:
         module = _import(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise BadInput(f"{kind} {name!r}: {place_of(error)}: {cause_of(error)}") from error
-        raise BadInput(
+            raise Unusable(f"{kind} {name!r}: {place_of(error)}: {cause_of(error)}") from error
+        raise Missing(
             f"{kind} {name!r}: No module named {error.name!r} in the current folder ({_here()}), in PYTHONPATH or "
             f"among installed packages; {expected}"
         ) from None
     except (Exception, SystemExit) as error:
         where = place_of(error) or module_name
-        raise BadInput(f"{kind} {name!r}: {where}: {cause_of(error)}") from error
+        raise Unusable(f"{kind} {name!r}: {where}: {cause_of(error)}") from error
     found = getattr(module, attribute, None)
     if found is None:
         classes = [key for key, one in vars(module).items() if isinstance(one, type) and issubclass(one, base)]
         own = ", ".join(key for key in classes if getattr(module, key).__module__ == module_name)
         there = f"; a {kind} there: {own}" if own else ""
         where = shown_path(getattr(module, "__file__", None) or module_name)
-        raise BadInput(f"{kind} {name!r}: no {attribute} in {where}{there}; {expected}")
+        raise UnknownName(f"{kind} {name!r}: no {attribute} in {where}{there}; {expected}")
     if not (isinstance(found, type) and issubclass(found, base)) or not hasattr(found, "name"):
-        raise BadInput(f"{kind} {name!r}: not a {kind}: expected a named class that extends {base.__name__}")
+        raise Malformed(f"{kind} {name!r}: not a {kind}: expected a named class that extends {base.__name__}")
     if isabstract(found):
         lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        raise BadInput(f"{kind} {name!r}: not a {kind} yet: {attribute} lacks the method {lacks}")
+        raise Malformed(f"{kind} {name!r}: not a {kind} yet: {attribute} lacks the method {lacks}")
     return found
 
 
@@ -111,7 +111,7 @@ def blaming(kind: str, chosen: Any) -> Iterator[None]:
         if not is_outside(owner):
             raise
         where = place_of(error) or place_of_class(owner)
-        raise BadInput(f"{kind} {getattr(owner, 'name', owner.__name__)}: {where}: {cause_of(error)}") from error
+        raise Unusable(f"{kind} {getattr(owner, 'name', owner.__name__)}: {where}: {cause_of(error)}") from error
 
 
 def cause_of(error: BaseException) -> str:

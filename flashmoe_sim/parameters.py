@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Malformed, OutOfRange, UnknownName, unknown_name
 from flashmoe_sim.outside import blaming, find_class
 
 T = TypeVar("T")
@@ -26,10 +26,10 @@ def check(kind: str, chosen: Any, limits: Limits, choices: Choices) -> None:
     """Raise BadInput for a parameter that is not within its limits, or not one of its choices."""
     for name, (least, most) in limits.items():
         if not least <= (value := getattr(chosen, name)) <= most:
-            raise BadInput(f"{kind} {chosen.name}: {name}={value} is not in {least}..{most}")
+            raise OutOfRange(f"{kind} {chosen.name}: {name}={value} is not in {least}..{most}")
     for name, known in choices.items():
         if (value := getattr(chosen, name)) not in known:
-            raise BadInput(f"{kind} {chosen.name}: {name}={value!r} is not one of {', '.join(known)}")
+            raise UnknownName(f"{kind} {chosen.name}: {name}={value!r} is not one of {', '.join(known)}")
 
 
 def spec_of(chosen: Any) -> str:
@@ -81,7 +81,7 @@ def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -
         key, equals, value = piece.partition("=")
         if not equals or key not in allowed:
             listed = ", ".join(allowed) or "none"
-            raise BadInput(f"{kind} {text!r}: {piece!r} is not a parameter; {name} has: {listed}")
+            raise UnknownName(f"{kind} {text!r}: {piece!r} is not a parameter; {name} has: {listed}")
         try:
             if types[key] in (int, float) and ("_" in value or not value.isascii()):
                 raise ValueError
@@ -90,7 +90,7 @@ def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -
             parameters[key] = value.lower() == "true" if types[key] is bool else types[key](value)
         except (TypeError, ValueError):
             expected = "True or False" if types[key] is bool else types[key].__name__
-            raise BadInput(f"{kind} {text!r}: {key} is {value!r}, expected {expected}") from None
+            raise Malformed(f"{kind} {text!r}: {key} is {value!r}, expected {expected}") from None
         if types[key] is int and abs(parameters[key]) > MOST:
-            raise BadInput(f"{kind} {text!r}: {key} is beyond {MOST}, the most that a kernel counts with")
+            raise OutOfRange(f"{kind} {text!r}: {key} is beyond {MOST}, the most that a kernel counts with")
     return chosen(**parameters)

@@ -10,6 +10,7 @@ from textwrap import dedent, fill
 from typing import Any
 
 from flashmoe_sim.geometry.named import named_models
+from flashmoe_sim.io.errors import CODED
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, Policy
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.prefetchers.base import Prefetcher
@@ -51,6 +52,16 @@ PYTHON_HEAD = """\
 `./dev docs` makes this page from the docstrings of `flashmoe_sim.api`, which `help(sim.sweep)` shows as well. Functions
 have the names and options of the [commands](commands.md), and return polars tables with [these columns](columns.md).
 
+"""
+
+ERRORS_HEAD = """\
+## Errors
+
+What cannot be done raises a `BadInput`, whose text is the line that `sim` prints: `.where` (the row or file), `.found`
+and `.advice`; the first and last may be empty. Its `.code` says which of these it is:
+
+| code | raised for |
+|---|---|
 """
 
 SERVED_HEAD = """\
@@ -202,6 +213,8 @@ def python_markdown() -> str:
     from flashmoe_sim.report import figures
 
     lines = [*PYTHON_HEAD.splitlines(), *_paragraphs(inspect.getdoc(api) or "", ())]
+    lines += ["", *ERRORS_HEAD.splitlines()]
+    lines += [f"| `{kind.code}` | {inspect.getdoc(kind)} |" for kind in CODED]
     lines += ["", "## Functions"]
     for name, function in inspect.getmembers(api, inspect.isfunction):
         if function.__module__ == api.__name__ and not name.startswith("_"):

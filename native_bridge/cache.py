@@ -10,7 +10,7 @@ from typing import Any
 from flashmoe_sim.geometry.gguf_files import read_files
 from flashmoe_sim.geometry.manifest import repacked_files
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import TooLarge, Unusable
 from flashmoe_sim.io.sizes import size
 from native_bridge import page_cache
 from native_bridge.engines.base import Engine, Mode, RunRequest
@@ -52,12 +52,12 @@ class Cache:
             page_cache.drop(files)
         self.found["resident_before"] = share = page_cache.resident_bytes(files) / max(1, total)
         if self.state == "warm" and share < WARM_SHARE:
-            raise BadInput(
+            raise TooLarge(
                 f"--cache warm: {share:.0%} of {size(total)} are in the page cache after reading them; "
                 "free memory, or give --cache as-is"
             )
         if self.state == "cold" and share > COLD_SHARE:
-            raise BadInput(
+            raise Unusable(
                 f"--cache cold: {share:.0%} of {size(total)} stay in the page cache; end what has the files open, and "
                 "own them (the system does not say so of others' files)"
             )

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Missing, TooLarge
 from flashmoe_sim.io.files import unreadable
 from flashmoe_sim.io.sizes import MIB
 from native_bridge.process import ask
@@ -25,7 +25,7 @@ def system_facts() -> Any:
     try:
         import psutil
     except ImportError:
-        raise BadInput(f"what runs or measures this machine needs the package psutil: {INSTALL}") from None
+        raise Missing(f"what runs or measures this machine needs the package psutil: {INSTALL}") from None
     return psutil
 
 
@@ -74,7 +74,7 @@ def require_room(folder: Path, needed_bytes: int) -> None:
     """Raise BadInput if the disk of a folder, which need not exist yet, lacks room for that much and a margin."""
     free = free_disk_bytes(folder)
     if free < needed_bytes + SPARE_BYTES:
-        raise BadInput(
+        raise TooLarge(
             f"{folder}: {needed_bytes / MIB:,.0f} MiB to write and {SPARE_BYTES / MIB:,.0f} MiB to spare are needed, "
             f"but {free / MIB:,.0f} MiB are free there; make room, or give a folder on another disk"
         )

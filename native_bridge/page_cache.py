@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported, Unusable
 from flashmoe_sim.io.files import unreadable
 
 CHUNK_BYTES = 8 << 20
@@ -42,7 +42,7 @@ def drop(files: Iterable[Path]) -> None:
     Raises BadInput if a file cannot be read, or the system has no such call.
     """
     if not hasattr(os, "posix_fadvise"):
-        raise BadInput("--cache cold: this system cannot drop files from its page cache; use Linux, or --cache warm")
+        raise Unsupported("--cache cold: this system cannot drop files from its page cache; use Linux, or --cache warm")
     for file in files:
         try:
             number = os.open(file, os.O_RDONLY)
@@ -60,7 +60,7 @@ def total_bytes(files: Iterable[Path]) -> int:
     try:
         return sum(file.stat().st_size for file in files)
     except OSError as error:
-        raise BadInput(f"{error.filename}: {error.strerror}; expected a file of the sidecar") from None
+        raise Unusable(f"{error.filename}: {error.strerror}; expected a file of the sidecar") from None
 
 
 @contextmanager
@@ -99,11 +99,11 @@ def _resident_pages(file: Path) -> int:
         # Mapped by hand: Python's own mapping reveals its address only if it is writable.
         address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, number, 0)
         if address == ctypes.c_void_p(-1).value:
-            raise BadInput(f"{file}: cannot be mapped ({os.strerror(ctypes.get_errno())})")
+            raise Unusable(f"{file}: cannot be mapped ({os.strerror(ctypes.get_errno())})")
         try:
             pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
             if libc.mincore(address, size, pages) != 0:
-                raise BadInput(f"{file}: the system does not say what is cached ({os.strerror(ctypes.get_errno())})")
+                raise Unusable(f"{file}: the system does not say what is cached ({os.strerror(ctypes.get_errno())})")
         finally:
             libc.munmap(address, size)
     finally:

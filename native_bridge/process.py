@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from resource import struct_rusage
@@ -135,7 +135,7 @@ class _Child:
 
     def __init__(self, arguments: Sequence[str], around: Around) -> None:
         if os.name != "posix":
-            raise BadInput(
+            raise Unsupported(
                 "running a runtime needs Linux or macOS; run it there, and read the folders of its runs here"
             )
         self.started = time.monotonic()
@@ -269,7 +269,7 @@ class _Lines:
 
 
 def _not_started(program: str, why: str) -> BadInput:
-    return BadInput(f"{program}: cannot be started ({why}); give the path of a program that runs on this machine")
+    return Unusable(f"{program}: cannot be started ({why}); give the path of a program that runs on this machine")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput, SimError, unknown_name
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Missing, SimError, unknown_name
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, Mode, RunRequest, Runtime
 from native_bridge.engines.read import read_run
@@ -59,7 +59,7 @@ def requests_of(
     experts = max(layer.n_experts for layer in model.layers.values())
     banked = {name for name, mode in modes.items() if mode.banked}
     if not banks and (needing := [name for name in names if name in banked]):
-        raise BadInput(f"mode {needing[0]} needs a bank; give --bank, such as --bank 16,32")
+        raise Incomplete(f"mode {needing[0]} needs a bank; give --bank, such as --bank 16,32")
     return [make(mode, bank) for mode in names for bank in (banks if mode in banked else (experts,))]
 
 
@@ -211,7 +211,9 @@ class Series:
         except TerminatedRun:
             raise
         except BadInput as error:
-            return BadInput(f"{one.folder}: not started: {error}; then give the same command: it goes on from this run")
+            return type(error)(
+                f"{one.folder}: not started: {error}; then give the same command: it goes on from this run"
+            )
         except SimError as error:
             return error
 
@@ -223,9 +225,9 @@ def _check_replay(request: RunRequest, folder: Path) -> None:
     wanted = {"ubatch": request.ubatch, "topk": request.top_k, "prompt": request.prompt, "tokens": request.n_predict}
     found = {"ubatch": run.ubatch, "topk": run.top_k, "prompt": prompt, "tokens": run.n_predict}
     if run.trace is None:
-        raise BadInput(f"{folder}: has no trace to replay; give the folder of a run of slot-bank")
+        raise Missing(f"{folder}: has no trace to replay; give the folder of a run of slot-bank")
     if different := [key for key in wanted if wanted[key] != found[key]]:
-        raise BadInput(
+        raise Conflict(
             f"{folder}: was run with another {' and another '.join(different)} than asked for here; an oracle replays "
             f"what was routed: give the same --{', --'.join(different)}"
         )

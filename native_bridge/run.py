@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from flashmoe_sim.geometry.gguf import read_gguf
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput, SimError, shortened
+from flashmoe_sim.io.errors import BadInput, SimError, Unsupported, shortened
 from flashmoe_sim.io.version import program
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, RunRequest, Runtime
@@ -190,7 +190,7 @@ def _generated(work: Path, engine: Engine, request: RunRequest, log: str, calls:
 def check_mode(request: RunRequest, runtime: Runtime) -> None:
     """Raise BadInput if this build does not have the mode."""
     if request.mode not in runtime.modes:
-        raise BadInput(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
+        raise Unsupported(f"{runtime.path}: has no mode {request.mode}; it has {', '.join(runtime.modes) or 'none'}")
 
 
 def going_on(request: RunRequest, runtime: Runtime, model: Path) -> RunRequest:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
 from flashmoe_sim.io.files import unreadable
 
 LOG, TRACE, REPLAY, STDOUT, TEXT, FLAGS = "log.txt", "trace.jsonl", "replay.jsonl", "stdout", "text.txt", "run.json"
@@ -24,19 +24,19 @@ OURS = frozenset((LOG, TRACE, f"{TRACE}.gz", TEXT, FLAGS))
 def refuse_folder(folder: Path, *, force: bool) -> None:
     """Raise BadInput if the folder of a run exists without force, or has anything but a run."""
     if not str(folder).isprintable():
-        raise BadInput(f"{str(folder)!r}: cannot be the name of a run's folder")
+        raise Malformed(f"{str(folder)!r}: cannot be the name of a run's folder")
     try:
         if not folder.exists():
             return
         if not folder.is_dir():
-            raise BadInput(f"{folder}: is not a folder; choose another name for the run")
+            raise Unusable(f"{folder}: is not a folder; choose another name for the run")
         names = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         raise unreadable(folder, error) from None
     if others := [name for name in names if name not in OURS]:
-        raise BadInput(f"{folder}: holds {others[0]}, which no run wrote; choose another folder")
+        raise Exists(f"{folder}: holds {others[0]}, which no run wrote; choose another folder")
     if names and not force:
-        raise BadInput(f"{folder}: exists; give --force to overwrite it")
+        raise Exists(f"{folder}: exists; give --force to overwrite it")
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def work_folder(folder: Path) -> Iterator[Path]:
                 shutil.rmtree(old, ignore_errors=True)
         work.mkdir(parents=True)
     except OSError as error:
-        raise BadInput(f"{folder}: cannot be written ({error.strerror}); give another folder") from None
+        raise Unusable(f"{folder}: cannot be written ({error.strerror}); give another folder") from None
     try:
         yield work
     finally:
@@ -71,12 +71,12 @@ def unpack(replay: Path, target: Path) -> None:
     """Write the trace of a run's folder to a file. Raises BadInput if it has none, or a damaged one."""
     trace = next((path for path in (replay / f"{TRACE}.gz", replay / TRACE) if path.is_file()), None)
     if trace is None:
-        raise BadInput(f"{replay}: has no {TRACE}.gz to replay; give the folder of a run of slot-bank")
+        raise Missing(f"{replay}: has no {TRACE}.gz to replay; give the folder of a run of slot-bank")
     try:
         with gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as packed, target.open("wb") as plain:
             shutil.copyfileobj(packed, plain)
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"{trace}: cannot be unpacked ({error}); run slot-bank again, or free the disk") from None
+        raise Unusable(f"{trace}: cannot be unpacked ({error}); run slot-bank again, or free the disk") from None
 
 
 def whole_calls(trace: Path) -> int | None:
@@ -118,7 +118,7 @@ def reserve(work: Path, document: dict[str, Any]) -> None:
     try:
         (work / FLAGS).write_bytes(_json(document) + b" " * SPARE_BYTES)
     except OSError as error:
-        raise BadInput(
+        raise Unusable(
             f"{work.parent}: cannot be written ({error.strerror}); free the disk, or choose another"
         ) from None
 

@@ -12,9 +12,9 @@ from flashmoe_sim.io.errors import BadInput
 
 
 @contextmanager
-def refused(*fragments: str, begins: str = "", match: str = "") -> Iterator[None]:
-    """BadInput in one line, which begins so and has the fragments, and in which the pattern is found."""
-    with pytest.raises(BadInput) as error:
+def refused(kind: type[BadInput], *fragments: str, begins: str = "", match: str = "") -> Iterator[None]:
+    """An error of this kind in one line, which begins so and has the fragments, and in which the pattern is found."""
+    with pytest.raises(kind) as error:
         yield
     message = str(error.value)
     assert message.startswith(begins), message

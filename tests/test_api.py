@@ -23,7 +23,7 @@ from mypy import api as mypy_api
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import main as commands
 from flashmoe_sim.cli.trace import synth as synth_command
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, Missing, OutOfRange, Unsupported
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.prefetchers.last_call import Temporal
@@ -140,9 +140,9 @@ def test_a_type_checker_knows_every_keyword(tmp_path: Path) -> None:
 
 
 def test_a_purchase_needs_parts_to_exchange() -> None:
-    with pytest.raises(BadInput, match="in Python, buy=True"):
+    with pytest.raises(Incomplete, match="in Python, buy=True"):
         sim.recommend("gpt-oss-120b", machine="rtx-4090", target=20)
-    with pytest.raises(BadInput, match="no part of it can be exchanged"):
+    with pytest.raises(Unsupported, match="no part of it can be exchanged"):
         sim.recommend("gpt-oss-120b", machine="rtx-4090", buy=True)
 
 
@@ -354,17 +354,17 @@ def test_a_class_that_is_no_whole_policy(prose: sim.Workload) -> None:
     parts = dict(mine.kernels)
     for lost, says in (("name", "with a `name`"), ("kernels", "mine: its `kernels` lack choose_victim, on_hit")):
         body = {name: value for name, value in vars(mine).items() if name != lost}
-        with pytest.raises(BadInput, match=re.escape(says)):
+        with pytest.raises(Malformed, match=re.escape(says)):
             sim.replay(prose, bank=64, policy=type("Mine", (sim.EvictingPolicy,), body))
     del parts["choose_victim"]
-    with pytest.raises(BadInput, match="mine: its `kernels` lack choose_victim"):
+    with pytest.raises(Malformed, match="mine: its `kernels` lack choose_victim"):
         sim.replay(prose, bank=64, policy=type("Mine", (mine,), {"kernels": parts}))
 
 
 def test_a_missing_trace() -> None:
-    with pytest.raises(BadInput, match="nowhere: no such file, nor a bundled trace; bundled traces: python-256"):
+    with pytest.raises(Missing, match="nowhere: no such file, nor a bundled trace; bundled traces: python-256"):
         sim.load_trace("nowhere")
-    with pytest.raises(BadInput, match=r"nowhere\.jsonl: no such file"):
+    with pytest.raises(Missing, match=r"nowhere\.jsonl: no such file"):
         sim.sweep(["prose-256", Path("nowhere.jsonl")], bank=64)
 
 
@@ -372,7 +372,7 @@ def test_a_sweep_warns_of_banks_that_do_not_fit_and_runs_the_others() -> None:
     with pytest.warns(UserWarning, match="left out of python-256: bank 4 with lru: .*slot-bank overflow"):
         table = sim.sweep("python-256", bank="4,16", contract="protected")
     assert table.select("bank", "bank_slots", "bank_bytes").rows() == [("16", 16, None)]
-    with pytest.raises(BadInput, match="slot-bank overflow"):
+    with pytest.raises(OutOfRange, match="slot-bank overflow"):
         sim.sweep("python-256", bank=4, contract="protected")
 
 
@@ -415,7 +415,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "found"), WRONG, ids=[found for _, found in WRONG])
 def test_an_argument_of_another_kind_is_refused_in_one_line(call: Callable[[], Any], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         call()
 
 

@@ -11,7 +11,7 @@ import pytest
 from flashmoe_sim.drafts import CONTEXT_BYTES, Drafts, asked_drafts, break_even, drafted, output_bytes, text_tokens
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
@@ -66,7 +66,7 @@ def test_a_draft_model_by_size_name_and_file(tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("no model")
     for given in ("fast", str(other), str(tmp_path / "missing.gguf")):
-        with pytest.raises(BadInput, match="expected ngram, mtp, or a draft model"):
+        with pytest.raises(Malformed, match="expected ngram, mtp, or a draft model"):
             asked_drafts(2, 0.5, given, None)
 
 
@@ -86,7 +86,7 @@ def test_a_draft_model_by_size_name_and_file(tmp_path: Path) -> None:
     ],
 )
 def test_refusals(given: tuple[int | None, float | None, str | None], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         asked_drafts(*given, load_model(OSS))
 
 
@@ -136,7 +136,7 @@ def test_the_counts_are_those_of_the_speculated_trace(oss: Workload) -> None:
     assert (ours.table == by_hand.table).all()
     assert ours.tokens == oss.trace.tokens  # of text
     assert drafted(oss, None) is oss
-    with pytest.raises(BadInput, match="its passes verify drafted tokens already; leave --draft out"):
+    with pytest.raises(Conflict, match="its passes verify drafted tokens already; leave --draft out"):
         drafted(drafted(oss, Drafts(3, 1.0)), Drafts(1, 0.5))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from flashmoe_sim import _jit
 from flashmoe_sim.geometry.manifest import read_manifest, repacked_files
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, SimError
 from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.sections import Command, Section, markdown
 from flashmoe_sim.io.whole import atomic_writer
@@ -110,7 +110,7 @@ def test_no_network() -> None:
 def test_a_manifest_names_no_file_elsewhere(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, document([entry(0, family, 100, repacked_file=name) for family in FAMILIES]))
     for read in (read_manifest, repacked_files):
-        with pytest.raises(BadInput, match="expected a relative path inside the sidecar's folder"):
+        with pytest.raises(Malformed, match="expected a relative path inside the sidecar's folder"):
             read(path)
 
 
@@ -124,7 +124,7 @@ def test_a_split_model_is_looked_for_beside_the_file_given(tmp_path: Path) -> No
     file = tmp_path / "in" / "m-00001-of-00002.gguf"
     file.write_bytes(MODEL.read_bytes())
     (tmp_path / "m-00002-of-00002.gguf").write_bytes(MODEL.read_bytes())
-    with pytest.raises(BadInput, match=r"in/m-0000"):
+    with pytest.raises(Missing, match=r"in/m-0000"):
         read_model(file)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from flashmoe_sim.ceilings.search import smallest
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.prefetchers.base import Prefetcher, default_width
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -119,7 +119,7 @@ def break_even(workload: Workload, setup: Setup, *, price: float, progress: Prog
     Raises BadInput for a price below 0, and whenever `ahead_values` does.
     """
     if not price >= 0:
-        raise BadInput(f"price {price}: expected 0 or more, what a read ahead costs as a share of one that stalls")
+        raise OutOfRange(f"price {price}: expected 0 or more, what a read ahead costs as a share of one that stalls")
     judged = _judged(workload, setup, [Synthetic()])
     width = default_width(workload.trace)
     extras = tuple(dict.fromkeys((0, *(max(width * quarters // 4, 1) for quarters in (1, 2, 4, 8)))))

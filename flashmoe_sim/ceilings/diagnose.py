@@ -17,7 +17,7 @@ from flashmoe_sim.ceilings.search import most_tries
 from flashmoe_sim.ceilings.split import MissSplit, split_misses
 from flashmoe_sim.ceilings.stationarity import Stationarity, stationarity_of
 from flashmoe_sim.ceilings.verdict import MissVerdict, verdict_of
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -111,7 +111,7 @@ def diagnose(
     Raises BadInput for a setup with a predictor, or with a bank that does not fit the model or hold the largest call.
     """
     if not isinstance(setup.prefetch, NoPrefetch):
-        raise BadInput(f"predictor {setup.prefetch.name}: a diagnosis is of a policy alone; leave the predictor out")
+        raise Unsupported(f"predictor {setup.prefetch.name}: a diagnosis is of a policy alone; leave the predictor out")
     if setup.policy.pooled:
         setup = replace(setup, scope="global")
     searches = (most_tries(max(workload.n_experts)), most_tries(len(np.unique(workload.trace.steps))))

@@ -14,7 +14,7 @@ from flashmoe_sim.ceilings.floor import Floor, floor_of
 from flashmoe_sim.ceilings.hardware import hardware_moves
 from flashmoe_sim.ceilings.optimum import comparable_setup, optimum_known
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict, speed_verdict
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import ends
 from flashmoe_sim.machines.machine import Machine
@@ -121,11 +121,11 @@ def ceilings(
     model needs, if sizes or tokens are not known, and for a policy that makes misses of minor experts cheaper.
     """
     if setup.policy.minor_rule is not None:
-        raise BadInput(f"policy {setup.policy.spec}: ceilings are of runs that read every miss; leave out minor")
+        raise Unsupported(f"policy {setup.policy.spec}: ceilings are of runs that read every miss; leave out minor")
     resident = replace(conditions, execution=Resident())
     free = costs_of(workload, setup, machine, resident)
     if not (free.layer_s or free.dense_s.any() or free.expert_s.any()):
-        raise BadInput(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
+        raise Incomplete(f"machine {machine.name}: computing takes no time there; give it layer_us or weights_gb_s")
     notes = list(machine.notes)
     own = replay(workload, setup, record=True)
     everything = all_hits(own)
@@ -246,7 +246,7 @@ def _row(
 ) -> tuple[Ceiling, Timed]:
     timed = time_replay(workload, replayed, machine, conditions, must_fit=name != STOCK)
     if timed.timing.tok_s is None:
-        raise BadInput(f"{workload.trace.name}: no decoded step whose tokens are known, so there is no speed")
+        raise Incomplete(f"{workload.trace.name}: no decoded step whose tokens are known, so there is no speed")
     assert timed.tok_s_lo is not None
     assert timed.tok_s_hi is not None
     assert replayed.stream is not None

@@ -94,12 +94,12 @@ def _out_option(verb: type[Verb[Any]]) -> Any:
 
 def _refuse_out(out: Path, verb: type[Verb[Any]], *, force: bool) -> None:
     """Raise BadInput if the result cannot be written to `out`: its name says no format, or it exists."""
-    from flashmoe_sim.io.errors import BadInput
+    from flashmoe_sim.io.errors import Malformed
     from flashmoe_sim.io.whole import refuse_existing
 
     suffixes = TABLES + PICTURES * issubclass(verb, DrawnVerb)
     if out.suffix not in suffixes:
-        raise BadInput(f"{out}: expected a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+        raise Malformed(f"{out}: expected a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
     refuse_existing(out, force=force)
     if out.suffix in PICTURES:
         from flashmoe_sim.report.figures.save import converter

@@ -21,7 +21,7 @@ from flashmoe_sim.cli.common import (
 )
 from flashmoe_sim.cli.workload import load_workload, trace_and_model, with_trace
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Malformed
 from flashmoe_sim.verbs.recommend import Recommend
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def command(
     trace, model = trace_and_model(asked.trace, asked.model)
     if save is not None:
         if save.suffix not in SUFFIXES:
-            raise BadInput(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
+            raise Malformed(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
         earlier = any(save.with_suffix(suffix).exists() for suffix in SUFFIXES)  # whose files may well be the same
         for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
             refuse_existing(path, force=force)
@@ -86,12 +86,12 @@ def command(
     models = [] if model is None else [name.strip() for name in str(model).split(",")]
     for flag, text, names in (("--machine", asked.machine, machines), ("--model", model, models)):
         if "" in names:
-            raise BadInput(f"{flag} {text!r}: an empty name; give names with commas between them")
+            raise Malformed(f"{flag} {text!r}: an empty name; give names with commas between them")
     if trace is not None and len(models) > 1:
-        raise BadInput("a trace is of one model; leave it out to compare models")
+        raise Conflict("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
         if asked.also or asked.buy or save is not None or verified is not None or asked.objective != "decode":
-            raise BadInput("several machines or models make one table; give one of each for the full advice")
+            raise Conflict("several machines or models make one table; give one of each for the full advice")
         asked = with_trace(asked, lenient=lenient)
         with working("replaying") as progress:
             cells = asked.run_each(machines, models, progress)

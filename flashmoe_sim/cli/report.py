@@ -16,7 +16,7 @@ import click
 from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import force_option, json_option, lenient_option, message, print_json
 from flashmoe_sim.cli.workload import load_workload
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, Missing, Unusable, unknown_name
 from flashmoe_sim.options import option_field
 from flashmoe_sim.verbs.report import Report
 
@@ -66,11 +66,11 @@ class FigureFiles:
             if kind not in FORMATS:
                 raise unknown_name("format of figures", kind, FORMATS)
         if self.style and self.folder is None:
-            raise BadInput(
+            raise Incomplete(
                 "--size, --font, --font-size and --no-titles are of the files of --figures; give --figures DIR"
             )
         if self.folder is not None and os.path.lexists(self.folder) and not self.folder.is_dir():
-            raise BadInput(f"{self.folder}: is not a folder; give another folder for the figures")
+            raise Unusable(f"{self.folder}: is not a folder; give another folder for the figures")
 
     def check_font(self) -> None:
         """Raise BadInput if pictures would have no text."""
@@ -79,7 +79,7 @@ class FigureFiles:
         from flashmoe_sim.report.figures.save import has_font
 
         if {"png", "pdf"} & {*self.kinds} and not has_font(self.font):
-            raise BadInput(f"--font {self.font!r}: no such font is installed, so .png and .pdf would have no text")
+            raise Missing(f"--font {self.font!r}: no such font is installed, so .png and .pdf would have no text")
 
     def drawn(self, sections: list[Section], *, force: bool) -> dict[Path, bytes]:
         """Each figure in each format, by file; of a figure without a table there is none."""
@@ -123,7 +123,7 @@ class FigureFiles:
                 if folder is not None:
                     folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the figures") from None
+                raise Unusable(f"{folder}: {error.strerror or error}; give another folder for the figures") from None
             yield
         except BaseException:
             for place in made:
@@ -139,7 +139,7 @@ def _sides(size: str) -> dict[str, Any]:
     if given and (unit := given[2] or given[4]):
         points = [float(given[1]) * IN_POINTS[unit], *([float(given[3]) * IN_POINTS[given[4]]] if given[3] else ())]
     if not points or not all(36 <= one <= MOST_POINTS for one in points):
-        raise BadInput(f"--size {size!r}: expected 36 to {MOST_POINTS} points, such as 3.3in, 85mm or 8.5x5cm")
+        raise Malformed(f"--size {size!r}: expected 36 to {MOST_POINTS} points, such as 3.3in, 85mm or 8.5x5cm")
     return dict(zip(("width", "height"), map(round, points), strict=False))
 
 
@@ -181,7 +181,7 @@ def command(
     from flashmoe_sim.systems.files import write_together
 
     if out.suffix.lower() not in PAGES:
-        raise BadInput(f"{out}: the report is a web page; give --out a name that ends in .html")
+        raise Malformed(f"{out}: the report is a web page; give --out a name that ends in .html")
     refuse_existing(out, force=force)
     figures.check()
     check_installed()
@@ -218,16 +218,16 @@ def _read(asked: Report, *, lenient: bool) -> tuple[list[dict[str, Any]], list[W
     sources, model = asked.sources, None if asked.model is None else str(asked.model)
     folders = [Path(source) for source in sources if is_results(Path(source))]
     if len(folders) > 1:
-        raise BadInput(f"{folders[1]}: a second folder of results; one page shows one folder")
+        raise Conflict(f"{folders[1]}: a second folder of results; one page shows one folder")
     traces = [source for source in sources if Path(source) not in folders]
     if asked.only is not None and not folders:
-        raise BadInput("--only chooses rows of a folder of results; give the folder, or that trace alone")
+        raise Incomplete("--only chooses rows of a folder of results; give the folder, or that trace alone")
     workloads = [load_workload(trace, model, lenient=lenient) for trace in traces]
     if not folders:
         return [], plan_workloads(workloads, traces)
     given = [name for name in ("bank", "policy", "contract") if _is_given(name)]
     if given:
-        raise BadInput(f"--{given[0]} with the folder of results {folders[0]}: the page shows its rows; leave it out")
+        raise Conflict(f"--{given[0]} with the folder of results {folders[0]}: the page shows its rows; leave it out")
     rows, notes = read_results(folders[0])
     for note in notes:
         message(note)

@@ -22,7 +22,7 @@ from flashmoe_sim.cli.common import (
     stoppable,
 )
 from flashmoe_sim.cli.workload import load_workload
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.verbs.sweep import Sweep
@@ -66,7 +66,7 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
                sim sweep gpt-oss-120b --bank 16,32 --machine m3-max-48,rtx-4090
     """
     if dry_run and asked.cluster is not None:
-        raise BadInput("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
+        raise Conflict("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
     with ExitStack() as stack:
         opened = stack.enter_context(asked.opened(force=force, read=partial(load_workload, lenient=lenient)))
         for note in () if opened.ledger is None else opened.ledger.notes:

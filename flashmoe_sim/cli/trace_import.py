@@ -11,7 +11,7 @@ from flashmoe_sim.cli.commands import of_verb
 from flashmoe_sim.cli.common import json_option, lenient_option
 from flashmoe_sim.cli.trace_out import TraceFile, report_written
 from flashmoe_sim.cli.workload import read_trace
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Malformed
 from flashmoe_sim.io.numbers import parse_numbers
 
 ABOUT_TABLES = ("where", "no_header", "call_by", "layer_from_name", "first_id", "records")
@@ -111,19 +111,19 @@ def _check_used(file: str, format: str, given: dict[str, Any]) -> None:
     from flashmoe_sim.trace.formats import FORMATS
 
     if not FORMATS[format].takes_hints and (odd := [name for name, value in given.items() if value is not None]):
-        raise BadInput(f"{file}: {format} needs no options; leave --{odd[0].replace('_', '-')} out")
+        raise Conflict(f"{file}: {format} needs no options; leave --{odd[0].replace('_', '-')} out")
 
 
 def _pairs(text: str, option: str) -> dict[str, str]:
     pairs = [_pair(part, option) for part in text.split(",")]
     if len(found := dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
-        raise BadInput(f"{option} {text!r}: names {next(n for n in names if names.count(n) > 1)} twice; name it once")
+        raise Conflict(f"{option} {text!r}: names {next(n for n in names if names.count(n) > 1)} twice; name it once")
     return found
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, sign, value = (part.strip() for part in text.partition("="))
     if not (name and sign and value):
-        raise BadInput(f"{option} {text!r}: expected NAME=COLUMN, for example layer=blk")
+        raise Malformed(f"{option} {text!r}: expected NAME=COLUMN, for example layer=blk")
     return name, value

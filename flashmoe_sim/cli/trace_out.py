@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.cli.common import echo, message, print_json
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.options import option, option_field
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TraceFile:
         from flashmoe_sim.io.whole import refuse_existing
 
         if not self.format:
-            raise BadInput(f"{self.out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")
+            raise Malformed(f"{self.out}: the name gives no format; end it in {', '.join(NAMES)}, or give --to")
         refuse_existing(self.out, force=self.force)
 
     @property

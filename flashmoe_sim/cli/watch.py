@@ -29,7 +29,7 @@ from flashmoe_sim.cli.common import (
     table_lines,
 )
 from flashmoe_sim.io.cells import Column, count, decimals, percent, table
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Missing
 from flashmoe_sim.io.printable import printable
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.question import bank_meaning
@@ -68,7 +68,7 @@ def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
     if asked.once:
         seen = watch.look(time.monotonic())
         if not seen.there:
-            raise BadInput(f"{trace}: no such file; give the path of a trace, or wait for it without --once")
+            raise Missing(f"{trace}: no such file; give the path of a trace, or wait for it without --once")
         (_json if as_json else _table)(trace, seen)
         return
     on_screen = not as_json and sys.stdout.isatty()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flashmoe_sim.geometry.ggml_types import BY_NAME
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import OutOfRange, Unsupported, unknown_name
 
 DEFAULT_TYPE = "f16"
 CACHE_TYPES = ("f32", DEFAULT_TYPE, "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -103,7 +103,7 @@ class Attention:
 def check_context(tokens: int, kv_type: str) -> None:
     """Raise BadInput for a negative number of tokens and for an unknown cache type."""
     if tokens < 0:
-        raise BadInput(f"--context {tokens}; expected a number of tokens from 0")
+        raise OutOfRange(f"--context {tokens}; expected a number of tokens from 0")
     if kv_type not in CACHE_TYPES:
         raise unknown_name("--kv-type", kv_type, CACHE_TYPES)
 
@@ -115,7 +115,7 @@ def _padded(tokens: int) -> int:
 def _row_bytes(numbers: int, kv_type: str) -> int:
     storage = BY_NAME[kv_type.upper()]
     if numbers % storage.block_weights:
-        raise BadInput(
+        raise Unsupported(
             f"--kv-type {kv_type}: has blocks of {storage.block_weights}, and a layer keeps {numbers} numbers of a "
             f"token; give {DEFAULT_TYPE}"
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.families import MAX_LAYER
 from flashmoe_sim.geometry.gguf_header import Value
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, shown
 
 Keys = Mapping[str, Value | Sequence[Value]]
 
@@ -126,7 +126,7 @@ def _stateful(arch: str, header: _Header, kv_heads: Sequence[int]) -> list[bool]
     if arch in INTERVALS:
         interval = header.number("full_attention_interval", otherwise=INTERVALS[arch])
         if not interval:
-            raise BadInput("full_attention_interval is 0; expected 1 or more")
+            raise Malformed("full_attention_interval is 0; expected 1 or more")
         return [(layer + 1) % interval != 0 for layer in range(len(kv_heads))]
     if arch == "nemotron_h_moe":
         forward = header.of_layers("feed_forward_length", len(kv_heads), otherwise=[0] * len(kv_heads))
@@ -161,11 +161,11 @@ class _Header:
         if not isinstance(value, Sequence) or isinstance(value, str):
             return [self._whole(name, value)] * blocks
         if len(value) < blocks:
-            raise BadInput(f"{name} has {len(value)} numbers; expected one for each of {blocks} layers")
+            raise Malformed(f"{name} has {len(value)} numbers; expected one for each of {blocks} layers")
         return [self._whole(name, item) for item in value[:blocks]]
 
     @staticmethod
     def _whole(name: str, value: object) -> int:
         if not isinstance(value, int) or not 0 <= value < MOST:
-            raise BadInput(f"{name} is {shown(value)}; expected a whole number from 0")
+            raise Malformed(f"{name} is {shown(value)}; expected a whole number from 0")
         return value

@@ -16,7 +16,7 @@ from flashmoe_sim.geometry.gguf_files import GgufFile, read_files, stem
 from flashmoe_sim.geometry.gguf_header import Header, Tensor, Value
 from flashmoe_sim.geometry.graph import Graph, graph_of
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, shortened, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported, shortened, shown
 from flashmoe_sim.io.notes import CUT_OFF, Note
 
 MOST_NAME = 200  # letters
@@ -46,7 +46,7 @@ def read_gguf(path: str | Path, *, cut: bool = False) -> ModelGeometry:
         size, storage = _checked(path, name, number, tensor)
         n_experts.setdefault(number, tensor.ne[2])
         if n_experts[number] != tensor.ne[2]:
-            raise BadInput(
+            raise Malformed(
                 f"{path}: tensor {shown(name)} holds {tensor.ne[2]} experts, but layer {number} has "
                 f"{n_experts[number]} in another tensor; expected one number for the layer",
                 advice="download the file again",
@@ -102,7 +102,7 @@ def weights_of_file(path: Path) -> tuple[int, int, int]:
         for name in ("block_count", "expert_used_count", "expert_count")
     )
     if unknown := [name for name, tensor in tensors.items() if tensor.bytes is None]:
-        raise BadInput(f"{path}: tensor {shown(unknown[0])} has a type that this program does not know")
+        raise Unsupported(f"{path}: tensor {shown(unknown[0])} has a type that this program does not know")
     kept = sum(tensor.bytes or 0 for tensor in tensors.values())
     routed = sum(tensor.bytes or 0 for *_, tensor in _expert_tensors(tensors))
     idle = routed - routed * used // of if 0 < used <= of else 0
@@ -173,13 +173,13 @@ def _expert_tensors(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, int, s
 def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, str]:
     """Bytes and storage type of an expert tensor."""
     if len(tensor.ne) != 3 or tensor.ne[2] > MAX_EXPERTS or number > MAX_LAYER:
-        raise BadInput(
+        raise Malformed(
             f"{path}: tensor {shown(name)} has dimensions {list(tensor.ne)}; expected three, the last at most "
             f"{MAX_EXPERTS} experts, and a layer up to {MAX_LAYER}",
             advice="the file is damaged",
         )
     if tensor.storage is None or tensor.bytes is None:
-        raise BadInput(
+        raise Unsupported(
             f"{path}: tensor {shown(name)} has ggml type {tensor.type_number}, which this program does not know",
             advice="give the model's sidecar manifest instead",
         )
@@ -189,11 +189,11 @@ def _checked(path: Path, name: str, number: int, tensor: Tensor) -> tuple[int, s
 def _no_experts(path: Path, arch: str, keys: Mapping[str, Value]) -> BadInput:
     if keys.get(f"{arch}.expert_count"):
         count = shown(keys[f"{arch}.expert_count"])
-        return BadInput(
+        return Unsupported(
             f"{path}: {arch}.expert_count is {count}, but there are no ffn_*_exps tensors",
             advice="the experts are stored one by one, an old layout: convert the model again",
         )
-    return BadInput(
+    return Unsupported(
         f"{path}: not a mixture-of-experts model (no ffn_*_exps tensors; architecture {arch or 'not given'})",
         advice="give a model with routed experts",
     )
@@ -208,7 +208,7 @@ def _top_k(
     if used is None:
         return 0, [f"{arch}.expert_used_count is missing, so the experts a token uses are not known; give --topk"]
     if not isinstance(used, int) or not 1 <= used <= most:
-        raise BadInput(
+        raise Malformed(
             f"{path}: {arch}.expert_used_count is {shown(used)}; expected 1 to {most}", advice="the file is damaged"
         )
     count = keys.get(f"{arch}.expert_count")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.gguf_header import ENOUGH_BYTES, Header, read_header
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Malformed, Missing, shown
 
 MOST_NAMED = 4
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -31,16 +31,16 @@ def read_files(path: Path, *, cut: bool = False) -> tuple[GgufFile, ...]:
     for file in files if not cut else ():
         if file.header.end > file.header.size:
             found = f"{file.path}: at byte {file.header.size}: the file ends, but its tensors reach to byte"
-            raise BadInput(f"{found} {file.header.end}", advice="download the rest of it")
+            raise Malformed(f"{found} {file.header.end}", advice="download the rest of it")
     names: set[str] = set()
     for file in files:
         if twice := names & file.header.tensors.keys():
             found = f"{path}: tensor {shown(min(twice))} is in two of its files"
-            raise BadInput(found, advice="download the model again")
+            raise Malformed(found, advice="download the model again")
         names.update(file.header.tensors)
     promised = files[0].header.keys.get("split.tensors.count")
     if len(files) > 1 and isinstance(promised, int) and promised != len(names):
-        raise BadInput(
+        raise Malformed(
             f"{path}: {len(names)} tensors in its {len(files)} files, but split.tensors.count is {promised}",
             advice="download the model again",
         )
@@ -62,7 +62,7 @@ def _shards(path: Path, given: Header) -> Iterator[GgufFile]:
     shards = [path.with_name(name) for name in names]
     if absent := [shard.name for shard in shards if not shard.exists()]:
         missing = ", ".join(absent[:MOST_NAMED]) + (", ..." if len(absent) > MOST_NAMED else "")
-        raise BadInput(
+        raise Missing(
             f"{path}: {len(absent)} of the model's {count} files are missing ({missing}), and each file lists only its "
             "own tensors",
             advice=f"put them beside it; of each, the first {ENOUGH_BYTES >> 20} MiB are enough for `--model`",
@@ -78,7 +78,7 @@ def _check_split(path: Path, header: Header, number: int, count: int) -> None:
     split_count = header.keys.get("split.count", 0) or count
     split_number = header.keys.get("split.no", number - 1)
     if split_count != count or split_number != number - 1 or not 1 <= number <= count:
-        raise BadInput(
+        raise Conflict(
             f"{path}: split.no is {shown(split_number)} and split.count {shown(split_count)}, but by its name it is "
             f"file {number} of {count}, so {number - 1} and {count} are expected",
             advice="give the files the names they were published with",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.ggml_types import BY_NUMBER, GgmlType, tensor_bytes
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
 MAGIC = b"GGUF"
@@ -125,7 +125,7 @@ class _Reader:
         return Header(keys, tensors, strings, lists, self.size, end)
 
     def wrong(self, at: int, found: str, *, advice: str = "the file is damaged") -> BadInput:
-        return BadInput(f"{self.path}: at byte {at}: {found}", advice=advice)
+        return Malformed(f"{self.path}: at byte {at}: {found}", advice=advice)
 
     def _version(self) -> None:
         version = self._scalar("I")

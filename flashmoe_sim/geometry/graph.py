@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def read_graph(where: str, table: Mapping[str, object]) -> Graph:
     Raises BadInput for a missing source and for anything that Graph does not have, or not as this type.
     """
     if not isinstance(table.get("source"), str) or not table["source"]:
-        raise BadInput(
+        raise Malformed(
             f"source is {shown(table.get('source'))}; expected repository path:line@commit",
             where=where,
             advice="add where this was read",
@@ -67,5 +67,5 @@ def read_graph(where: str, table: Mapping[str, object]) -> Graph:
     for name, value in own.items():
         if type(value).__name__ != types.get(name):
             expected = f"{name} as {types[name]}" if name in types else f"one of {', '.join(types)}"
-            raise BadInput(f"{name} is {shown(value)}; expected {expected}", where=where, advice="correct the entry")
+            raise Malformed(f"{name} is {shown(value)}; expected {expected}", where=where, advice="correct the entry")
     return Graph(**own)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import is_name, meant, named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Missing, Unusable
 from flashmoe_sim.io.files import unreadable
 
 
@@ -27,14 +27,14 @@ def load_model(spec: str | Path) -> ModelGeometry:
         if path.is_dir():
             return read_manifest(path)
         if path.is_fifo():
-            raise BadInput(f"{path}: is a pipe; give a sidecar folder, its manifest.json or a GGUF file")
+            raise Unusable(f"{path}: is a pipe; give a sidecar folder, its manifest.json or a GGUF file")
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         if isinstance(spec, Path) or any(sign in spec for sign in "/\\") or spec.endswith((".json", ".gguf")):
             name = meant(str(spec))
             hint = f"; the model is called {name}" if name else ""
-            raise BadInput(
+            raise Missing(
                 f"{str(spec)!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or a model's "
                 f"name{hint}"
             ) from None

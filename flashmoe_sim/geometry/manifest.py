@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.families import GATE_UP, MAX_EXPERTS, MAX_LAYER, ROUT
 from flashmoe_sim.geometry.graph import Graph, graph_of
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, TooLarge, Unsupported, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 
 FILE_NAME = "manifest.json"
@@ -39,7 +39,7 @@ def read_manifest(path: str | Path) -> ModelGeometry:
     """
     path, document = manifest_document(path)
     if (kind := document.get("sidecar_kind") or KIND) != KIND:
-        raise BadInput(
+        raise Unsupported(
             f"{path}: sidecar_kind is {str(kind)[:60]!r}: experts are converted while they are read, so that a "
             f"read has other bytes than a slot; expected {KIND}",
             advice="give the model as GGUF, or a sidecar of that kind",
@@ -63,9 +63,9 @@ def read_manifest(path: str | Path) -> ModelGeometry:
         n_experts = _experts(path, index, entry, expert_count)
         layer = layers.setdefault(number, _Layer(n_experts))
         if family in layer.family_bytes:
-            raise BadInput(f"{path}: entry {index}: a second {family} of layer {number}; expected one", advice=_AGAIN)
+            raise Malformed(f"{path}: entry {index}: a second {family} of layer {number}; expected one", advice=_AGAIN)
         if layer.n_experts != n_experts:
-            raise BadInput(
+            raise Malformed(
                 f"{path}: entry {index}: {n_experts} experts in layer {number}, but an earlier entry has "
                 f"{layer.n_experts}; expected one number for the layer",
                 advice=_AGAIN,
@@ -73,7 +73,7 @@ def read_manifest(path: str | Path) -> ModelGeometry:
         layer.family_bytes[family] = _expert_bytes(path, index, entry, n_experts)
         quants[str(entry.get("quant_type", "?"))] += layer.family_bytes[family] * n_experts
     if not layers:
-        raise BadInput(f"{path}: no routed expert tensor among its entries; expected {', '.join(ROUTED_FAMILIES)}")
+        raise Malformed(f"{path}: no routed expert tensor among its entries; expected {', '.join(ROUTED_FAMILIES)}")
     return _geometry(path, document, model, layers, quants, ignored)
 
 
@@ -86,12 +86,12 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
     if path.is_dir():
         path = path / FILE_NAME
         if not path.exists():
-            raise BadInput(
+            raise Missing(
                 f"{path.parent}: no {FILE_NAME} in this folder", advice="give a sidecar's folder, or a GGUF file"
             )
     size = regular_file_bytes(path, kind="a sidecar's manifest.json, or of the folder that holds it")
     if size > MAX_MANIFEST_BYTES:
-        raise BadInput(
+        raise TooLarge(
             f"{path}: {size / 2**20:,.0f} MiB; a manifest has at most {MAX_MANIFEST_BYTES // 2**20} MiB",
             advice="is this another file?",
         )
@@ -100,7 +100,7 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
     except OSError as error:
         raise unreadable(path, error) from None
     except ValueError as error:
-        raise BadInput(f"{path}: not JSON ({error}); expected a sidecar's manifest", advice=_AGAIN) from None
+        raise Malformed(f"{path}: not JSON ({error}); expected a sidecar's manifest", advice=_AGAIN) from None
     if not isinstance(document, dict):
         raise _wrong(path, "the document", document, "an object with `model` and `entries`")
     return path, document
@@ -164,7 +164,7 @@ def _expert_bytes(path: Path, index: int, entry: Mapping[str, Any], n_experts: i
     per_expert = _integer(path, index, entry, "bytes_per_expert", least=1, most=MAX_TENSOR_BYTES)
     whole = _integer(path, index, entry, "exact_byte_length", least=1, most=MAX_TENSOR_BYTES)
     if per_expert * n_experts != whole:
-        raise BadInput(
+        raise Malformed(
             f"{path}: entry {index}: bytes_per_expert {per_expert} x {n_experts} experts = {per_expert * n_experts}, "
             f"but exact_byte_length is {whole}; expected the two to agree",
             advice=_AGAIN,
@@ -193,7 +193,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def _wrong(path: Path, where: str, found: object, expected: str) -> BadInput:
-    return BadInput(f"{path}: {where} is {shown(found)}; expected {expected}", advice=_AGAIN)
+    return Malformed(f"{path}: {where} is {shown(found)}; expected {expected}", advice=_AGAIN)
 
 
 def _geometry(

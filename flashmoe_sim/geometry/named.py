@@ -16,7 +16,7 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, did_you_mean, shown, unknown_name
+from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown, unknown_name
 from flashmoe_sim.io.notes import Note
 
 # Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights. FP8, INT8 and INT4
@@ -202,9 +202,9 @@ def name_in(text: str) -> str:
     if name := meant(text):
         return name
     if not _words(text) or _NO_EXPERTS.search(text):
-        raise BadInput(f"model {shown(text)}: no mixture of experts is named so")
+        raise UnknownName(f"model {shown(text)}: no mixture of experts is named so")
     known = list(named_models())
-    raise BadInput(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
+    raise UnknownName(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
 
 
 def named_model(spec: str) -> ModelGeometry:
@@ -223,7 +223,9 @@ def named_model(spec: str) -> ModelGeometry:
         likely = meant(spec.replace(":", "-")) or (begun[0] if begun else "")  # Ollama's gpt-oss:20b is gpt-oss-20b
         near = f"did you mean {likely!r}? " if likely else did_you_mean(name, models)
         listed = "`sim model list` lists all" if near else f"known: {', '.join(models)}"
-        raise BadInput(f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file")
+        raise UnknownName(
+            f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file"
+        )
     name, model = found, models[found]
     quant_name = quant_name if colon else model.default
     if quant_name not in model.quants:

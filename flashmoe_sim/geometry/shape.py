@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange
 from flashmoe_sim.trace.synth_shape import Shape, plain_shape
 
 
@@ -27,14 +27,14 @@ def find_shape(
         if layers is n_experts is top_k is None:
             return None
         if layers is None or n_experts is None or top_k is None:
-            raise BadInput("layers, experts and top-k say what is routed only together; give all three, or a model")
+            raise Incomplete("layers, experts and top-k say what is routed only together; give all three, or a model")
         return plain_shape(layers=layers, n_experts=n_experts, top_k=top_k)
     if layers is not None or n_experts is not None:
-        raise BadInput("the model gives layers and experts; leave them out, or the model")
+        raise Conflict("the model gives layers and experts; leave them out, or the model")
     geometry = model if isinstance(model, ModelGeometry) else load_model(model)
     if not geometry.top_k and top_k is None:
-        raise BadInput(f"{geometry.name}: does not say how many experts a token uses; give the top-k")
+        raise Incomplete(f"{geometry.name}: does not say how many experts a token uses; give the top-k")
     if top_k is not None and 0 < geometry.top_k < top_k:
-        raise BadInput(f"top-k {top_k}: {geometry.name} routes at most {geometry.top_k} experts a token")
+        raise OutOfRange(f"top-k {top_k}: {geometry.name} routes at most {geometry.top_k} experts a token")
     by_layer = {number: layer.n_experts for number, layer in geometry.layers.items()}
     return Shape(geometry.name, by_layer, geometry.top_k if top_k is None else top_k)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, shown
 
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", Path: "a path"}
 
@@ -33,7 +33,7 @@ def taken(name: str, value: Any, annotation: Any) -> Any:
         if expected == ["a list"]:
             expected = [f"a list, each {' or '.join(_expected(get_args(annotation)[0]))}"]
         listed = ", ".join(expected[:-1]) + " or " * (len(expected) > 1) + expected[-1]
-        raise BadInput(f"{name} is {shown(value)}; expected {listed}") from None
+        raise Malformed(f"{name} is {shown(value)}; expected {listed}") from None
 
 
 def _taken(value: Any, annotation: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 from flashmoe_sim.io.printable import one_line
 
@@ -11,6 +12,7 @@ from flashmoe_sim.io.printable import one_line
 class SimError(Exception):
     """An error that one line can explain; anything unsafe for a terminal is escaped."""
 
+    code: ClassVar[str] = "failed"
     exit_code = 1
 
     def __init__(self, text: str) -> None:
@@ -21,15 +23,79 @@ class BadInput(SimError):
     """A file or an option cannot be used.
 
     where: the row or file, if `found` does not name it. found: what was found and expected. advice: what to do.
-    message: everything but `where`.
+    message: everything but `where`. code: of the subclass, which is what is raised.
     """
 
+    code = "bad-input"
     exit_code = 2
 
     def __init__(self, found: str, *, where: str = "", advice: str = "") -> None:
         self.where, self.found, self.advice = where, found, advice
         self.message = f"{found}; {advice}" if advice else found
         super().__init__(f"{where}: {self.message}" if where else self.message)
+
+
+class UnknownName(BadInput):
+    """A name, key, column or choice that is not among the known ones."""
+
+    code = "unknown-name"
+
+
+class Missing(BadInput):
+    """A file, folder, package or program that is not there."""
+
+    code = "missing"
+
+
+class Exists(BadInput):
+    """A file that would be overwritten."""
+
+    code = "exists"
+
+
+class Unusable(BadInput):
+    """A file, folder, program, run or server that failed, is of another kind, or cannot be read, written or started."""
+
+    code = "unusable"
+
+
+class Malformed(BadInput):
+    """A file, text or class that is not what its format demands, or is damaged."""
+
+    code = "malformed"
+
+
+class OutOfRange(BadInput):
+    """A value outside what is possible, such as a bank of fewer slots than a call has experts."""
+
+    code = "out-of-range"
+
+
+class TooLarge(BadInput):
+    """More than the memory, the disk or this program takes."""
+
+    code = "too-large"
+
+
+class Conflict(BadInput):
+    """Options, files, parts or settings that exclude each other, such as a trace and another model."""
+
+    code = "conflict"
+
+
+class Incomplete(BadInput):
+    """Something that must be given as well, such as --model, or that a trace or machine does not record."""
+
+    code = "incomplete"
+
+
+class Unsupported(BadInput):
+    """An engine, policy, contract, model or format that cannot do what was asked."""
+
+    code = "unsupported"
+
+
+CODED = (UnknownName, Missing, Exists, Unusable, Malformed, OutOfRange, TooLarge, Conflict, Incomplete, Unsupported)
 
 
 def shortened(text: str, width: int = 60) -> str:
@@ -48,12 +114,12 @@ def shown(value: object, width: int = 60) -> str:
 FEW = 8  # names, which are listed beside the nearest one
 
 
-def unknown_name(kind: str, given: str, known: Iterable[str]) -> BadInput:
+def unknown_name(kind: str, given: str, known: Iterable[str]) -> UnknownName:
     """An error for an unknown name: with the nearest known name, and the list of all if none is near or all are few."""
     names = sorted(known)
     near = did_you_mean(given, names)
     listed = "" if near and len(names) > FEW else f"known: {', '.join(names)}"
-    return BadInput(f"unknown {kind} {given!r}; {near}{listed}".rstrip())
+    return UnknownName(f"unknown {kind} {given!r}; {near}{listed}".rstrip())
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, Unusable
 
 
 def regular_file_bytes(path: Path, *, kind: str) -> int:
@@ -17,21 +17,21 @@ def regular_file_bytes(path: Path, *, kind: str) -> int:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise BadInput(f"{path}: no such file", advice=f"give the path of {kind}") from None
+        raise Missing(f"{path}: no such file", advice=f"give the path of {kind}") from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path!s}: cannot be read ({_reason(error)})", advice=f"give the path of {kind}") from None
+        raise Unusable(f"{path!s}: cannot be read ({_reason(error)})", advice=f"give the path of {kind}") from None
     if stat.S_ISDIR(status.st_mode):
-        raise BadInput(f"{path}: is a directory", advice=f"give the path of {kind}")
+        raise Unusable(f"{path}: is a directory", advice=f"give the path of {kind}")
     if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f"{path}: is not a regular file", advice=f"give the path of {kind}")
+        raise Unusable(f"{path}: is not a regular file", advice=f"give the path of {kind}")
     if status.st_size == 0:
-        raise BadInput(f"{path}: is empty; expected {kind}", advice="write or copy it again")
+        raise Malformed(f"{path}: is empty; expected {kind}", advice="write or copy it again")
     return status.st_size
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:
     """The error for a file that exists but could not be read."""
-    return BadInput(f"{path}: cannot be read ({_reason(error)})", advice="check its permissions")
+    return Unusable(f"{path}: cannot be read ({_reason(error)})", advice="check its permissions")
 
 
 def _reason(error: OSError | ValueError) -> str:

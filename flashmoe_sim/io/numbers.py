@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, OutOfRange
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
@@ -31,9 +31,9 @@ def parse_numbers(text: str, option: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 9:
-            raise BadInput(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
+            raise Malformed(f"{option} {text!r}: {part!r} is not a number or a range; expected for example 0-11,20")
         begin, end = int(first), int(last or first)
         if end < begin or end > 32767:
-            raise BadInput(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
+            raise OutOfRange(f"{option} {text!r}: {part!r} must go up, and no further than 32767")
         numbers.extend(range(begin, end + 1))
     return numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
@@ -25,7 +25,7 @@ def asked_size(option: str, given: str | int) -> int:
         return given
     found = parse_size(given) if isinstance(given, str) else None
     if found is None:
-        raise BadInput(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
+        raise Malformed(f"{option} {given!r}: expected a size with its unit, such as 5GiB")
     return found
 
 

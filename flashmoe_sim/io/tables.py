@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.numbers import decimal
 
 _SEPARATORS = ",;\t"
@@ -24,14 +24,14 @@ def parse_table(text: str, *, where: str) -> tuple[list[str], list[tuple[int, di
     """
     lines = _markdown(text) if any(line.lstrip().startswith("|") for line in text.splitlines()) else _csv(text, where)
     if len(lines) < 2:
-        raise BadInput(f"{where}: no rows under its header; expected a table as CSV")
+        raise Malformed(f"{where}: no rows under its header; expected a table as CSV")
     columns = [_name(cell) for cell in lines[0][1]]
     for column in columns:
         if column and columns.count(column) > 1:
-            raise BadInput(f"{where}: the column {column} is there twice; leave one of them out")
+            raise Malformed(f"{where}: the column {column} is there twice; leave one of them out")
     for number, cells in lines[1:]:
         if len(cells) != len(columns):
-            raise BadInput(f"{where}: line {number}: {len(cells)} cells; expected {len(columns)}, as in the header")
+            raise Malformed(f"{where}: line {number}: {len(cells)} cells; expected {len(columns)}, as in the header")
     return columns, [(number, dict(zip(columns, cells, strict=True))) for number, cells in lines[1:]]
 
 
@@ -66,4 +66,4 @@ def _csv(text: str, where: str) -> list[tuple[int, list[str]]]:
     try:
         return [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
     except csv.Error as error:
-        raise BadInput(f"{where}: line {reader.line_num}: not CSV ({error}); expected a table as CSV") from None
+        raise Malformed(f"{where}: line {reader.line_num}: not CSV ({error}); expected a table as CSV") from None

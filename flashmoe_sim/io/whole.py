@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Exists, Unusable
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -47,9 +47,9 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
                 rename_new(part, target)
         sync_folder(target.parent)
     except FileExistsError:
-        raise BadInput(f"{path}: exists by now: another process wrote it; give --force to overwrite it") from None
+        raise Exists(f"{path}: exists by now: another process wrote it; give --force to overwrite it") from None
     except OSError as error:
-        raise BadInput(f"{path}: cannot be written ({error.strerror or error}); nothing was left behind") from None
+        raise Unusable(f"{path}: cannot be written ({error.strerror or error}); nothing was left behind") from None
     finally:
         if part is not None:
             with suppress(OSError):
@@ -65,11 +65,11 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise BadInput(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise Unusable(f"{path}: cannot be written ({error.strerror or error})") from None
     if exists and not regular:
-        raise BadInput(f"{path}: is not a regular file; give the path of a file to write")
+        raise Unusable(f"{path}: is not a regular file; give the path of a file to write")
     if exists and not force:
-        raise BadInput(f"{path}: exists; give --force to overwrite it")
+        raise Exists(f"{path}: exists; give --force to overwrite it")
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:

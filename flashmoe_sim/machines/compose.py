@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.cards import by_memory, factors
 from flashmoe_sim.machines.guesses import ram_by_size, with_generation
@@ -82,19 +82,19 @@ def compose_parts(parts: Parts) -> Machine:
     if chip is not None:
         for kind in ("gpu", "cpu", "memory", "link"):
             if kind in kinds:
-                raise BadInput(
+                raise Conflict(
                     f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only RAM and "
                     "storage; leave one of the two out"
                 )
     elif gpu is None and cpu is None:
-        raise BadInput(f"{names}: nothing computes; add a GPU, a CPU or a chip, such as ryzen-5600")
+        raise Incomplete(f"{names}: nothing computes; add a GPU, a CPU or a chip, such as ryzen-5600")
     elif gpu is None and "link" in kinds:
-        raise BadInput(f"{kinds['link'].name}: a link needs a GPU; add one, or leave the link out")
+        raise Incomplete(f"{kinds['link'].name}: a link needs a GPU; add one, or leave the link out")
     if parts.ram_gib is None:
         if chip is not None:
             sold = [name for name, part in chips_as_sold().items() if part == chip]
-            raise BadInput(f"{names}: no size of RAM; it is sold as {', '.join(sold)}")
-        raise BadInput(f"{names}: no size of RAM for bank and page cache; add it, such as 64GiB")
+            raise Incomplete(f"{names}: no size of RAM; it is sold as {', '.join(sold)}")
+        raise Incomplete(f"{names}: no size of RAM for bank and page cache; add it, such as 64GiB")
     ram_gib = _exactly(parts.ram_gib, "the size that was given", "as given", estimated=False)
     machine = _discrete(parts, ram_gib) if chip is None else _unified(chip, parts, ram_gib)
     machine = replace(
@@ -145,9 +145,9 @@ def system_of(name: str, only: str, given: str) -> str:
     Raises BadInput if this machine does not run what was given.
     """
     if not only and given == "macos":
-        raise BadInput(f"{name}: only Apple's chips run macos; give linux or windows, or leave it out")
+        raise Conflict(f"{name}: only Apple's chips run macos; give linux or windows, or leave it out")
     if only and given not in ("", only):
-        raise BadInput(f"{name}: this chip runs {only}; leave {given} out")
+        raise Conflict(f"{name}: this chip runs {only}; leave {given} out")
     return only or given
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.unknowns import UNKNOWNS
 
 # Columns of length 1 that differ by less than this are equivalent: no timing is precise to a thousandth.
@@ -96,8 +96,8 @@ def _refuse_what_is_not_identified(scaled: NDArray[np.float64], parameters: Sequ
     absent = [name for name, column in zip(parameters, scaled.T, strict=True) if not column.any()]
     if absent:
         needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in absent)
-        raise BadInput(f"no anchor determines {' or '.join(absent)}: {needs}; add one")
+        raise Incomplete(f"no anchor determines {' or '.join(absent)}: {needs}; add one")
     if len(null):
         mixed = [name for name, share in zip(parameters, null.max(axis=0), strict=True) if share > INVOLVED]
         needs = "; ".join(f"{name} needs {UNKNOWNS[name].needs}" for name in mixed)
-        raise BadInput(f"the anchors cannot separate {' and '.join(mixed)}: {needs}; add such an anchor")
+        raise Incomplete(f"the anchors cannot separate {' and '.join(mixed)}: {needs}; add such an anchor")

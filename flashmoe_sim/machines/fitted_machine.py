@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.fit import Fit
@@ -93,7 +93,7 @@ def _rate(found: Fit, parameter: str, source: str, condition: str) -> Quantity:
     """GB/s from seconds per GB. An open interval ends where the anchors would no longer differ visibly."""
     column, least = found.parameters.index(parameter), _least(found, parameter)
     if not takes_time(found, parameter):
-        raise BadInput(
+        raise Incomplete(
             f"{parameter}: the anchors with more of it are no slower, so nothing determines it; "
             f"give other anchors: it needs {UNKNOWNS[parameter].needs}"
         )

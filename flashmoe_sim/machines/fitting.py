@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, unknown_name
 from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.fit import Fit, fit
 from flashmoe_sim.machines.fitted_machine import FIRST_TOUCH, fitted_machine, takes_time
@@ -114,13 +114,13 @@ def check_parameters(parameters: Sequence[str]) -> None:
 def check_number(anchors: Sequence[str]) -> None:
     """Raise BadInput for fewer than two anchors, and for a duplicate."""
     if len(anchors) < 2:
-        raise BadInput(
+        raise Incomplete(
             f"{len(anchors)} anchor{'s' * (len(anchors) != 1)}; expected two or more: the speed of one run does not "
             "separate the time of layers from the time of misses; give a streamed and an all-hit run"
         )
     for anchor in anchors:
         if anchors.count(anchor) > 1:
-            raise BadInput(f"{anchor}: given twice; give another anchor")
+            raise Conflict(f"{anchor}: given twice; give another anchor")
 
 
 def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
@@ -134,12 +134,12 @@ def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometr
         chosen.add("resume_us")
     top_ks = {anchor.top_k for anchor in anchors}
     if "weights_gb_s" in chosen and (model is None or model.dense_bytes is None):
-        raise BadInput(
+        raise Incomplete(
             f"weights_gb_s: {model.name if model else 'the model'} does not record its dense weights, which "
             "every token reads; give its GGUF as --model"
         )
     if len(top_ks) > 1 and "weights_gb_s" not in chosen:
-        raise BadInput(
+        raise Conflict(
             f"the anchors use {listed(top_ks)} experts a token, which take different times to compute; "
             "give anchors of one top-k, or --parameter weights_gb_s to fit that, too"
         )
@@ -174,7 +174,7 @@ def _refuse_contradictions(found: Fit, anchors: Sequence[Anchor]) -> None:
         host_s = anchor.layers * anchor.call_s
         fitted_tok_s = 1 / ((1 / anchor.tok_s - host_s) * (1 + residuals[f"{anchor.name}: token"]) + host_s)
         if not 1 / CONTRADICTS < fitted_tok_s / anchor.tok_s < CONTRADICTS:
-            raise BadInput(
+            raise Conflict(
                 f"{anchor.name}: {anchor.tok_s:g} tok/s measured, but {fitted_tok_s:.3g} fitted: the anchors "
                 "contradict each other, as runs with a warm and a cold page cache do; fit runs of one kind"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.machine import Quantity
 from flashmoe_sim.machines.parts import Part, catalogue
 
@@ -59,7 +59,7 @@ def with_generation(cpu: Part, generation: str) -> Part:
     either = cpu.title.startswith("Intel Core i") and best.name.startswith("ddr5") and generation == "ddr4"
     if not either and generation not in best.name:
         takes = best.name.partition("-")[0]
-        raise BadInput(f"{cpu.name} and {generation}: this CPU takes {takes}; leave {generation} out")
+        raise Conflict(f"{cpu.name} and {generation}: this CPU takes {takes}; leave {generation} out")
     return catalogue()[f"{generation}-{SPEEDS[generation][1]}x{split(best)[1]}"]
 
 

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, did_you_mean, shown
+from flashmoe_sim.io.errors import (
+    BadInput,
+    Malformed,
+    Missing,
+    OutOfRange,
+    TooLarge,
+    UnknownName,
+    Unusable,
+    did_you_mean,
+    shown,
+)
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
@@ -87,26 +97,26 @@ def load_machine(name_or_path: str | Path) -> Machine:
             return compose_parts(parts)
     path = Path(name_or_path)
     if not str(path).isprintable():
-        raise BadInput(f"{str(path)!r}: cannot be the name of a machine or of its file")
+        raise Malformed(f"{str(path)!r}: cannot be the name of a machine or of its file")
     try:
         if not path.exists():
             if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
                 raise _unknown_machine(name_or_path)
-            raise BadInput(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
+            raise Missing(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
         if not path.is_file():
-            raise BadInput(f"{path}: is not a regular file; give a machine's TOML file")
+            raise Unusable(f"{path}: is not a regular file; give a machine's TOML file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror or error}); give a machine's TOML file") from None
+        raise Unusable(f"{path}: cannot be read ({error.strerror or error}); give a machine's TOML file") from None
     if len(content) > MAX_BYTES:
-        raise BadInput(
+        raise TooLarge(
             f"{path}: more than {MAX_BYTES // 2**10} KiB; a machine's file has a few KiB; is it another file?"
         )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
+        raise Malformed(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
 
 
@@ -196,7 +206,7 @@ def _unknown_machine(name: str) -> BadInput:
     """An error with the nearest presets, chips as sold and parts."""
     near = any_of(nearest(name, (*chips_as_sold(), *PRESETS)))
     listed = "`sim machine list` lists all" if near else f"known: {', '.join(sorted(PRESETS))}"
-    return BadInput(f"unknown machine {name!r}; {near}{listed}; or parts: 'rtx-3060 + 32GiB'")
+    return UnknownName(f"unknown machine {name!r}; {near}{listed}; or parts: 'rtx-3060 + 32GiB'")
 
 
 def parse_machine(text: str, *, where: str) -> Machine:
@@ -206,39 +216,39 @@ def parse_machine(text: str, *, where: str) -> Machine:
     """
     if any(piece.count(".") > MOST_DOTS for piece in re.split(r"[=,\[\]{}\n]", _NOT_KEYS.sub("", text))):
         # tomllib's time and memory are quadratic in them
-        raise BadInput(f"{where}: a key of more than {MOST_DOTS} dots; a machine's have one, as storage.read_gb_s")
+        raise Malformed(f"{where}: a key of more than {MOST_DOTS} dots; a machine's have one, as storage.read_gb_s")
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
+        raise Malformed(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
-        raise BadInput(f"{where}: a number has thousands of digits; expected at most 1e18") from None
+        raise Malformed(f"{where}: a number has thousands of digits; expected at most 1e18") from None
     words = ("api", "gpus", "cards", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores")
     known = ("name", "title", "unified", *words, *SECTIONS, "anchors", "learnt")
     for key in document:
         if key not in known:
-            raise BadInput(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
+            raise UnknownName(f"{where}: unknown key {shown(key)}; known: {', '.join(known)}")
     unified = document.get("unified", False)
     if not isinstance(unified, bool):
-        raise BadInput(f"{where}: unified is {shown(unified)}; expected true or false")
+        raise Malformed(f"{where}: unified is {shown(unified)}; expected true or false")
     for section in REQUIRED_SECTIONS:
         if section not in document:
-            raise BadInput(
+            raise Malformed(
                 f"{where}: [{section}] is missing; expected {', '.join(f'[{s}]' for s in REQUIRED_SECTIONS)}"
             )
     if "gpu" not in document and "cpu" not in document:
-        raise BadInput(f"{where}: neither [gpu] nor [cpu]; one of them has to compute")
+        raise Malformed(f"{where}: neither [gpu] nor [cpu]; one of them has to compute")
     if "link" in document and "gpu" not in document:
-        raise BadInput(f"{where}: [link] without [gpu]; a link leads into a GPU's memory; remove it or add [gpu]")
+        raise Malformed(f"{where}: [link] without [gpu]; a link leads into a GPU's memory; remove it or add [gpu]")
     parts = {section: _section(where, section, document[section]) for section in SECTIONS if section in document}
     gpu, memory = parts.get("gpu"), parts.get("memory")
     if memory and memory.reserve_gib.value >= memory.ram_gib.value:
-        raise BadInput(
+        raise OutOfRange(
             f"{where}: memory.reserve_gib is {memory.reserve_gib.value:g}, but memory.ram_gib only "
             f"{memory.ram_gib.value:g}; give less than that"
         )
     if unified and gpu and memory and gpu.memory_gib and gpu.memory_gib.value > memory.ram_gib.value:
-        raise BadInput(
+        raise OutOfRange(
             f"{where}: gpu.memory_gib is {gpu.memory_gib.value:g}, but a unified machine shares memory.ram_gib "
             f"{memory.ram_gib.value:g}; give at most that"
         )
@@ -267,7 +277,7 @@ def _one_of(where: str, document: Mapping[str, Any], key: str, known: Iterable[s
         return ""
     word = _text(where, document, key)
     if word not in (known := tuple(known)):
-        raise BadInput(f"{where}: {key} is {shown(word)}; expected {what}: {', '.join(known)}")
+        raise UnknownName(f"{where}: {key} is {shown(word)}; expected {what}: {', '.join(known)}")
     return word
 
 
@@ -283,7 +293,7 @@ def _gpu_compute(where: str, document: Mapping[str, Any]) -> str:
         return ""
     compute = document["gpu_compute"]
     if not isinstance(compute, str) or not _COMPUTE.fullmatch(compute):
-        raise BadInput(f'{where}: gpu_compute is {shown(compute)}; expected the compute capability, such as "8.6"')
+        raise Malformed(f'{where}: gpu_compute is {shown(compute)}; expected the compute capability, such as "8.6"')
     return compute
 
 
@@ -292,7 +302,7 @@ def _cpu_features(where: str, document: Mapping[str, Any]) -> tuple[str, ...] | 
         return None
     features = document["cpu_features"]
     if not isinstance(features, list) or any(feature not in FEATURES for feature in features):
-        raise BadInput(f"{where}: cpu_features is {shown(features)}; expected a list of {', '.join(FEATURES)}")
+        raise Malformed(f"{where}: cpu_features is {shown(features)}; expected a list of {', '.join(FEATURES)}")
     return tuple(features)
 
 
@@ -302,7 +312,7 @@ def _count(where: str, document: Mapping[str, Any], key: str, what: str, *, most
         return absent
     count = document[key]
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
-        raise BadInput(f"{where}: {key} is {shown(count)}; expected {what}, 1 to {most}")
+        raise OutOfRange(f"{where}: {key} is {shown(count)}; expected {what}, 1 to {most}")
     return count
 
 
@@ -311,7 +321,7 @@ def _gpus(where: str, document: Mapping[str, Any]) -> int:
     absent = len(cards) if cards and isinstance(cards, list) else 1
     gpus = _count(where, document, "gpus", "the number of GPUs", most=MOST_GPUS, absent=absent)
     if gpus > 1 and ("gpu" not in document or document.get("unified", False)):
-        raise BadInput(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
+        raise Malformed(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
     return gpus
 
 
@@ -327,33 +337,33 @@ def _cards(where: str, document: Mapping[str, Any]) -> tuple[Card, ...]:
     ]
     gpu_gib, gpus = document.get("gpu", {}).get("memory_gib", {}).get("value"), _gpus(where, document)
     if len(cards) != gpus or len(cards) < 2:
-        raise BadInput(f"{where}: {len(cards)} cards, but gpus is {gpus}; expected a table for each of two or more")
+        raise Malformed(f"{where}: {len(cards)} cards, but gpus is {gpus}; expected a table for each of two or more")
     if gpu_gib is None or abs(sum(card.memory_gib for card in cards) / gpu_gib - 1) > CARDS_GIB:
         given = " + ".join(f"{card.memory_gib:g}" for card in cards)
-        raise BadInput(f"{where}: cards have {given} GiB, but gpu.memory_gib is {gpu_gib}; expected their sum")
+        raise Malformed(f"{where}: cards have {given} GiB, but gpu.memory_gib is {gpu_gib}; expected their sum")
     return tuple(cards)
 
 
 def _rows(where: str, name: str, rows: object, known: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each table of an array, which has just these keys, with its place for messages."""
     if not isinstance(rows, list):
-        raise BadInput(f"{where}: {name} is {shown(rows)}; expected tables: [[{name}]]")
+        raise Malformed(f"{where}: {name} is {shown(rows)}; expected tables: [[{name}]]")
     for number, row in enumerate(rows, 1):
         place = f"{where}: {name} {number}"
         if not isinstance(row, Mapping):
-            raise BadInput(f"{place} is {shown(row)}; expected a table with {', '.join(known)}")
+            raise Malformed(f"{place} is {shown(row)}; expected a table with {', '.join(known)}")
         for key in row:
             if key not in known:
-                raise BadInput(f"{place}: unknown key {shown(key)}; known: {', '.join(known)}")
+                raise UnknownName(f"{place}: unknown key {shown(key)}; known: {', '.join(known)}")
         for key in known:
             if key not in row:
-                raise BadInput(f"{place}: {key} is missing; expected {', '.join(known)}")
+                raise Malformed(f"{place}: {key} is missing; expected {', '.join(known)}")
         yield place, row
 
 
 def _section(where: str, section: str, table: object) -> Any:
     if not isinstance(table, Mapping):
-        raise BadInput(f"{where}: {section} is {shown(table)}; expected a table: [{section}] and its keys")
+        raise Malformed(f"{where}: {section} is {shown(table)}; expected a table: [{section}] and its keys")
     keys = {key.name: key for key in SECTIONS[section]}
     extra = ("measured",) if section == "storage" else ()
     for name in table:
@@ -361,7 +371,7 @@ def _section(where: str, section: str, table: object) -> Any:
             raise _unknown_key(where, section, name, [*keys, *extra])
     for key in keys.values():
         if key.required and key.name not in table:
-            raise BadInput(f"{where}: {section}.{key.name} is missing; {key.meaning}")
+            raise Malformed(f"{where}: {section}.{key.name} is missing; {key.meaning}")
     values: dict[str, Any] = {
         name: _quantity(f"{where}: {section}.{name}", key, table[name]) for name, key in keys.items() if name in table
     }
@@ -374,42 +384,42 @@ def _unknown_key(where: str, section: str, given: str, known: list[str]) -> BadI
     path = f"{section}.{given}" if given.isprintable() else f"{section}.{given!r}"
     for name in known:
         if any(name == given + unit for unit in _UNITS):
-            return BadInput(f"{where}: {path} has no unit: write {name}")
-    return BadInput(f"{where}: unknown key {path}; {did_you_mean(given, known)}known: {', '.join(known)}")
+            return UnknownName(f"{where}: {path} has no unit: write {name}")
+    return UnknownName(f"{where}: unknown key {path}; {did_you_mean(given, known)}known: {', '.join(known)}")
 
 
 def _quantity(where: str, key: Key, table: object) -> Quantity:
     form = '{ value = …, source = "…", condition = "…" }'
     if not isinstance(table, Mapping):
-        raise BadInput(f"{where} is {shown(table)}; expected {form}")
+        raise Malformed(f"{where} is {shown(table)}; expected {form}")
     known = ("value", "lo", "hi", "source", "condition", "estimated", "guessed")
     for name in table:
         if name not in known:
-            raise BadInput(f"{where}: unknown key {shown(name)}; known: {', '.join(known)}")
+            raise UnknownName(f"{where}: unknown key {shown(name)}; known: {', '.join(known)}")
     if "value" not in table:
-        raise BadInput(f"{where}: value is missing; expected {form}")
+        raise Malformed(f"{where}: value is missing; expected {form}")
     value = _number(f"{where}: value", table["value"], key)
     estimated, guessed = (table.get(flag, False) for flag in ("estimated", "guessed"))
     for flag, given in (("estimated", estimated), ("guessed", guessed)):
         if not isinstance(given, bool):
-            raise BadInput(f"{where}: {flag} is {shown(given)}; expected true or false")
+            raise Malformed(f"{where}: {flag} is {shown(given)}; expected true or false")
     lo, hi = default_interval(key, value, estimated=estimated)
     if "lo" in table:
         lo = _number(f"{where}: lo", table["lo"], key)
     if "hi" in table:
         hi = _number(f"{where}: hi", table["hi"], key)
     if not lo <= value <= hi:
-        raise BadInput(f"{where}: lo {lo:g}, value {value:g}, hi {hi:g}; expected lo <= value <= hi")
+        raise OutOfRange(f"{where}: lo {lo:g}, value {value:g}, hi {hi:g}; expected lo <= value <= hi")
     source, condition = _text(where, table, "source"), _text(where, table, "condition")
     return Quantity(value, lo, hi, source, condition, estimated, guessed)
 
 
 def _number(where: str, value: object, key: Key) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{where} is {shown(value)}; expected {key.range}")
+        raise Malformed(f"{where} is {shown(value)}; expected {key.range}")
     low = value <= key.least if key.above else value < key.least
     if low or not value <= min(key.most, 1e18) or (key.whole and value != int(value)):
-        raise BadInput(f"{where} is {shown(value)}; expected {key.range}")
+        raise OutOfRange(f"{where} is {shown(value)}; expected {key.range}")
     return float(value)
 
 
@@ -420,7 +430,7 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
         lanes = int(_number(f"{place}: lanes", row["lanes"], Key("lanes", "", least=1, above=False, whole=True)))
         gb_s = _number(f"{place}: gb_s", row["gb_s"], Key("gb_s", ""))
         if (size_kib, lanes) in points:
-            raise BadInput(f"{place}: a second point at {size_kib:g} KiB and {lanes} lanes; expected one")
+            raise Malformed(f"{place}: a second point at {size_kib:g} KiB and {lanes} lanes; expected one")
         points[size_kib, lanes] = MeasuredRead(size_kib, lanes, gb_s, _text(place, row, "source"))
     return tuple(points.values())
 
@@ -428,13 +438,13 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
 def _anchors(where: str, table: object) -> Anchors:
     known = ("runs", "model", "date", "command")
     if not isinstance(table, Mapping) or set(table) - {"routed_bytes"} != set(known):
-        raise BadInput(f"{where}: anchors is {shown(table)}; expected a table with {', '.join(known)}")
+        raise Malformed(f"{where}: anchors is {shown(table)}; expected a table with {', '.join(known)}")
     routed = table.get("routed_bytes")
     if routed is not None and (isinstance(routed, bool) or not isinstance(routed, int) or routed < 1):
-        raise BadInput(f"{where}: anchors.routed_bytes is {shown(routed)}; expected the bytes of the model's experts")
+        raise Malformed(f"{where}: anchors.routed_bytes is {shown(routed)}; expected the bytes of the model's experts")
     runs = table["runs"]
     if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
-        raise BadInput(f"{where}: anchors.runs is {shown(runs)}; expected a list of texts")
+        raise Malformed(f"{where}: anchors.runs is {shown(runs)}; expected a list of texts")
     place = f"{where}: anchors"
     return Anchors(
         tuple(runs), _text(place, table, "model"), _text(place, table, "date"), _text(place, table, "command"), routed
@@ -444,19 +454,19 @@ def _anchors(where: str, table: object) -> Anchors:
 def _learnt(where: str, table: object) -> Learnt:
     known = ("notes", "names", "mean", "covariance")
     if not isinstance(table, Mapping) or set(table) != set(known):
-        raise BadInput(f"{where}: learnt is {shown(table)}; expected a table with {', '.join(known)}")
+        raise Malformed(f"{where}: learnt is {shown(table)}; expected a table with {', '.join(known)}")
     for key in ("notes", "names"):
         if not isinstance(table[key], list) or not all(isinstance(text, str) for text in table[key]):
-            raise BadInput(f"{where}: learnt.{key} is {shown(table[key])}; expected a list of texts")
+            raise Malformed(f"{where}: learnt.{key} is {shown(table[key])}; expected a list of texts")
     names = tuple(table["names"])
     mean, covariance = (_numbers(where, key, table[key]) for key in ("mean", "covariance"))
     if len(set(names)) < len(names) or mean.shape != (len(names),):
-        raise BadInput(f"{where}: learnt: expected {len(names)} different names with a number in mean for each")
+        raise Malformed(f"{where}: learnt: expected {len(names)} different names with a number in mean for each")
     square = covariance.reshape(len(names), -1)
     if square.shape != (len(names), len(names)) or not np.allclose(square, square.T):
-        raise BadInput(f"{where}: learnt.covariance: expected {len(names)} rows of as many numbers, alike both ways")
+        raise Malformed(f"{where}: learnt.covariance: expected {len(names)} rows of as many numbers, alike both ways")
     if names and np.linalg.eigvalsh(square).min() < -LEAST_VARIANCE:
-        raise BadInput(f"{where}: learnt.covariance is no covariance: some sum of unknowns has a variance below 0")
+        raise Malformed(f"{where}: learnt.covariance is no covariance: some sum of unknowns has a variance below 0")
     return Learnt(names, mean, square, tuple(table["notes"]))
 
 
@@ -466,16 +476,16 @@ def _numbers(where: str, key: str, given: object) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         found = np.array(np.nan)
     if not np.isfinite(found).all():
-        raise BadInput(f"{where}: learnt.{key} is {shown(given)}; expected numbers")
+        raise Malformed(f"{where}: learnt.{key} is {shown(given)}; expected numbers")
     return found
 
 
 def _text(where: str, table: Mapping[str, Any], key: str) -> str:
     value = table.get(key)
     if value is None:
-        raise BadInput(f"{where}: {key} is missing; expected a text")
+        raise Malformed(f"{where}: {key} is missing; expected a text")
     if not isinstance(value, str) or not value.strip():
-        raise BadInput(f"{where}: {key} is {shown(value)}; expected a text")
+        raise Malformed(f"{where}: {key} is {shown(value)}; expected a text")
     return value
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Incomplete, OutOfRange, unknown_name
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.learnt import Learnt
@@ -75,11 +75,11 @@ class Storage:
         Raises BadInput for a size or depth below 1, and for `hot` if hot_share is unknown.
         """
         if size_bytes < 1 or depth < 1:
-            raise BadInput(f"a read of {size_bytes} bytes with {depth} in flight; expected at least 1 of each")
+            raise OutOfRange(f"a read of {size_bytes} bytes with {depth} in flight; expected at least 1 of each")
         bytes_s = self.read_gb_s.value * 1e9
         if hot:
             if self.hot_share is None:
-                raise BadInput("storage.hot_share is not known for this machine; add it to the machine's file")
+                raise Incomplete("storage.hot_share is not known for this machine; add it to the machine's file")
             bytes_s *= self.hot_share.value
         if not self.measured:
             return self.request_us.value * 1e-6 + size_bytes * depth / bytes_s

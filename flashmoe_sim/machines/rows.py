@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.io.tables import parse_table, share_of
@@ -30,20 +30,22 @@ def read_rows(path: str | Path, selectors: Sequence[str], model: ModelGeometry, 
     columns, rows = read_table(file)
     speed = next((column for column in SPEEDS if column in columns), None)
     if speed is None:
-        raise BadInput(f"{file}: no column {' or '.join(SPEEDS)}; found: {', '.join(columns)}; give another table")
+        raise Malformed(f"{file}: no column {' or '.join(SPEEDS)}; found: {', '.join(columns)}; give another table")
     if "misses_per_call" not in columns and "hit_pct" not in columns:
-        raise BadInput(f"{file}: no column misses_per_call or hit_pct; found: {', '.join(columns)}; give another table")
+        raise Malformed(
+            f"{file}: no column misses_per_call or hit_pct; found: {', '.join(columns)}; give another table"
+        )
     if "condition" not in columns:
-        raise BadInput(f"{file}: no column condition, which names the machine; found: {', '.join(columns)}; add it")
+        raise Malformed(f"{file}: no column condition, which names the machine; found: {', '.join(columns)}; add it")
     chosen: list[tuple[int, Row]] = []
     for selector in selectors:
         number, row = _select(file, columns, rows, selector)
         if any(number == other for other, _ in chosen):
-            raise BadInput(f"{file}: --row {selector}: line {number} is chosen twice; choose another row")
+            raise Conflict(f"{file}: --row {selector}: line {number} is chosen twice; choose another row")
         chosen.append((number, row))
     for number, row in chosen[1:]:
         if row["condition"] != chosen[0][1]["condition"]:
-            raise BadInput(
+            raise Conflict(
                 f"{file}: line {number}: condition is {row['condition']!r}, but {chosen[0][1]['condition']!r} in line "
                 f"{chosen[0][0]}: the rows are of two machines or models; choose rows of one"
             )
@@ -60,11 +62,11 @@ def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
     """
     kind = "a table as CSV"
     if regular_file_bytes(file, kind=kind) > MAX_BYTES:
-        raise BadInput(f"{file}: more than {MAX_BYTES // 2**20} MiB; expected {kind}")
+        raise TooLarge(f"{file}: more than {MAX_BYTES // 2**20} MiB; expected {kind}")
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{file}: is not UTF-8 text (at byte {error.start}); expected {kind}") from None
+        raise Malformed(f"{file}: is not UTF-8 text (at byte {error.start}); expected {kind}") from None
     except OSError as error:
         raise unreadable(file, error) from None
     return parse_table(text, where=str(file))
@@ -73,14 +75,14 @@ def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
 def _select(file: Path, columns: list[str], rows: list[tuple[int, Row]], selector: str) -> tuple[int, Row]:
     column, equals, value = selector.partition("=")
     if not equals or column not in columns:
-        raise BadInput(f"{file}: --row {selector}: expected COLUMN=VALUE with a column of {', '.join(columns)}")
+        raise Malformed(f"{file}: --row {selector}: expected COLUMN=VALUE with a column of {', '.join(columns)}")
     found = [(number, row) for number, row in rows if _same(row[column], value)]
     if not found:
         there = ", ".join(dict.fromkeys(row[column] for _, row in rows))
-        raise BadInput(f"{file}: --row {selector}: no such row; {column} is one of {there}")
+        raise UnknownName(f"{file}: --row {selector}: no such row; {column} is one of {there}")
     if len(found) > 1:
         lines = ", ".join(str(number) for number, _ in found)
-        raise BadInput(
+        raise Incomplete(
             f"{file}: --row {selector}: {len(found)} rows (lines {lines}); choose a column that distinguishes them"
         )
     return found[0]
@@ -94,7 +96,7 @@ def _same(cell: str, value: str) -> bool:
 def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometry, top_k: int | None) -> Anchor:
     used = top_k or (int(_number(place, row, "topk", least=1)) if "topk" in row else model.top_k)
     if used > model.top_k:
-        raise BadInput(
+        raise Conflict(
             f"{place}: {used} experts a token, but {model.name} routes at most {model.top_k}; give its model"
         )
     layers = list(model.layers.values())
@@ -103,7 +105,7 @@ def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometr
     else:
         rate = share_of("hit_pct", row["hit_pct"])
         if rate is None or not 0 <= rate <= 1:
-            raise BadInput(f"{place}: hit_pct is {row['hit_pct']!r}; expected a number from 0 to 100")
+            raise Malformed(f"{place}: hit_pct is {row['hit_pct']!r}; expected a number from 0 to 100")
         per_call = used * (1 - rate)
     dense_bytes = model.streamed_bytes
     streamed = None if dense_bytes is None else model.token_cycle_bytes(top_k=used) + dense_bytes
@@ -123,5 +125,5 @@ def _anchor(place: str, selector: str, row: Row, speed: str, model: ModelGeometr
 def _number(place: str, row: Row, column: str, *, least: float = 0, most: float = 1e9) -> float:
     value = decimal(row[column])
     if value is None or not isfinite(value) or not least <= value <= most:
-        raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number from {least:g} to {most:g}")
+        raise Malformed(f"{place}: {column} is {row[column]!r}; expected a number from {least:g} to {most:g}")
     return value

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import (
+    BadInput,
+    Conflict,
+    Incomplete,
+    Malformed,
+    OutOfRange,
+    UnknownName,
+    Unsupported,
+    shown,
+)
 from flashmoe_sim.machines.guesses import with_channels
 from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, Part, Parts, catalogue
 
@@ -43,7 +52,7 @@ _CHANNELS = re.compile(r"x\d+$|channels?$")
 _VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
 
 
-class UnknownPart(BadInput):
+class UnknownPart(UnknownName):
     """A text that names no part."""
 
 
@@ -91,22 +100,22 @@ def parse_parts(text: str) -> Parts:
         read = _read(word)
         if read.ram_gib is not None:
             if ram_gib is not None:
-                raise BadInput(f"{ram_gib:g}GiB and {word}: two sizes of RAM; give one")
+                raise Conflict(f"{ram_gib:g}GiB and {word}: two sizes of RAM; give one")
             ram_gib = read.ram_gib
         if read.system:
             if system not in ("", read.system):
-                raise BadInput(f"{system} and {read.system}: two operating systems; give one")
+                raise Conflict(f"{system} and {read.system}: two operating systems; give one")
             system = read.system
         if read.generation:
             if generation not in ("", read.generation):
-                raise BadInput(f"{generation} and {read.generation}: two kinds of memory; give one")
+                raise Conflict(f"{generation} and {read.generation}: two kinds of memory; give one")
             generation = read.generation
         if read.part is not None:
             if read.part.kind == "gpu":
                 _check_card(cards, read.part)
                 cards += [read.part] * read.number
             elif (before := by_kind.get(read.part.kind)) is not None:
-                raise BadInput(f"{before.name} and {read.part.name}: two parts of one kind, {read.part.kind}; give one")
+                raise Conflict(f"{before.name} and {read.part.name}: two parts of one kind, {read.part.kind}; give one")
             else:
                 by_kind[read.part.kind] = read.part
             if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
@@ -114,15 +123,15 @@ def parse_parts(text: str) -> Parts:
     if (chip := by_kind.get("chip")) is not None:
         by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
         if generation:
-            raise BadInput(f"{chip.name} and {generation}: a chip has its own memory; leave {generation} out")
+            raise Conflict(f"{chip.name} and {generation}: a chip has its own memory; leave {generation} out")
     if (memory := by_kind.get("memory")) is not None:
         if not memory.name.startswith(generation):
-            raise BadInput(f"{memory.name} and {generation}: two kinds of memory; give one")
+            raise Conflict(f"{memory.name} and {generation}: two kinds of memory; give one")
         generation = ""
         if bare:
             by_kind["memory"] = with_channels(memory, by_kind.get("cpu"), ram_gib)
     if len(cards) > MOST_GPUS:
-        raise BadInput(f"{len(cards)} cards; give at most {MOST_GPUS}")
+        raise OutOfRange(f"{len(cards)} cards; give at most {MOST_GPUS}")
     return with_cards(
         Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, 1, (), system, generation), cards
     )
@@ -148,9 +157,9 @@ def _check_card(before: Sequence[Part], card: Part) -> None:
     """Raises BadInput for a card beside others that was named already, or is programmed in another way."""
     for other in before:
         if other.name == card.name:
-            raise BadInput(f"{card.name} twice; write several cards as 2x {card.name}")
+            raise Conflict(f"{card.name} twice; write several cards as 2x {card.name}")
         if (other.maker, other.api) != (card.maker, card.api):
-            raise BadInput(
+            raise Unsupported(
                 f"{other.name} and {card.name}: GPUs of two makers together are not modelled; give one of them"
             )
 
@@ -158,7 +167,7 @@ def _check_card(before: Sequence[Part], card: Part) -> None:
 def _read(word: str) -> _Read:
     """One word: an operating system, a part with or without number and size, RAM, or a generation of memory."""
     if not word:
-        raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+        raise Malformed("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
     if system := system_in(word):
         return _Read(system=system)
     if (part := named_part(word)) is not None:
@@ -166,10 +175,10 @@ def _read(word: str) -> _Read:
     if (key := plain(word)) in GENERATIONS:
         return _Read(generation=key)
     if _SPEED.search(word) and not key.startswith("lpddr") and not any(kind in key for kind in GENERATIONS):
-        raise BadInput(f"{shown(word)}: write the RAM's kind with its speed, such as DDR4-3600")  # not a Ryzen 3600
+        raise Malformed(f"{shown(word)}: write the RAM's kind with its speed, such as DDR4-3600")  # not a Ryzen 3600
     if terabytes := _TERABYTES.search(word):
         ram = f"{1024 * float(terabytes[1]):g}GiB"
-        raise BadInput(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
+        raise Malformed(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if several := _SEVERAL.match(word):
         return _several(word, int(several[1] or 2), word[several.end() :])
     if several := _SEVERAL_AFTER.fullmatch(word):
@@ -186,7 +195,7 @@ def _read(word: str) -> _Read:
 def _several(word: str, number: int, one: str) -> _Read:
     """Several cards, or several modules of RAM. one: the word without their number."""
     if not 1 <= number <= MOST_GPUS:
-        raise BadInput(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
+        raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
     read = _read(one)
     if read.part is not None and read.part.kind == "gpu":
         read.number = number
@@ -194,14 +203,14 @@ def _several(word: str, number: int, one: str) -> _Read:
         read.ram_gib *= number
     elif number > 1:
         kind = "part" if read.part is None else read.part.kind
-        raise BadInput(f"{shown(word)}: several of one {kind}; only a GPU may be several; give one")
+        raise Conflict(f"{shown(word)}: several of one {kind}; only a GPU may be several; give one")
     return read
 
 
 def _sized(word: str, size: float, rest: str) -> _Read:
     """A size, and what is written beside it."""
     if not size:
-        raise BadInput(f"{word}: no RAM; give its size, such as 64GiB")
+        raise OutOfRange(f"{word}: no RAM; give its size, such as 64GiB")
     rest = _ABOUT_RAM.sub(" ", rest).strip()
     if not (key := plain(rest)):
         return _Read(ram_gib=size)
@@ -213,7 +222,7 @@ def _with_size(word: str, part: Part, size: float) -> _Read:
     if part.kind == "gpu":
         sold = {other.numbers["memory_gib"].value: other for other in _family(part)}
         if size not in sold:
-            raise BadInput(
+            raise OutOfRange(
                 f"{shown(word)}: {part.name} was sold with {_sizes(sold)}, not {size:g}; RAM is a part of its own: "
                 f"{part.name} + {size:g}GiB"
             )
@@ -221,14 +230,14 @@ def _with_size(word: str, part: Part, size: float) -> _Read:
     if part.kind == "chip":
         sizes = {sold for other in _family(part) for sold in other.sold_gib}
         if size not in sizes:
-            raise BadInput(
+            raise OutOfRange(
                 f"{shown(word)}: {part.name} was sold with {_sizes(sizes)}, not {size:g}; for a size that is not sold "
                 f"write {part.name} + {size:g}GiB"
             )
         return _Read(part, ram_gib=size)
     if part.kind in ("cpu", "memory"):
         return _Read(part, ram_gib=size)
-    raise BadInput(f"{shown(word)}: give {part.name} without a size")
+    raise Conflict(f"{shown(word)}: give {part.name} without a size")
 
 
 def _as_sold(chip: Part, ram_gib: float | None) -> tuple[Part, float | None]:
@@ -271,13 +280,13 @@ def chips_as_sold() -> dict[str, Part]:
 def find_part(word: str) -> Part:
     """The part with this name, alias or title. Raises UnknownPart, with the nearest names, for an unknown one."""
     if not word:
-        raise BadInput("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+        raise Malformed("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
     if (part := named_part(word)) is not None:
         return part
     if word.isdecimal():
-        raise BadInput(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
+        raise UnknownName(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
     if plain(word) in ANY_SSD:
-        raise BadInput(f"{shown(word)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
+        raise Incomplete(f"{shown(word)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
     raise UnknownPart(f"unknown part {shown(word)}; {any_of(nearest(word))}`sim machine parts` lists all")
 
 

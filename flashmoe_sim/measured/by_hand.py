@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import BadInput, Malformed, unknown_name
 from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.measured.value import MOST_TOKENS, Measured
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
@@ -31,7 +31,7 @@ def read_by_hand(given: str) -> Measured:
     spec, equals, speed = first.rpartition("=")
     tok_s = decimal(speed)
     if not equals or not spec or tok_s is None:
-        raise BadInput("does not end its system with = and tok/s", where=where, advice=f"write for example {EXAMPLE}")
+        raise Malformed("does not end its system with = and tok/s", where=where, advice=f"write for example {EXAMPLE}")
     _check_system(spec, first, where)
     settings: dict[str, str] = {}
     for word in words:
@@ -39,13 +39,13 @@ def read_by_hand(given: str) -> Measured:
         if name not in WORDS:
             raise unknown_name("word of --measured", name, WORDS)
         if name in settings:
-            raise BadInput(f"has {name} twice", where=where, advice="give it once")
+            raise Malformed(f"has {name} twice", where=where, advice="give it once")
         if bool(equals) == (name == "prompt") or (equals and not value):
-            raise BadInput(f"has {word!r}", where=where, advice=f"write for example {EXAMPLE} prompt")
+            raise Malformed(f"has {word!r}", where=where, advice=f"write for example {EXAMPLE} prompt")
         settings[name] = value
     sd = decimal(settings["sd"]) if "sd" in settings else None
     if "sd" in settings and (sd is None or not 0 < sd < 1):
-        raise BadInput(f"has sd {settings['sd']!r}; expected a part of the speed, such as 0.02", where=where)
+        raise Malformed(f"has sd {settings['sd']!r}; expected a part of the speed, such as 0.02", where=where)
     return Measured(
         where=where,
         system=spec,
@@ -64,7 +64,7 @@ def _tokens(settings: dict[str, str], name: str, where: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > MOST_TOKENS:
-        raise BadInput(f"has {name} {text!r}; expected a number of tokens up to {MOST_TOKENS:,}", where=where)
+        raise Malformed(f"has {name} {text!r}; expected a number of tokens up to {MOST_TOKENS:,}", where=where)
     return int(text)
 
 
@@ -77,4 +77,4 @@ def _check_system(spec: str, first: str, where: str) -> None:
             parse_system(first)
         except BadInput:
             raise error from None
-        raise BadInput(f"has no speed after {first}", where=where, advice=f"write for example {EXAMPLE}") from None
+        raise Malformed(f"has no speed after {first}", where=where, advice=f"write for example {EXAMPLE}") from None

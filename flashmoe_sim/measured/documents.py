@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, shown
 from flashmoe_sim.io.numbers import decimal
 
 MOST_WHOLE = 10**15
@@ -63,11 +63,11 @@ class NamedValues:
         """A number that must be there. Raises BadInput if it is not."""
         value = self.number(name)
         if value is None:
-            raise BadInput(f"has no {name}", where=self.where, advice="give the whole output of the program")
+            raise Malformed(f"has no {name}", where=self.where, advice="give the whole output of the program")
         return value
 
     def bad(self, name: str, value: object, expected: str) -> BadInput:
-        return BadInput(
+        return Malformed(
             f"{name} is {shown(value)}, expected {expected}", where=self.where, advice="give the output as printed"
         )
 
@@ -107,7 +107,9 @@ def objects(value: Any, where: str, each: str = "") -> list[NamedValues]:
     """
     rows = value if isinstance(value, list) else [value]
     if not rows or not all(isinstance(row, dict) for row in rows):
-        raise BadInput("is not a list of JSON objects", where=where, advice="give the output of the program as printed")
+        raise Malformed(
+            "is not a list of JSON objects", where=where, advice="give the output of the program as printed"
+        )
     return [NamedValues(row, f"{where}: {each} {number}" if each else where) for number, row in enumerate(rows, 1)]
 
 
@@ -125,6 +127,6 @@ def _loaded(text: str, where: str) -> Any:
     try:
         return strict_json.loads(_NO_NUMBER.sub("null", text).encode("utf-8", "replace"))
     except ValueError as error:
-        raise BadInput(
+        raise Malformed(
             f"is cut off or damaged JSON ({error})", where=where, advice="give the whole output of the program"
         ) from None

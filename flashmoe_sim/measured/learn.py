@@ -15,7 +15,7 @@ import numpy as np
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import name_in, named_model, named_models
 from flashmoe_sim.io.cells import speed
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, UnknownName, Unsupported, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
@@ -165,7 +165,7 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
         )
         draws, tok_s = (ran.prompt_draws, ran.prompt_tok_s) if one.prompt else (ran.draws, ran.tok_s)
         if draws is None or tok_s is None:
-            raise BadInput(f"{one.where}: {system.spec}: {ran.why_not or 'the trace has nothing to time'}")
+            raise Unsupported(f"{one.where}: {system.spec}: {ran.why_not or 'the trace has nothing to time'}")
         logs = np.log(draws / tok_s)
         lo, hi = ends(tok_s, logs)
         return logs, Expected(lo, tok_s, hi)
@@ -195,7 +195,7 @@ def _with_room(one: Measured, case: Case, system: System) -> Case:
             system.check(larger)
         except BadInput:
             what = f"{one.where}: {system.spec} cannot have run on {case.machine.name}: {error}"
-            raise BadInput(f"{what}{_what_fits(system, case)}; check the setting and the parts") from None
+            raise type(error)(f"{what}{_what_fits(system, case)}; check the setting and the parts") from None
         return larger
     return case
 
@@ -226,20 +226,20 @@ def _system(one: Measured, machine: Machine) -> str:
         return "all-gpu"
     if machine.gpu is None:
         return "cpu"
-    raise BadInput(missing(one))
+    raise Incomplete(missing(one))
 
 
 def _model(one: Measured, asked: ModelGeometry | None) -> ModelGeometry:
     """The model that ran: the one in question unless the measurement names another."""
     if not one.model:
         if asked is None:
-            raise BadInput(f"{one.where}: does not say which model ran; give it with --model")
+            raise Incomplete(f"{one.where}: does not say which model ran; give it with --model")
         return asked
     name, own = _name(one.model), "" if asked is None else _name(asked.name)
     if asked is not None and name == own and (one.model_bytes is None or _alike(one.model_bytes, _bytes(asked))):
         return asked
     if not name:
-        raise BadInput(
+        raise UnknownName(
             f"{one.where}: unknown model {shown(one.model)}; `sim model list` lists all; if it is the one in question, "
             f"give the speed by hand: --measured SYSTEM={one.tok_s:.4g}"
         )
@@ -247,7 +247,7 @@ def _model(one: Measured, asked: ModelGeometry | None) -> ModelGeometry:
     found = named_model(f"{name}:{quant}" if quant in named_models()[name].quants else name)
     if one.model_bytes is None or _alike(one.model_bytes, _bytes(found)):
         return found
-    raise BadInput(
+    raise Conflict(
         f"{one.where}: a file of {size(one.model_bytes or 0)} of {name}, which has {size(_bytes(found))} at "
         f"{found.quant}; give that file as --model, or a measurement of the quantization in question"
     )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, shown
 from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.measured.documents import NamedValues, document, objects_by_line
 from flashmoe_sim.measured.placement import IK, system_of
@@ -166,7 +166,7 @@ def _named(names: list[str], cells: list[str], where: str) -> dict[str, Any]:
 
 
 def _torn(where: str, found: str) -> BadInput:
-    return BadInput(f"is cut off or damaged ({found})", where=where, advice="give the whole output of llama-bench")
+    return Malformed(f"is cut off or damaged ({found})", where=where, advice="give the whole output of llama-bench")
 
 
 def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
     test = _TEST.fullmatch(row["test"])
     if speed is None or test is None or not row["test"]:
         found = f"test {shown(row['test'])} with t/s {shown(row['t/s'])}"
-        raise BadInput(
+        raise Malformed(
             f"has {found}, expected such as tg128 and 28.10 ± 0.05", where=where, advice="give it as printed"
         )
     size = parse_size(row.get("size", ""))
@@ -200,7 +200,7 @@ def _measured(rows: Iterable[NamedValues]) -> FoundSpeeds:
 
 def _one(row: NamedValues, *, prompt: int, generated: int, after: bool) -> Measured:
     if not prompt and not generated:
-        raise BadInput("has no tokens in n_prompt and n_gen", where=row.where, advice="give the output as printed")
+        raise Malformed("has no tokens in n_prompt and n_gen", where=row.where, advice="give the output as printed")
     depth = prompt if after else row.count("n_depth") or 0
     if max(prompt, generated, depth) > MOST_TOKENS:
         raise row.bad("a number of tokens", max(prompt, generated, depth), f"at most {MOST_TOKENS:,}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.measured.documents import NamedValues, document, objects
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
@@ -24,7 +24,7 @@ def read(text: str, where: str) -> FoundSpeeds:
     record = document(text, where)[0].values
     hardware, results = record.get("hardware"), record.get("results")
     if not isinstance(hardware, dict):
-        raise BadInput("has no object `hardware`", where=where, advice="give the file as llmfit wrote it")
+        raise Malformed("has no object `hardware`", where=where, advice="give the file as llmfit wrote it")
     found = FoundSpeeds()
     for result in objects(results, where, "result"):
         found.measured.append(_one(result, NamedValues(hardware, where)))

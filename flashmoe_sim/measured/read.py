@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.measured import llama_bench, llama_log, llmfit, printed, responses, run_folder, serving
@@ -78,7 +78,7 @@ def read_with_notes(given: str | Path) -> FoundSpeeds:
             if not found.measured:
                 raise _nothing(path, entry, found)
             return found
-    raise BadInput(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
+    raise Malformed(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
 
 
 def _checked(found: FoundSpeeds) -> FoundSpeeds:
@@ -105,8 +105,10 @@ def _refusal(system: str) -> str:
 
 def _nothing(path: Path, entry: MeasuredFormat, found: FoundSpeeds) -> BadInput:
     if found.left_out:
-        return BadInput(found.left_out[0])
-    return BadInput(f"has no speed that {entry.name} prints", where=str(path), advice="give the program's whole output")
+        return Malformed(found.left_out[0])
+    return Malformed(
+        f"has no speed that {entry.name} prints", where=str(path), advice="give the program's whole output"
+    )
 
 
 def _run_folder(path: Path) -> Path | None:
@@ -128,7 +130,7 @@ def _text(path: Path) -> str:
     Raises BadInput for a file that is not there, empty, binary or longer than MOST_BYTES.
     """
     if regular_file_bytes(path, kind=KIND) > MOST_BYTES:
-        raise BadInput(f"{path}: is longer than {MOST_BYTES // MIB} MiB", advice="give the part with the speeds")
+        raise TooLarge(f"{path}: is longer than {MOST_BYTES // MIB} MiB", advice="give the part with the speeds")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -136,7 +138,7 @@ def _text(path: Path) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = data.decode("utf-16", "replace")
     elif b"\0" in data:
-        raise BadInput(f"{path}: is a binary file; expected {KIND}")
+        raise Malformed(f"{path}: is a binary file; expected {KIND}")
     else:
         text = data.decode("utf-8-sig", "replace")
     return _ESCAPES.sub("", text)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unusable
 from flashmoe_sim.measured import llama_log
 from flashmoe_sim.measured.documents import NamedValues, document
 from flashmoe_sim.measured.placement import settings_of_command, system_of
@@ -19,11 +19,11 @@ def read(run: str, log: str, folder: Path) -> FoundSpeeds:
     """The speeds of the log, with the system that run.json tells."""
     fields = document(run, f"{folder / RUN}")[0]
     if not fields.text("mode"):
-        raise BadInput("has no `mode`", where=fields.where, advice="give the folder of a run of `sim bridge run`")
+        raise Malformed("has no `mode`", where=fields.where, advice="give the folder of a run of `sim bridge run`")
     if fields.text("rc") != "0":
-        raise BadInput(f"has exit status {fields.text('rc')}", where=fields.where, advice="give a run that finished")
+        raise Unusable(f"has exit status {fields.text('rc')}", where=fields.where, advice="give a run that finished")
     if not llama_log.detect(log):
-        raise BadInput("has no timings", where=f"{folder / LOG}", advice="give a run that finished")
+        raise Unusable("has no timings", where=f"{folder / LOG}", advice="give a run that finished")
     found = llama_log.read(log, f"{folder / LOG}")
     placed = [replace(one, **_system(fields, prompt=one.prompt)) for one in found.measured]
     return FoundSpeeds(placed, found.left_out)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import OutOfRange, shown
 
 MOST_DECODE, MOST_PROMPT = 1e5, 1e7  # tokens a second that no machine reaches
 MOST_TOKENS = 10**8
@@ -49,7 +49,7 @@ class Measured:
         most = MOST_PROMPT if self.prompt else MOST_DECODE
         if not (math.isfinite(self.tok_s) and 0 < self.tok_s <= most):
             kind = "prompt" if self.prompt else "decode"
-            raise BadInput(
+            raise OutOfRange(
                 f"{kind} speed of {shown(self.tok_s)} tok/s; expected more than 0, and at most {most:,.0f}",
                 where=self.where,
                 advice="measure it again, or leave it out",

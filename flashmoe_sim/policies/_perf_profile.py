@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, TooLarge, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.trace.perf_profile import PERF_SCHEMA
 
@@ -42,13 +42,13 @@ def read_profile(path: Path) -> dict[int, LayerProfile]:
     Raises BadInput, naming the layer, if the file is not a profile.
     """
     if regular_file_bytes(path, kind=KIND) > MOST_BYTES:
-        raise BadInput(f"{path}: more than {MOST_BYTES // 2**20} MiB; expected {KIND}; is this another file?")
+        raise TooLarge(f"{path}: more than {MOST_BYTES // 2**20} MiB; expected {KIND}; is this another file?")
     try:
         return _layers(path.read_bytes())
     except OSError as error:
         raise unreadable(path, error) from None
     except ValueError as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise Malformed(f"{path}: {error}") from None
 
 
 @lru_cache(maxsize=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies._queue import put_newest, take_out
 
 HELD, ROOM = 0, 1
@@ -23,7 +23,7 @@ def slots_of(share: float, capacity: int) -> int:
 def check_share(policy: str, name: str, share: float) -> None:
     """Raise BadInput if `share` is not a share of a bank."""
     if not 0 < share < 1:
-        raise BadInput(f"policy {policy}: {name}={share} is not a share of the bank, between 0 and 1")
+        raise OutOfRange(f"policy {policy}: {name}={share} is not a share of the bank, between 0 and 1")
 
 
 @inlined

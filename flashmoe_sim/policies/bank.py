@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import MOST_DIGITS, exact_size, parse_size
 
 MOST_SIZES = 4096
@@ -38,9 +38,9 @@ class Bank:
 
     def __post_init__(self) -> None:
         if (given := self._given()) is None or given <= 0:
-            raise BadInput(f"bank {given}: expected at least one slot or byte; give --bank 64 or --bank 8GiB")
+            raise OutOfRange(f"bank {given}: expected at least one slot or byte; give --bank 64 or --bank 8GiB")
         if self.share is not None and self.share > 1:
-            raise BadInput(f"bank {self}: expected at most 100% of a layer's experts")
+            raise OutOfRange(f"bank {self}: expected at most 100% of a layer's experts")
 
     @property
     def unit(self) -> Unit:
@@ -88,7 +88,7 @@ def parse_bank(text: str) -> Bank:
         return Bank(budget_bytes=budget)
     if (share := _share(text)) is not None:
         return Bank(share=share)
-    raise BadInput(f"bank {text!r}: expected slots, bytes or a share of the experts, such as 64, 8GiB or 12.5%")
+    raise Malformed(f"bank {text!r}: expected slots, bytes or a share of the experts, such as 64, 8GiB or 12.5%")
 
 
 def _share(text: str) -> Fraction | None:
@@ -109,22 +109,22 @@ def parse_banks(text: str, *, step: str = "auto") -> list[Bank]:
     """
     banks: dict[Bank, None] = {}
     if step != "auto" and ".." not in text:
-        raise BadInput(f"bank step {step!r}: --bank {text} has no range to step through; give one, such as 16..256")
+        raise Incomplete(f"bank step {step!r}: --bank {text} has no range to step through; give one, such as 16..256")
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         if not dots:
             banks[parse_bank(first)] = None
             continue
         if not first or not last:
-            raise BadInput(f"bank range {part!r}: give both its ends, such as 16..256")
+            raise Malformed(f"bank range {part!r}: give both its ends, such as 16..256")
         low, high = parse_bank(first), parse_bank(last)
         if low.unit != high.unit:
-            raise BadInput(f"bank range {part!r}: both ends must be slots, both bytes or both shares")
+            raise Malformed(f"bank range {part!r}: both ends must be slots, both bytes or both shares")
         if low.size > high.size:
-            raise BadInput(f"bank range {part!r} goes down: write the smaller bank first, {last}..{first}")
+            raise OutOfRange(f"bank range {part!r} goes down: write the smaller bank first, {last}..{first}")
         banks |= dict.fromkeys(_progression(low, high, step))
     if len({bank.unit for bank in banks}) > 1:
-        raise BadInput(f"banks {text!r}: give all in slots, all in bytes or all as shares")
+        raise Conflict(f"banks {text!r}: give all in slots, all in bytes or all as shares")
     return sorted(banks, key=lambda bank: bank.size)
 
 
@@ -146,13 +146,13 @@ def _progression(low: Bank, high: Bank, step: str) -> list[Bank]:
         if by is None or by.unit != low.unit:
             example = {"slots": "16", "bytes": "4GiB", "share": "5%"}[low.unit]
             expected = f"auto, a number to add such as {example}, or a factor such as x2"
-            raise BadInput(f"bank step {step!r}: expected {expected}")
+            raise Malformed(f"bank step {step!r}: expected {expected}")
         added = Fraction(by.size)
     sizes, size = list[Fraction](), first
     while size < last:
         sizes.append(size)
         if len(sizes) == MOST_SIZES:
-            raise BadInput(f"bank range {low}..{high}: more than {MOST_SIZES} sizes; give a larger --bank-step")
+            raise TooLarge(f"bank range {low}..{high}: more than {MOST_SIZES} sizes; give a larger --bank-step")
         size = size * factor + added
     sizes.append(last)
     if low.unit == "share":

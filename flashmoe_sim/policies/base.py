@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, UnknownName
 from flashmoe_sim.outside import place_of_function
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.policies.minor import MinorRule, parse_minor
@@ -156,7 +156,7 @@ class Policy:
         if "textbook" not in vars(cls) and DECISIONS & vars(cls).keys():
             cls.textbook = ""
         if cls.textbook not in ("", *TEXTBOOK):
-            raise BadInput(
+            raise Malformed(
                 f"policy {cls.__name__}: textbook is {cls.textbook!r}; expected one of {', '.join(TEXTBOOK)}"
             )
 
@@ -225,7 +225,7 @@ class EvictingPolicy(Policy, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stamp not in STAMPS:
-            raise BadInput(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
+            raise UnknownName(f"policy {self.name}: stamp={self.stamp!r} is not one of {', '.join(STAMPS)}")
         if self.minor:
             parse_minor(self.minor)
 
@@ -254,17 +254,17 @@ def check_kernels(kind: type[EvictingPolicy]) -> None:
     """Raise BadInput if a class's `kernels` are not functions that a replay loop can call, or it sees the unknown."""
     name, kernels, sees = kind.name, getattr(kind, "kernels", {}), kind.sees
     if not isinstance(sees, tuple) or len(set(sees)) < len(sees) or not set(sees) <= SEEN.keys():
-        raise BadInput(f"policy {name}: sees is {sees!r}; expected a tuple of some of {', '.join(SEEN)}")
+        raise Malformed(f"policy {name}: sees is {sees!r}; expected a tuple of some of {', '.join(SEEN)}")
     if not isinstance(kernels, Mapping):
-        raise BadInput(f"policy {name}: its `kernels` are a {type(kernels).__name__}; expected functions by name")
+        raise Malformed(f"policy {name}: its `kernels` are a {type(kernels).__name__}; expected functions by name")
     if missing := REQUIRED_HOOKS - kernels.keys():
-        raise BadInput(f"policy {name}: its `kernels` lack {', '.join(sorted(missing))}")
+        raise Malformed(f"policy {name}: its `kernels` lack {', '.join(sorted(missing))}")
     if unknown := kernels.keys() - HOOKS.keys():
-        raise BadInput(f"policy {name}: its `kernels` have {', '.join(sorted(unknown))}; known: {', '.join(HOOKS)}")
+        raise Malformed(f"policy {name}: its `kernels` have {', '.join(sorted(unknown))}; known: {', '.join(HOOKS)}")
     for hook, kernel in kernels.items():
         function = getattr(kernel, "py_func", kernel)
         if not isinstance(function, FunctionType):
-            raise BadInput(f"policy {name}: {hook} is a {type(kernel).__name__}; expected a function")
+            raise Malformed(f"policy {name}: {hook} is a {type(kernel).__name__}; expected a function")
         seen = sees if takes_seen(kind, hook) else ()
         try:
             signature(function).bind(*HOOKS[hook], *seen)
@@ -272,7 +272,7 @@ def check_kernels(kind: type[EvictingPolicy]) -> None:
         except TypeError:
             fits = False
         if not fits:
-            raise BadInput(
+            raise Malformed(
                 f"policy {name}: {place_of_function(function)}: {hook} takes {signature(function)}; "
                 f"expected ({', '.join((*HOOKS[hook], *(sees if hook in SEEING else ())))})"
             )

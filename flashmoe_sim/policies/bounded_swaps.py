@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -51,9 +51,9 @@ class BoundedSwaps(ScheduledPolicy):
     def __post_init__(self) -> None:
         for name, least in (("profile_steps", 0), ("every", 1), ("swaps", 0), ("gain", 0), ("least", 0), ("decay", 0)):
             if not least <= (value := getattr(self, name)) < 2**31:
-                raise BadInput(f"policy bounded-swaps: {name}={value} is not {least} or more")
+                raise OutOfRange(f"policy bounded-swaps: {name}={value} is not {least} or more")
         if self.decay > 1:
-            raise BadInput(f"policy bounded-swaps: decay={self.decay} is not in 0..1")
+            raise OutOfRange(f"policy bounded-swaps: decay={self.decay} is not in 0..1")
 
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.parameters import Choices, Limits
 from flashmoe_sim.policies._perf_profile import LayerProfile, read_profile
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
@@ -83,9 +83,9 @@ class HotProfile(ScheduledPolicy):
         if self.weighting in TIMED:
             needs = f"policy hot-profile: weighting={self.weighting} needs the times of a profile"
             if not self.profile:
-                raise BadInput(f"{needs}; give profile=FILE, or weighting=flat or balanced")
+                raise Incomplete(f"{needs}; give profile=FILE, or weighting=flat or balanced")
             if not any(map(self._measure, layers.values())):
-                raise BadInput(f"{needs}, and {self.profile} has none; take one in mode full, or weighting=flat")
+                raise Incomplete(f"{needs}, and {self.profile} has none; take one in mode full, or weighting=flat")
 
     @cached_property
     def _layers(self) -> dict[int, LayerProfile]:
@@ -136,12 +136,12 @@ class HotProfile(ScheduledPolicy):
         hits, hot = np.zeros((2, sum(trace.n_experts[one] for one in trace.layers)), np.int64)
         for number, layer in self._layers.items():
             if number not in first_key:
-                raise BadInput(
+                raise Conflict(
                     f"{self.profile}: has layer {number}, which {trace.name} never routes; "
                     "give a profile of the model that was traced"
                 )
             if max(layer.hits) >= trace.n_experts[number]:
-                raise BadInput(
+                raise Conflict(
                     f"{self.profile}: layer {number} has expert {max(layer.hits)}, but {trace.name} has "
                     f"{trace.n_experts[number]} experts there; give a profile of the model that was traced"
                 )

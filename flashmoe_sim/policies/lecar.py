@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._random import SEEDS, new_generator, unit_draw
@@ -129,9 +129,9 @@ class LeCaR(EvictingPolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.rate <= 10:
-            raise BadInput(f"policy lecar: rate={self.rate} is not above 0 and at most 10")
+            raise OutOfRange(f"policy lecar: rate={self.rate} is not above 0 and at most 10")
         if not 0 < self.discount <= 1:
-            raise BadInput(f"policy lecar: discount={self.discount} is not above 0 and at most 1")
+            raise OutOfRange(f"policy lecar: discount={self.discount} is not above 0 and at most 1")
 
     def allocate(self, shape: PoolShape) -> State:
         return (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import check_share, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -174,7 +174,7 @@ class Lirs(EvictingPolicy):
         super().__post_init__()
         check_share(self.name, "hir", self.hir)
         if self.stack < 1:
-            raise BadInput(f"policy lirs: stack={self.stack} is not at least 1, the length of the bank")
+            raise OutOfRange(f"policy lirs: stack={self.stack} is not at least 1, the length of the bank")
 
     def allocate(self, shape: PoolShape) -> State:
         most_lirs = shape.capacity - slots_of(self.hir, shape.capacity)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, OutOfRange
 
 READ_SHARE = {"drop": 0.0, "substitute": 0.0, "half": 0.5}  # of an expert's bytes
 EXPECTED = (
@@ -60,12 +60,12 @@ def parse_minor(text: str) -> MinorRule:
     """A rule from words such as `drop@4`. Raises BadInput for anything else."""
     found = re.fullmatch(rf"({'|'.join(READ_SHARE)})@(?:(\d{{1,4}})|(\d?\.\d+))", text)
     if found is None:
-        raise BadInput(f"minor {text!r}: {EXPECTED}")
+        raise Malformed(f"minor {text!r}: {EXPECTED}")
     kind, rank, weight = found.groups()
     if rank is not None and int(rank) < 1:
-        raise BadInput(f"minor {text!r}: the router's first choice is not minor; {EXPECTED}")
+        raise OutOfRange(f"minor {text!r}: the router's first choice is not minor; {EXPECTED}")
     if rank is not None:
         return MinorRule(kind, "rank", int(rank))
     if not 0 < float(weight) < 1:
-        raise BadInput(f"minor {text!r}: a gate weight lies between 0 and 1; {EXPECTED}")
+        raise OutOfRange(f"minor {text!r}: a gate weight lies between 0 and 1; {EXPECTED}")
     return MinorRule(kind, "weight", float(weight))

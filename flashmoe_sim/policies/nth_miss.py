@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies import lru
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -67,7 +67,7 @@ class NthMiss(EvictingPolicy):
         super().__post_init__()
         for name, least in (("empty", 1), ("full", self.empty), ("cap", 1)):
             if not least <= (value := getattr(self, name)) < 2**31:
-                raise BadInput(f"policy nth-miss: {name}={value} is not in {least}..{2**31 - 1}")
+                raise OutOfRange(f"policy nth-miss: {name}={value} is not in {least}..{2**31 - 1}")
 
     def allocate(self, shape: PoolShape) -> State:
         number = np.array([0, shape.capacity, self.empty, self.full, self.cap, self.cap])

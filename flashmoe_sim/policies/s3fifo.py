@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -134,7 +134,7 @@ class S3Fifo(EvictingPolicy):
         super().__post_init__()
         check_share(self.name, "small", self.small)
         if not 0 <= self.skip <= 1:
-            raise BadInput(f"policy {self.name}: skip={self.skip} is not a share of the small queue, from 0 to 1")
+            raise OutOfRange(f"policy {self.name}: skip={self.skip} is not a share of the small queue, from 0 to 1")
 
     def allocate(self, shape: PoolShape) -> State:
         small = slots_of(self.small, shape.capacity)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating, jit
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -56,7 +56,7 @@ class ScoredSwaps(ScheduledPolicy):
         least = {"swaps": 0, "lead": 0, "admit": 0, "recent": 1, "weight": 0, "profile_steps": 0}
         for name, at_least in least.items():
             if not at_least <= (value := getattr(self, name)) < 2**31:
-                raise BadInput(f"policy scored-swaps: {name}={value} is not {at_least} or more")
+                raise OutOfRange(f"policy scored-swaps: {name}={value} is not {at_least} or more")
 
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import HELD, ROOM, check_share, forget, remember, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -80,7 +80,7 @@ class TwoQ(EvictingPolicy):
         super().__post_init__()
         check_share(self.name, "a1in", self.a1in)
         if not self.a1out > 0:
-            raise BadInput(f"policy 2q: a1out={self.a1out} is not a number of bank sizes above 0")
+            raise OutOfRange(f"policy 2q: a1out={self.a1out} is not a number of bank sizes above 0")
 
     def allocate(self, shape: PoolShape) -> State:
         in_main = np.zeros(shape.slots, np.uint8)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies._queue import move_to_newest, new_queues, oldest, put_newest, take_out
 from flashmoe_sim.policies._regions import check_share, slots_of
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -122,7 +122,7 @@ class WTinyLfu(EvictingPolicy):
         super().__post_init__()
         check_share(self.name, "window", self.window)
         if self.sample < 1:
-            raise BadInput(f"policy w-tinylfu: sample={self.sample} is not at least 1, in times the bank")
+            raise OutOfRange(f"policy w-tinylfu: sample={self.sample} is not at least 1, in times the bank")
 
     def allocate(self, shape: PoolShape) -> State:
         window = slots_of(self.window, shape.capacity)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies._queue import move_to_newest, new_queues
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
@@ -80,7 +80,7 @@ class Window(EvictingPolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.share <= 1:
-            raise BadInput(f"policy window: share={self.share} is not above 0 and at most 1")
+            raise OutOfRange(f"policy window: share={self.share} is not above 0 and at most 1")
 
     def allocate(self, shape: PoolShape) -> State:
         return (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.trace.chunk import Chunk, parts_of
 from flashmoe_sim.trace.on_disk import OnDisk, growing
@@ -172,5 +172,5 @@ def default_width(trace: RoutingTrace) -> int:
     Raises BadInput if it varies in a trace that is being written, whose mean is unknown.
     """
     if isinstance(trace, Chunk) and not trace.top_k:
-        raise BadInput(f"{trace.name}: its tokens use different numbers of experts; give the predictor a width")
+        raise Incomplete(f"{trace.name}: its tokens use different numbers of experts; give the predictor a width")
     return trace.top_k or max(round(trace.refs / max(int(trace.has_refs.sum()), 1)), 1)

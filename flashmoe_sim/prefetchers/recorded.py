@@ -12,7 +12,7 @@ import numpy as np
 
 from flashmoe_sim.content import hash_of
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, shown
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
 from flashmoe_sim.trace.calls import ID_MAX, check_whole
@@ -66,9 +66,9 @@ class Recorded(Prefetcher):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.file:
-            raise BadInput(f"predictor recorded: give file=FILE, with lines such as {EXAMPLE}")
+            raise Incomplete(f"predictor recorded: give file=FILE, with lines such as {EXAMPLE}")
         if not self._lines:  # read before anything runs
-            raise BadInput(f"{self.file}: holds no predictions; expected lines such as {EXAMPLE}")
+            raise Malformed(f"{self.file}: holds no predictions; expected lines such as {EXAMPLE}")
 
     @cached_property
     def _lines(self) -> list[Line]:
@@ -95,7 +95,7 @@ class Recorded(Prefetcher):
                     most = self.width * max(int(trace.n_tokens[target]), 1)
                     made.append((after, target, experts[: most or None]))
         if not find.found and any(line.step is not None for line in self._lines):
-            raise BadInput(f"{self.file}: predicts for no call of {trace.name}; give the predictions of its run")
+            raise Conflict(f"{self.file}: predicts for no call of {trace.name}; give the predictions of its run")
         made.sort(key=lambda one: one[:2])
         call = np.array([target for _, target, _ in made], np.int64)
         offset = np.zeros(len(made) + 1, np.int64)
@@ -106,7 +106,7 @@ class Recorded(Prefetcher):
         wrong = np.flatnonzero(expert >= np.repeat(there[row], np.diff(offset)))
         if len(wrong):
             layer = trace.layers[row[np.searchsorted(offset, wrong[0], side="right") - 1]]
-            raise BadInput(
+            raise Conflict(
                 f"{self.file}: predicts expert {expert[wrong[0]]} of layer {layer}, which has "
                 f"{trace.n_experts[layer]} in {trace.name}; give the predictions of its run"
             )
@@ -134,11 +134,11 @@ class _Calls:
             return None
         at = f"{file}: line {line.number}: step {line.step}, layer {line.layer}"
         if end - first > 1:
-            raise BadInput(f"{at}: {self._trace.name} has {end - first} such calls; expected one")
+            raise Conflict(f"{at}: {self._trace.name} has {end - first} such calls; expected one")
         self.found, call = True, int(self._order[first])
         begin, end = self._trace.offset[call], self._trace.offset[call + 1]
         if line.requested is not None and self._trace.expert[begin:end].tolist() != line.requested:
-            raise BadInput(f"{at}: uses other experts in {self._trace.name}; give the predictions of its run")
+            raise Conflict(f"{at}: uses other experts in {self._trace.name}; give the predictions of its run")
         return call
 
 
@@ -159,7 +159,7 @@ def _read(path: Path) -> Iterator[Line]:
                 if "ahead" in record:
                     yield _line(number, record)
             except ValueError as error:
-                raise BadInput(f"{path}: line {number}: {error}; expected such as {EXAMPLE}") from None
+                raise Malformed(f"{path}: line {number}: {error}; expected such as {EXAMPLE}") from None
 
 
 def _line(number: int, record: dict[str, Any]) -> Line:

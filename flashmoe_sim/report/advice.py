@@ -8,6 +8,7 @@ from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
+from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
@@ -491,7 +492,7 @@ def _others(found: Recommendation) -> Section:
 def _cannot(found: Recommendation) -> str:
     """Systems that are too large or not timed, and those that are shown to run this model in another format."""
     cannot = [one for one in found.found.systems if not one.runs]
-    small = [one.best.system.name for one in cannot if "GiB" in one.best.why_not]
+    small = [one.best.system.name for one in cannot if one.best.code == TooLarge.code]
     sentences = [f"Too large for this machine: {listed(small)}."] if small else []
     untimed = [one.best.system.name for one in found.others if one.runs and one not in found.timed]
     if untimed:

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Missing
 from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.sections import Figure, Section
 from flashmoe_sim.io.version import program
@@ -145,7 +145,7 @@ def _template() -> jinja2.Template:
         import jinja2
         from markupsafe import Markup, escape
     except ImportError:
-        raise BadInput(f"a page needs the package jinja2: {INSTALL}") from None
+        raise Missing(f"a page needs the package jinja2: {INSTALL}") from None
 
     def quiet(value: Any) -> Any:
         return without_home(value) if isinstance(value, str) and not isinstance(value, Markup) else value

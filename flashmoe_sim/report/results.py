@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, unknown_name
 from flashmoe_sim.residency.workload import Workload, find_geometry, prepare
 from flashmoe_sim.schema import RESULT_COLUMNS, frame
 from flashmoe_sim.sweep import ledger
@@ -34,7 +34,7 @@ def read_results(folder: Path) -> tuple[list[Row], list[str]]:
     else:
         rows, notes = _of_table(folder / TABLE), []
     if not rows:
-        raise BadInput(f"{folder}: has no rows yet; run its `sim sweep` again, which goes on where it was")
+        raise Incomplete(f"{folder}: has no rows yet; run its `sim sweep` again, which goes on where it was")
     return yours_first(rows), notes
 
 
@@ -53,13 +53,13 @@ def _of_table(path: Path) -> list[Row]:
     try:
         table = polars.read_parquet(path)
     except (OSError, polars.exceptions.PolarsError) as error:
-        raise BadInput(f"{path}: cannot be read as a table of results ({error})") from None
+        raise Malformed(f"{path}: cannot be read as a table of results ({error})") from None
     expected = frame([])
     if table.schema != expected.schema:
         names = [column.name for column in RESULT_COLUMNS]
         odd = sorted(set(table.columns) ^ set(names))
         what = f"other columns ({', '.join(odd[:3])})" if odd else "columns of other types"
-        raise BadInput(f"{path}: {what} than a table of results; run `sim sweep --out` with this version")
+        raise Malformed(f"{path}: {what} than a table of results; run `sim sweep --out` with this version")
     return table.to_dicts()
 
 
@@ -79,7 +79,7 @@ def check_swept(rows: Sequence[Row], workloads: Sequence[Workload]) -> None:
     for one in workloads:
         if not any(_is(one, row["trace_id"], row["model"]) for row in rows):
             names = ", ".join(dict.fromkeys(row["trace"] for row in rows))
-            raise BadInput(
+            raise Conflict(
                 f"{one.trace.name}: no row of the results is of this trace with this model, only of {names}; "
                 "give the trace and the --model that were swept"
             )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.schema import REQUEST_COLUMNS, STEP_COLUMNS, Column, shaped
 from flashmoe_sim.trace.phases import find_phases
@@ -52,7 +52,7 @@ def by_request(trace: RoutingTrace, replayed: Replayed, who: dict[str, Any]) -> 
     Raises BadInput if the trace does not record them.
     """
     if trace.sequence is None:
-        raise BadInput(f"{trace.name}: records no requests; by='step' gives a row for each step")
+        raise Incomplete(f"{trace.name}: records no requests; by='step' gives a row for each step")
     steps = by_step(trace, replayed, who)
     sums = [name for name in ("tokens", "calls", *NAMES) if steps[name].null_count() == 0]
     rows = steps.group_by("request", maintain_order=True).agg(polars.len().alias("steps"), polars.col(sums).sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, TooLarge
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.residency.pool import Pool
@@ -43,18 +43,18 @@ def capacities(workload: Workload, setup: Setup) -> list[Capacity]:
     slot, so a call may have more experts than the bank has slots.
     """
     if reason := why_not_seen(setup.policy, workload.trace):
-        raise BadInput(reason)
+        raise Incomplete(reason)
     bank, sizes = setup.bank, workload.expert_bytes
     pools = workload.pools(setup.scope)
     hindsight = isinstance(setup.policy, EvictingPolicy) and setup.policy.hindsight
     if hindsight and max(pool.refs for pool in pools) > MOST_REFERENCES:
-        raise BadInput(
+        raise TooLarge(
             f"{workload.trace.name}: policy {setup.policy.name} takes at most {MOST_REFERENCES:,} references of one "
             "bank; cut the trace into parts"
         )
     if bank.budget_bytes is not None:
         if sizes is None:
-            raise BadInput(f"bank {bank}: a bank in bytes needs the size of an expert; give --model")
+            raise Incomplete(f"bank {bank}: a bank in bytes needs the size of an expert; give --model")
         banks = _byte_banks(bank.budget_bytes, sizes, setup, pools)
     else:
         slots = layer_slots(workload, bank)
@@ -83,7 +83,9 @@ def layer_slots(workload: Workload, bank: Bank) -> list[int]:
     """
     most = max(workload.n_experts)
     if (bank.slots or 0) > most:
-        raise BadInput(f"bank {bank}: a layer of {workload.trace.name} has {most} experts; give at most --bank {most}")
+        raise OutOfRange(
+            f"bank {bank}: a layer of {workload.trace.name} has {most} experts; give at most --bank {most}"
+        )
     return [bank.slots_of(n) for n in workload.n_experts]
 
 
@@ -93,7 +95,7 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
         return [Capacity(share, np.array(sizes, np.int64)[pool.key_row], share) for pool in pools]
     if share < max(sizes):
         least_bytes = max(sizes) * (1 if setup.scope == "global" else len(sizes))
-        raise BadInput(
+        raise OutOfRange(
             f"bank {setup.bank}: {share} bytes for a bank do not hold one expert of {max(sizes)} bytes; "
             f"give at least --bank {-(-least_bytes // 2**20)}MiB"
         )
@@ -107,7 +109,7 @@ def _byte_banks(budget_bytes: int, sizes: tuple[int, ...], setup: Setup, pools: 
             slots = min(share // int(size[0]), pool.keys)
             banks.append(Capacity(slots, np.ones(pool.keys, np.int64), slots * int(size[0])))
         else:
-            raise BadInput(
+            raise Conflict(
                 f"bank {setup.bank}: layers differ in expert size, so one bank of fixed slots cannot serve all; "
                 "use --contract atomic, or leave out --scope global"
             )
@@ -122,7 +124,7 @@ def slot_overflow(workload: Workload, setup: Setup, number: int, call: int, capa
     else:
         needs = f"the largest call needs {max(pool.largest_call for pool in pools)} slots"
     at = int(pools[number].call[call])
-    return BadInput(
+    return OutOfRange(
         f"bank {setup.bank}: call {workload.first_call + at} of {trace.name} (layer {int(trace.layer[at])}) asks for "
         f"{int(pools[number].requests[call])} distinct experts and a bank holds {capacity.room}: slot-bank overflow; "
         f"{needs} (--contract atomic streams the excess)"

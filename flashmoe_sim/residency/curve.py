@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency import one_pass, tally
@@ -131,7 +131,7 @@ def hit_curve(
     Raises BadInput for a policy whose curve needs more than one pass under the contract.
     """
     if not one_pass_policy(policy, contract):
-        raise BadInput(
+        raise Unsupported(
             f"policy {policy.spec} has no one-pass curve under the contract {contract}; lru has one under protected "
             "and atomic, min under atomic, static under all but sequential; others: `sim sweep --bank-step 1`, or a "
             "sample of the layers (`--sample 0.25`)"

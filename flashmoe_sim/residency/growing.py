@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Unsupported
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import EvictingPolicy, PinningPolicy, ProfiledPolicy
@@ -64,7 +64,7 @@ class ReplayState:
 def fit_head(head: Chunk, geometry: ModelGeometry | None = None) -> Workload:
     """A trace before its first call, with its model; raises what `prepare` raises."""
     if not head.layers:
-        raise BadInput(f"{head.name}: no routed calls in it; record or convert the trace again")
+        raise Incomplete(f"{head.name}: no routed calls in it; record or convert the trace again")
     return fit(head, geometry)
 
 
@@ -96,7 +96,7 @@ def begin(head: Workload, setup: Setup) -> ReplayState:
     Raises BadInput for a bank that does not fit the model, and for a policy or predictor that needs the whole trace.
     """
     if reason := why_not_while_written(setup):
-        raise BadInput(reason)
+        raise Unsupported(reason)
     banks, pools = capacities(head, setup), head.pools(setup.scope)
     memory: Memory = ()
     if isinstance(setup.prefetch, PastOnly):
@@ -129,7 +129,7 @@ def chunk_workload(head: Workload, chunk: RoutingTrace, last: Last) -> Workload:
     """The next calls of a trace, with the layers, experts and model of the whole trace."""
     whole = head.trace
     if unknown := set(chunk.layers) - set(whole.layers):
-        raise BadInput(
+        raise Conflict(
             f"{whole.name}: layer {min(unknown)} in the calls from {last.calls}, but not in the trace's head"
         )
     arrays = {name: getattr(chunk, name) for name in ("offset", *PER_CALL, *PER_REFERENCE)}
@@ -178,7 +178,7 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
             pinned.replay(pool.key, pool.offset, pool.row, mask, unseen, repeats, table, nothing.calls, nothing.hit)
         return replace(state, table=table)
     if reason := why_not_seen(setup.policy, calls.trace):
-        raise BadInput(reason)
+        raise Incomplete(reason)
     states = [one.copied() for one in state.pools]
     memory, aheads = _ahead(state, states, calls, ends)
     pasts = []

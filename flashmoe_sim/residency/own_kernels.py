@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import compile_for, returned_types
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.outside import blaming, is_outside, place_of_class, place_of_function
 from flashmoe_sim.policies.base import HOOKS, EvictingPolicy, PoolShape, State, takes_seen
 from flashmoe_sim.trace.routing import frozen
@@ -41,7 +41,7 @@ def new_state(policy: EvictingPolicy, shape: PoolShape) -> State:
         if isinstance(state, tuple):
             given = f"a tuple with {', '.join(sorted({type(one).__name__ for one in state} - {'ndarray'}))}"
         where = place_of_function(type(policy).allocate)
-        raise BadInput(f"policy {policy.name}: {where}: allocate returned {given}; expected a tuple of numpy arrays")
+        raise Malformed(f"policy {policy.name}: {where}: allocate returned {given}; expected a tuple of numpy arrays")
     return state
 
 
@@ -55,7 +55,7 @@ def checked(policy: EvictingPolicy, kernels: Mapping[str, Any], state: State) ->
         try:
             yield
         except IndexError as error:
-            raise BadInput(
+            raise Malformed(
                 f"policy {policy.name}: {place_of_class(type(policy))}: a compiled function goes beyond an array of "
                 "its state; give arrays by slot `shape.slots` places and arrays by expert `shape.keys`"
             ) from error
@@ -73,7 +73,7 @@ def _check_results(policy: EvictingPolicy, kernels: Mapping[str, Any]) -> None:
         expected, types = RETURNS[name]
         for found in returned_types(kernels[name]):
             if not found.startswith(types):
-                raise BadInput(
+                raise Malformed(
                     f"policy {policy.name}: {place_of_function(kernels[name])}: {name} returns {found}; "
                     f"expected {expected} from every path through it"
                 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher, rows_of
@@ -129,4 +129,4 @@ def _check_room(
 
 def _wrong(kind: str, chosen: Any, method: str, found: str, expected: str) -> BadInput:
     where = place_of_function(getattr(type(chosen), method))
-    return BadInput(f"{kind} {chosen.name}: {where}: {method} returned {found}; expected {expected}")
+    return Malformed(f"{kind} {chosen.name}: {where}: {method} returned {found}; expected {expected}")

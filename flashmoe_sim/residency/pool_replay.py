@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import bounds_checked, specialise
 from flashmoe_sim.content import NoContent, hash_of
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, Malformed, SimError, TooLarge
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
 from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape, takes_seen
@@ -145,7 +145,7 @@ def check_uses(setup: Setup, state: PoolState) -> None:
     """Raise BadInput if the policy's counters cannot hold all uses of a bank."""
     most = setup.policy.most_uses
     if most is not None and state.carry[NOW] > most:
-        raise BadInput(
+        raise TooLarge(
             f"policy {setup.policy.spec}: counts at most {most:,} uses in one bank; cut the trace into parts"
         )
 
@@ -216,7 +216,7 @@ def _wrong_victim(
     trace, at = workload.trace, int(pool.call[min(call, len(pool.call) - 1)])
     number = workload.first_call + at
     kernel = type(setup.policy).kernels["choose_victim"]  # type: ignore[attr-defined]
-    return BadInput(
+    return Malformed(
         f"policy {setup.policy.spec}: {place_of_function(kernel)}: choose_victim returned {slot} at call {number} of "
         f"{trace.name} (layer {int(trace.layer[at])}, a bank of {bank.room}, contract {setup.contract}); "
         f"expected {victim.EXPECTED[fault]}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.policies.base import State
 
 # Places in `carry`: uses counted, slots ever opened, slots freed since, and the weight of the contents; the number
@@ -127,7 +127,7 @@ def _copied(state: State) -> State:
             owners.append(array)
             copies.append(array.copy(order="K"))
         elif (owners[which].ctypes.data, owners[which].nbytes) != (array.ctypes.data, array.nbytes):
-            raise BadInput(
+            raise Malformed(
                 "two arrays of a policy's state share a part of their memory; give each its own, or all of it"
             )
         found.append(copies[which].view(array.dtype))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.cut import shown_layers
@@ -35,23 +35,23 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
         return Profile(pools, "")
     if first := re.fullmatch("first-([1-9][0-9]{0,8})", source):
         if (trace.steps[1:] < trace.steps[:-1]).any():
-            raise BadInput(
+            raise Incomplete(
                 f"profile {source!r}: steps of {trace.name} begin again within it, so its first ones are not known; "
                 "give the file of another trace"
             )
         end = min(int(trace.steps[0]) + int(first[1]), int(trace.steps[-1]) + 1)
         return Profile([_until(pool, end) for pool in pools], source)
     if source not in catalog() and not Path(source).exists():
-        raise BadInput(
+        raise Malformed(
             f"profile {source!r}: expected first-N, such as first-100 steps, the file of another trace, or a name from "
             "`sim trace catalog`"
         )
     try:
         other = load_trace(source)
     except BadInput as error:
-        raise BadInput(f"profile {source!r}: expected a trace, whose requests count: {error}") from None
+        raise type(error)(f"profile {source!r}: expected a trace, whose requests count: {error}") from None
     if other.layers != trace.layers:
-        raise BadInput(
+        raise Conflict(
             f"profile {source}: has MoE layers {shown_layers(other.layers)}, but {trace.name} has "
             f"{shown_layers(trace.layers)}; give a trace of the same model"
         )
@@ -59,7 +59,7 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
         mine, its = trace.n_experts[view.layer], other.n_experts[view.layer]
         known = other.n_experts_known and trace.n_experts_known
         if int(view.expert.max(initial=-1)) >= mine or (known and mine != its):
-            raise BadInput(
+            raise Conflict(
                 f"profile {source}: layer {view.layer} has {its} experts, but {mine} in {trace.name}; "
                 "give a trace of the same model"
             )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, OutOfRange, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy, Policy
 from flashmoe_sim.policies.lru import Lru
@@ -165,15 +165,15 @@ def _hits(
 
 def _check(policy: Policy, contract: str, share: float, seed: int) -> None:
     if seed < 0:
-        raise BadInput(f"seed {seed}: expected 0 or more")
+        raise OutOfRange(f"seed {seed}: expected 0 or more")
     if not 0 < share <= 1:
-        raise BadInput(f"sample {share:g}: expected a share of the layers, above 0 and up to 1, such as 0.25")
+        raise OutOfRange(f"sample {share:g}: expected a share of the layers, above 0 and up to 1, such as 0.25")
     if one_pass_policy(policy, contract) and policy.textbook != "min":
-        raise BadInput(
+        raise Conflict(
             f"policy {policy.spec}: one pass counts every size exactly, in less time than a sample; leave out --sample"
         )
     if not isinstance(policy, EvictingPolicy):
-        raise BadInput(
+        raise Unsupported(
             f"policy {policy.spec}: it does not evict, and may share memory between layers, so a sample of the layers "
             "says nothing of it; use `sim sweep`"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import OutOfRange, Unsupported, unknown_name
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.policies.bank import Bank, Scope
 from flashmoe_sim.policies.base import ALL_CONTRACTS, STAMPS, EvictingPolicy, Policy, ScheduledPolicy, check_kernels
@@ -39,14 +39,14 @@ class Setup:
         if self.scope not in ("layer", "global"):
             raise unknown_name("scope", self.scope, ("layer", "global"))
         if reason := why_not(self.policy, self.contract, self.prefetch):
-            raise BadInput(reason)
+            raise Unsupported(reason)
         if isinstance(self.policy, EvictingPolicy):
             check_kernels(type(self.policy))
         for chosen in (self.policy, self.prefetch):
             if not 0 <= getattr(chosen, "cost_us", 0) <= MOST_COST_US:
-                raise BadInput(f"{chosen.spec}: expected 0 to {MOST_COST_US:,} microseconds in a routed call")
+                raise OutOfRange(f"{chosen.spec}: expected 0 to {MOST_COST_US:,} microseconds in a routed call")
         if not 1 <= self.io_split <= MAX_IO_SPLIT:
-            raise BadInput(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
+            raise OutOfRange(f"io-split {self.io_split}: expected 1 to {MAX_IO_SPLIT} chunks, as the runtime takes")
 
     @property
     def decide_s(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import specialise
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 from flashmoe_sim.prefetchers.none import NoPrefetch
@@ -124,7 +124,7 @@ def victims(workload: Workload, setup: Setup) -> list[VictimCounts]:
     Raises BadInput for a policy that chooses no victims, for a predictor, and for what `replay` refuses.
     """
     if reason := why_not_watched(setup):
-        raise BadInput(reason)
+        raise Unsupported(reason)
     assert isinstance(setup.policy, EvictingPolicy)
     watched = replace(setup, policy=_watched(setup.policy))
     ahead, found = workload.ahead(setup.prefetch, setup.scope), []

@@ -17,7 +17,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import OF_ENGINES, LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import is_name
 from flashmoe_sim.geometry.of_run import source_of_run
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Unusable
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import Scope
 from flashmoe_sim.policies.base import Policy
@@ -147,7 +147,7 @@ def prepare(trace: RoutingTrace, geometry: ModelGeometry | None = None) -> Workl
     model does not have.
     """
     if not trace.refs:
-        raise BadInput(f"{trace.name}: no routed calls in it; record or convert the trace again")
+        raise Incomplete(f"{trace.name}: no routed calls in it; record or convert the trace again")
     return fit(trace, geometry)
 
 
@@ -162,19 +162,19 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
     for layer in trace.layers:
         if layer not in geometry.layers:
             known = f"{min(geometry.layers)}..{max(geometry.layers)}"
-            raise BadInput(
+            raise Conflict(
                 f"{trace.name}: routes layer {layer}, but {geometry.name} has MoE layers {known}; "
                 "give the model that was traced"
             )
         has = geometry.layers[layer].n_experts
         if largest[layer] >= has:
-            raise BadInput(
+            raise Conflict(
                 f"{trace.name}: layer {layer} asks for expert {largest[layer]}, "
                 f"but {geometry.name} has {has} experts there; give the model that was traced"
                 + ask_first_id(trace, refused=int(largest[layer]), experts=has)
             )
     if geometry.top_k and trace.top_k > geometry.top_k:
-        raise BadInput(
+        raise Conflict(
             f"{trace.name}: uses {trace.top_k} experts a token, but {geometry.name} routes at most {geometry.top_k}; "
             "give the model that was traced"
         )
@@ -190,7 +190,7 @@ def names_model(trace: object) -> bool:
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:
     """The geometry of a trace: from the given model, else the catalogue's, else the run's; None without any."""
     if names_model(trace):
-        raise BadInput(f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it")
+        raise Unusable(f"{trace}: is a model, not a trace; give --model {trace}, and a trace of it")
     _, bundled = find_trace(trace)
     model = model or (bundled.model if bundled else None)
     if model is None and (folder := run_folder(trace)) is not None:

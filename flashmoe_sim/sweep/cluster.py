@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import flashmoe_sim
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Conflict, Malformed, Missing, SimError, Unusable
 from flashmoe_sim.outside import is_users
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.estimate import kept_bytes
@@ -56,9 +56,9 @@ def on_cluster(address: str) -> OpenWorkers:
     kind, _, number = address.partition(":")
     local = kind == "local" and number.isdecimal() and 1 <= int(number) <= MOST_LOCAL
     if not local and not ADDRESS.fullmatch(address):
-        raise BadInput(f"cluster {address!r}: expected tcp://HOST:PORT or local:N, with N from 1 to {MOST_LOCAL}")
+        raise Malformed(f"cluster {address!r}: expected tcp://HOST:PORT or local:N, with N from 1 to {MOST_LOCAL}")
     if find_spec("distributed") is None:
-        raise BadInput(f"cluster {address}: needs the package distributed: {INSTALL}")
+        raise Missing(f"cluster {address}: needs the package distributed: {INSTALL}")
     return partial(_local, int(number)) if local else partial(_connected, address)
 
 
@@ -98,13 +98,13 @@ def _connected(address: str, *, name: str = "") -> Iterator[Workers]:
             client = connect(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             start = "start one with `dask scheduler`, or correct the address"
-            raise BadInput(f"cluster {name}: no scheduler answers ({_cause(error)}); {start}") from None
+            raise Unusable(f"cluster {name}: no scheduler answers ({_cause(error)}); {start}") from None
         stack.callback(client.close, timeout=1)
         try:
             client.wait_for_workers(1, timeout=CONNECT_S)
         except TimeoutError:
             start = f"start one with `dask worker {address} --nthreads 1`"
-            raise BadInput(f"cluster {name}: its scheduler has no workers; {start}") from None
+            raise Unusable(f"cluster {name}: its scheduler has no workers; {start}") from None
         _check(name, client.run(_difference, about(), on_error="return"))
         stack.enter_context(_by_value())
         executor = _OnCluster(client)
@@ -241,7 +241,7 @@ def _check(name: str, found: dict[str, Any]) -> None:
         elif isinstance(answer, Exception):
             has = f"an error: {_cause(answer)}"
         if has:
-            raise BadInput(f"cluster {name}: the worker {worker} has {has}; install the same on both")
+            raise Conflict(f"cluster {name}: the worker {worker} has {has}; install the same on both")
 
 
 def _cause(error: Exception) -> str:

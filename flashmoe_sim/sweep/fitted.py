@@ -9,7 +9,7 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, TooLarge
 from flashmoe_sim.paired import PairedEstimate, blocks_of, difference
 from flashmoe_sim.parameters import made
 from flashmoe_sim.policies.base import Policy
@@ -71,15 +71,15 @@ def candidates(policy: Policy, values: Sequence[str]) -> list[Policy]:
         name, sign, listed = (part.strip() for part in text.partition("="))
         each = [value.strip() for value in listed.split(",")]
         if not (name and sign and all(each)):
-            raise BadInput(f"--values {text!r}: expected NAME=V,V, such as half_life=4,16,64")
+            raise Malformed(f"--values {text!r}: expected NAME=V,V, such as half_life=4,16,64")
         if name in names:
-            raise BadInput(f"--values {text!r}: {name} is given twice; list all its values in one")
+            raise Conflict(f"--values {text!r}: {name} is given twice; list all its values in one")
         names.append(name)
         several.append(each)
     if not names:
-        raise BadInput("no values to try; give --values NAME=V,V, such as half_life=4,16,64")
+        raise Incomplete("no values to try; give --values NAME=V,V, such as half_life=4,16,64")
     if (number := math.prod(map(len, several))) > MOST:
-        raise BadInput(f"--values: {number:,} combinations; expected at most {MOST:,}")
+        raise TooLarge(f"--values: {number:,} combinations; expected at most {MOST:,}")
     kind, own = type(policy), policy.spec.removeprefix(policy.name).split(":")[1:]
     each_of = ([f"{name}={value}" for name, value in zip(names, one, strict=True)] for one in product(*several))
     found = (made("policy", ":".join((kind.name, *new)), kind.name, kind, [*own, *new]) for new in each_of)
@@ -112,9 +112,10 @@ def fit(
                 found[setup] = counted(workload, setup)
             fits[number] = found
         except BadInput as error:
+            refused = error
             left_out.append(LeftOut.of(default, str(error), trace=workload.trace.name))
     if not fits:
-        raise BadInput(left_out[-1].reason)
+        raise refused
     rows = []
     for number, of in fits.items():
         workload = workloads[number]

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, SimError, Unusable, shortened, shown
 from flashmoe_sim.io.whole import sync_folder
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import SEMANTICS, Task
@@ -165,15 +165,15 @@ class Ledger:
         if not _flock(self._file, (fcntl.LOCK_EX if self.force else fcntl.LOCK_SH) | fcntl.LOCK_NB):
             self._let_go()
             what = "another sweep is writing to it" if self.force else "another sweep starts it again"
-            raise BadInput(f"{self.folder}: {what}; wait for its end, or give another folder")
+            raise Unusable(f"{self.folder}: {what}; wait for its end, or give another folder")
 
     def _check_kind(self) -> None:
         """Refuse what is not a file. With `force`, which empties the file, also refuse a link to one."""
         if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
-            raise BadInput(f"{self.path}: is not a file; remove it, or give another folder")
+            raise Unusable(f"{self.path}: is not a file; remove it, or give another folder")
         if self.force and self.path.is_symlink():
             found = f"{self.path}: is a link to {self.path.readlink()}, which --force would empty"
-            raise BadInput(found, advice="remove the link, or give another folder")
+            raise Unusable(found, advice="remove the link, or give another folder")
 
     def _check_in_place(self) -> None:
         """Refuse to go on if the file was removed or renamed: tables would be written without it."""
@@ -246,12 +246,12 @@ class Ledger:
 
     def _check_header(self, found: Any) -> None:
         if not isinstance(found, dict) or "ledger" not in found:
-            raise BadInput(
+            raise Malformed(
                 f"{self.path}: is not a ledger of results, or its header line is damaged; "
                 "restore it, give another folder, or --force to start again without its rows"
             )
         if found != HEADER:
-            raise BadInput(
+            raise Conflict(
                 f"{self.path}: is of another version, whose rows may differ; give another folder, "
                 "or --force to start again"
             )

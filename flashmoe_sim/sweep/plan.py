@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from flashmoe_sim.budget import Context
 from flashmoe_sim.drafts import asked_drafts, check_drafts
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, Malformed, Unsupported
 from flashmoe_sim.io.sizes import asked_size
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
@@ -63,7 +63,7 @@ def _conditions(
         if not names:
             return lambda setup, geometry: plan_conditions(setup, asked, geometry)
         given = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise BadInput(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
+        raise Incomplete(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
     Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)
     check_drafts(asked.draft, asked.accept, asked.drafter)
     for setup in setups:
@@ -81,11 +81,11 @@ def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list
         if reason is None:
             kept.append(setup)
         elif policies[setup.policy] and predictors.get(setup.prefetch, True):
-            raise BadInput(reason)
+            raise Unsupported(reason)
         else:
             impossible.append(LeftOut.of(setup, reason))
     if not kept:
-        raise BadInput(impossible[0].reason)
+        raise Unsupported(impossible[0].reason)
     if left_out is not None:
         left_out += dict.fromkeys(impossible)
     return kept
@@ -165,7 +165,7 @@ def plan_setups(
     predictors = _named(prefetch, WITHOUT_FILE, _predictor)
     for what, given in (("policies", chosen), ("predictors", predictors)):
         if not given:
-            raise BadInput(f"no {what} given; give at least one, such as {'lru' if given is chosen else 'none'}")
+            raise Incomplete(f"no {what} given; give at least one, such as {'lru' if given is chosen else 'none'}")
     plan_setup(banks[0], contract=contract, scope=scope, io_split=io_split)
     for right, itself in predictors.items():  # for some policy
         if itself:
@@ -185,11 +185,11 @@ def plan_setups(
                         plan_setup(one, policy=rule, contract=under, scope=scope, prefetch=ahead, io_split=io_split)
                     )
                 elif itself and predictors[ahead]:
-                    raise BadInput(reason)
+                    raise Unsupported(reason)
                 else:
                     impossible.append(LeftOut(None, None, rule.spec, under, ahead.spec, reason))
     if not setups:
-        raise BadInput(impossible[0].reason)
+        raise Unsupported(impossible[0].reason)
     if left_out is not None:
         left_out += dict.fromkeys(impossible)
     return setups
@@ -205,7 +205,7 @@ def _asked(policy: Policy, warm: str | None, minor: str | None) -> Policy:
     if not isinstance(policy, EvictingPolicy):
         return policy
     if warm == "":
-        raise BadInput("an empty warm; give first-N, such as first-100, the file or bundled name of a trace, or trace")
+        raise Malformed("an empty warm; give first-N, such as first-100, the file or bundled name of a trace, or trace")
     if minor == "":
         parse_minor(minor)
     return replace(policy, warm=policy.warm or warm or "", minor=policy.minor or minor or "")
@@ -229,7 +229,7 @@ def plan_policy(given: OnePolicy) -> Policy:
         return parse_policy(given.strip())
     policy = _instance("policy", given)
     if not isinstance(policy, Policy) or not hasattr(policy, "name"):
-        raise BadInput(
+        raise Malformed(
             f"policy {given!r}: expected a name, or a subclass of EvictingPolicy or PinningPolicy with a `name`"
         )
     return policy
@@ -242,7 +242,7 @@ def plan_predictors(prefetch: OnePredictor | Iterable[OnePredictor]) -> list[Pre
     """
     chosen = list(_named(prefetch, WITHOUT_FILE, _predictor))
     if not chosen:
-        raise BadInput("no predictors given; give at least one, such as none")
+        raise Incomplete("no predictors given; give at least one, such as none")
     return chosen
 
 
@@ -263,7 +263,7 @@ def _predictor(given: OnePredictor) -> Prefetcher:
         return parse_prefetcher(given.strip())
     predictor = _instance("predictor", given)
     if not isinstance(predictor, Prefetcher) or not hasattr(predictor, "name"):
-        raise BadInput(f"predictor {given!r}: expected a name, or a subclass of Prefetcher with a `name`")
+        raise Malformed(f"predictor {given!r}: expected a name, or a subclass of Prefetcher with a `name`")
     return predictor
 
 

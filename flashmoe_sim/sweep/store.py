@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
 from flashmoe_sim.io.whole import keep_mode, lock, sync_folder
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep import ledger
@@ -28,7 +28,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
     What a killed sweep left in it is cleaned up first.
     """
     if folder.suffix.lower() in OF_FILES and not folder.is_dir():
-        raise BadInput(
+        raise Malformed(
             f"{folder}: is named like a file; --out takes a folder, for {', '.join(FILES)}; give --out {folder.stem}"
         )
     try:
@@ -37,17 +37,17 @@ def check_folder(folder: Path, *, force: bool) -> None:
         places = (folder, *folder.absolute().parents)
         nearest = next(place for place in places if place.exists() or place.is_symlink())
     except OSError as error:
-        raise BadInput(f"{folder}: {error.strerror or error}; give another folder for the results") from None
+        raise Unusable(f"{folder}: {error.strerror or error}; give another folder for the results") from None
     if nearest.is_symlink() and not nearest.exists():
-        raise BadInput(f"{nearest}: is a link to {nearest.readlink()}, which does not exist; make that folder first")
+        raise Missing(f"{nearest}: is a link to {nearest.readlink()}, which does not exist; make that folder first")
     if not nearest.is_dir():
-        raise BadInput(f"{nearest}: is not a folder; give a folder for the results")
+        raise Unusable(f"{nearest}: is not a folder; give a folder for the results")
     if odd := [name for name in existing if not (folder / name).is_file()]:
-        raise BadInput(f"{folder / odd[0]}: is not a file; give another folder for the results")
+        raise Unusable(f"{folder / odd[0]}: is not a file; give another folder for the results")
     if existing and not force and not (folder / ledger.FILE).exists():
-        raise BadInput(f"{folder}: has {existing[0]} already; give another folder, or --force to overwrite")
+        raise Exists(f"{folder}: has {existing[0]} already; give another folder, or --force to overwrite")
     if not os.access(nearest, os.W_OK):
-        raise BadInput(f"{nearest}: may not be written to; give another folder for the results")
+        raise Unusable(f"{nearest}: may not be written to; give another folder for the results")
 
 
 def write_results(
@@ -90,7 +90,7 @@ def write_results(
             with suppress(OSError):
                 place.rmdir()
         if isinstance(error, OSError):
-            raise BadInput(f"{folder}: {error.strerror or error}; nothing was written") from None
+            raise Unusable(f"{folder}: {error.strerror or error}; nothing was written") from None
         raise
     if failed is not None:
         problem = f"{type(failed).__name__}: {failed}"

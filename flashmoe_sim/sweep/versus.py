@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, OutOfRange
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.paired import PairedEstimate, blocks_of, difference, holm, log_ratio, mean_of
 from flashmoe_sim.residency.replay import replay
@@ -115,6 +115,7 @@ def versus(
     Raises BadInput if no bank fits any trace, or a trace has no more steps than are skipped.
     """
     rows: list[Versus] = []
+    refused: list[BadInput] = []
     done = 0
     for workload in workloads:
         request = requests_of(workload, skip_steps)
@@ -129,11 +130,12 @@ def versus(
                     others[bank] = counted(workload, against[bank], machine, conditions, skip_steps)
                 own = counted(workload, setup, machine, conditions, skip_steps)
             except BadInput as error:
+                refused.append(error)
                 left_out.append(LeftOut.of(setup, str(error), trace=workload.trace.name))
             else:
                 rows.append(_against(workload, setup, against[bank].policy.spec, own, others[bank], request))
     if not rows:
-        raise BadInput(left_out[0].reason)
+        raise refused[0]
     return [*_corrected(rows), *_corrected(list(_means(rows)) if len(workloads) > 1 else [])]
 
 
@@ -143,7 +145,7 @@ def requests_of(workload: Workload, skip_steps: int) -> NDArray[np.int32] | None
     steps = run_starts(trace.steps)
     first = steps[skip_steps:]
     if len(first) < 2:
-        raise BadInput(
+        raise OutOfRange(
             f"{trace.name}: has {len(steps):,} steps, and {skip_steps:,} are to be skipped; two or more must be left"
         )
     return None if trace.sequence is None else trace.sequence[first]

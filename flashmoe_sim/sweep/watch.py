@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Unsupported
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.counts import Counts
@@ -101,7 +101,7 @@ class Watcher:
     ) -> None:
         for setup in setups:
             if reason := why_not_while_written(setup):
-                raise BadInput(reason)
+                raise Unsupported(reason)
         self._follower = Follower(path, lenient=lenient)
         self._setups, self._geometry, self._window_tokens = list(setups), geometry, window_tokens
         self._beginnings = 0

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Conflict, OutOfRange, SimError
 from flashmoe_sim.residency.workload import Workload
 
 
@@ -41,7 +41,7 @@ def run_on(*, threads: int | None = None, cluster: str | None = None) -> OpenWor
     if cluster is None:
         return in_threads(threads)
     if threads is not None:
-        raise BadInput(
+        raise Conflict(
             "threads and a cluster: each worker of a cluster has its own number of threads; give one of them"
         )
     from flashmoe_sim.sweep.cluster import on_cluster
@@ -55,7 +55,7 @@ def in_threads(count: int | None = None) -> OpenWorkers:
     Raises BadInput for fewer than one.
     """
     if count is not None and count < 1:
-        raise BadInput(f"threads {count}: expected at least 1")
+        raise OutOfRange(f"threads {count}: expected at least 1")
     return partial(_threads, count or os.cpu_count())
 
 

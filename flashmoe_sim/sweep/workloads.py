@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.bundled import find_trace
@@ -97,5 +97,5 @@ def cut_to_top_ks(workload: Workload, top_ks: str | int | Iterable[int] | None) 
     )
     wanted = list(dict.fromkeys(piece.strip() for piece in pieces))
     if not wanted or not all(re.fullmatch("0*[1-9][0-9]{0,8}", piece) for piece in wanted):
-        raise BadInput(f"top-k {','.join(pieces)!r}: expected numbers of experts per token, such as 4,8")
+        raise Malformed(f"top-k {','.join(pieces)!r}: expected numbers of experts per token, such as 4,8")
     return [prepare(cut(workload.trace, top_k=int(piece)), workload.geometry) for piece in wanted]

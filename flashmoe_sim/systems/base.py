@@ -17,7 +17,7 @@ from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
@@ -478,7 +478,7 @@ class System(ABC):
     def check(self, case: Case) -> None:
         """Raise BadInput if the system cannot run in this case, or does not fit, whatever the error of the plan."""
         if reason := self.why_not(case):
-            raise BadInput(reason)
+            raise Unsupported(reason)
         shares = self.memory(case)
         gpu = sum(share.size_bytes for share in shares if share.where == "gpu")
         ram = sum(share.size_bytes for share in shares if share.where == "ram")
@@ -491,7 +491,7 @@ class System(ABC):
             if taken > room + error:
                 advice = wired_limit_advice(case.machine, gpu) if where == "the GPU" else ""
                 shortage = f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it"
-                raise BadInput(f"{shortage}; {advice}" if advice else shortage)
+                raise TooLarge(f"{shortage}; {advice}" if advice else shortage)
 
 
 def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:
@@ -555,4 +555,4 @@ def halved(most: int, *, least: int = 1) -> list[int]:
 
 def no_room(what: str, room: int) -> BadInput:
     """The error if nothing that a system keeps fits beside the rest."""
-    return BadInput(f"{max(room, 0) / GIB:.1f} GiB are left for {what}, too little")
+    return TooLarge(f"{max(room, 0) / GIB:.1f} GiB are left for {what}, too little")

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -74,7 +74,7 @@ class Cached(System):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.cpu_layers:
-            raise BadInput(f"system {self.name}: cpu_layers=0; expected 1 or more, or -1")
+            raise OutOfRange(f"system {self.name}: cpu_layers=0; expected 1 or more, or -1")
 
     def why_not(self, case: Case) -> str:
         least = self._least_mib(case)

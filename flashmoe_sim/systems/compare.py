@@ -14,7 +14,7 @@ import numpy as np
 from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.drafts import Drafts, break_even, drafted
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
@@ -49,7 +49,7 @@ GROUPS = {
 class Compared:
     """One system in a comparison; None for anything unknown, or missing because the system cannot run.
 
-    system: with the chosen setting. why_not: why it cannot run, or empty.
+    system: with the chosen setting. why_not: why it cannot run, or empty. code: of the error that says so, if any.
     hit_rate: of the bank, or without a bank of the page cache.
     gpu_bytes, ram_bytes: what it keeps in each, without mapped files, which have mapped_bytes. gpu_free_bytes,
         ram_free_bytes: what it leaves free, see `systems.base.free_bytes`. tight: whether it leaves less GPU memory
@@ -93,6 +93,7 @@ class Compared:
     undrafted: Compared | None = None
     drafted: int | None = None
     pass_tokens: float | None = None
+    code: str = ""
 
     @property
     def held_bytes(self) -> int | None:
@@ -192,7 +193,7 @@ def compare(
     Raises BadInput if neither a workload nor a hit rate is given.
     """
     if (workload is None) == (hit_rate is None):
-        raise BadInput("compare: give either a trace or a hit rate")
+        raise Conflict("compare: give either a trace or a hit rate")
     found = []
     for number, system in enumerate(systems):
         if progress is not None:
@@ -232,7 +233,7 @@ def case_of(
         model = replace(model, dense_bytes=sum(workload.trace.dense_bytes.values()))
     unit = machine.gpu or machine.cpu
     if model.dense_bytes is None and (unit is None or unit.weights_gb_s is not None):
-        raise BadInput(
+        raise Incomplete(
             f"{model.name}: does not record its dense weights, which every token reads; "
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
@@ -249,7 +250,7 @@ def _one(
         if best and workload is not None and not system.size_given:
             chosen = _best(workload, case, system) or chosen
     except BadInput as error:
-        return Compared(system, str(error))
+        return Compared(system, str(error), code=error.code)
     return at_setting(workload, case, chosen, borrowed=borrowed, hit_rate=hit_rate)
 
 
@@ -332,7 +333,7 @@ def at_setting(
         timed = time_replay(routed, replayed, plan.machine, conditions, interval=interval, whose=whose)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
-        return Compared(system, str(error))
+        return Compared(system, str(error), code=error.code)
     if timed.timing.tok_s is None:
         return Compared(system, "the trace has no decoded tokens to time")
     counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work
@@ -396,7 +397,7 @@ def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: i
     if prompt_tokens:
         known, some = timed.timing.prompt_tok_s, some_calls(timed.work, of_prompt)
     if known is None:
-        raise BadInput(f"{system.spec}: the trace has no tokens to time")
+        raise Incomplete(f"{system.spec}: the trace has no tokens to time")
     weights, batch = weights_of(routed, conditions), prompt_batch(timed) if prompt_tokens else 1.0
 
     def seconds(machine: Machine) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Limits
@@ -57,7 +57,7 @@ class Crow(GpuSlots):
             return self
         sized = replace(self, slots=min(super().sized(case).slots, case.n_experts - 1))
         if reason := sized.why_not(case):
-            raise BadInput(reason)
+            raise Unsupported(reason)
         return sized
 
     def tier(self, case: Case) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now, use_link
 from flashmoe_sim.timeline.calls import compute, compute_all, install
@@ -97,7 +97,7 @@ class BankInRam(ExecutionModel):
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         if machine.cpu is None or machine.cpu.weights_gb_s is None:
-            raise BadInput(
+            raise Incomplete(
                 f"machine {machine.name}: the CPU computes the experts of a bank in RAM, and its file has no "
                 "cpu.weights_gb_s; add it"
             )

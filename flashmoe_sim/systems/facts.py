@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from flashmoe_sim.drafts import MODEL, MTP, NGRAM, Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, UnknownName
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.machine import Machine
 
@@ -454,7 +454,7 @@ def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
     unknown = set(table) - set(SECTIONS) - {"program", "common", "archs", "models"}
     needed = {"program", "common", "archs", "state", "licence", "platform", "formats"} - set(table)
     if unknown or needed:
-        raise BadInput(f"{where}: {f'unknown {min(unknown)}' if unknown else f'no {min(needed)}'}")
+        raise Malformed(f"{where}: {f'unknown {min(unknown)}' if unknown else f'no {min(needed)}'}")
     status, others, source = _statuses(f"{where}: [archs]", table["archs"])
     models, _, _ = _statuses(f"{where}: [models]", table["models"]) if "models" in table else ({}, "", "")
     archs = Archs(status=status, others=others or UNKNOWN, source=source)
@@ -466,15 +466,15 @@ def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
 def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     if not table.get("source"):
-        raise BadInput(f"{where}: no source; say where it was read")
+        raise Malformed(f"{where}: no source; say where it was read")
     if unknown := sorted(set(table) - set(known)):
-        raise BadInput(f"{where}: unknown {unknown[0]}; known: {', '.join(known)}")
+        raise UnknownName(f"{where}: unknown {unknown[0]}; known: {', '.join(known)}")
     if missing := [name for name, item in known.items() if item.default is MISSING and name not in table]:
-        raise BadInput(f"{where}: no {missing[0]}")
+        raise Malformed(f"{where}: no {missing[0]}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     for key, choices in (("otherwise", REFUSED), ("kind", STATES)):
         if key in values and values[key] not in choices:
-            raise BadInput(f"{where}: {key} {values[key]!r}; known: {', '.join(choices)}")
+            raise UnknownName(f"{where}: {key} {values[key]!r}; known: {', '.join(choices)}")
     if "build" in values:
         values["build"] = {api: tuple(lines) for api, lines in values["build"].items()}
     return kind(**values)
@@ -483,12 +483,12 @@ def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
 def _statuses(where: str, table: Mapping[str, Any]) -> tuple[dict[str, str], str, str]:
     """The status of each name, that of the others, and the source."""
     if not table.get("source"):
-        raise BadInput(f"{where}: no source; say where it was read")
+        raise Malformed(f"{where}: no source; say where it was read")
     others = table.get("others", "")
     lists = {key: names for key, names in table.items() if key not in ("source", "others")}
     if unknown := [status for status in (*lists, *filter(None, [others])) if status not in STATUSES]:
-        raise BadInput(f"{where}: unknown status {unknown[0]}; known: {', '.join(STATUSES)}")
+        raise UnknownName(f"{where}: unknown status {unknown[0]}; known: {', '.join(STATUSES)}")
     names = [name for each in lists.values() for name in each]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise BadInput(f"{where}: {twice[0]} is there twice")
+        raise Malformed(f"{where}: {twice[0]} is there twice")
     return {name: status for status, each in lists.items() for name in each}, others, table["source"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import quantizations
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, System
@@ -60,15 +60,19 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     left = len(reasons) - sum(len(specs) for _, specs in named)
     more = f"; and {left} more" if left else ""
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
+    kind: type[BadInput] = Unsupported
     if needs > _memory_bytes(case):
-        advice = (
-            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
-            "machine with more memory"
+        kind, advice = (
+            TooLarge,
+            (
+                f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
+                "machine with more memory"
+            ),
         )
     else:
         other = another_file(case, [system for system, _ in reasons])
         advice = f"--model {other[0].name} is another quantization, which {other[1].name} can run" if other else ""
-    return BadInput(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
+    return kind(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
 
 
 def another_file(case: Case, systems: Sequence[System], *, cached: bool = False) -> tuple[ModelGeometry, System] | None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -97,7 +97,7 @@ class HotCache(System):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.max_mib:
-            raise BadInput("system hot-cache: max_mib=0; expected 1 or more, or -1")
+            raise OutOfRange("system hot-cache: max_mib=0; expected 1 or more, or -1")
         self._policy()
 
     @property
@@ -123,7 +123,7 @@ class HotCache(System):
             raise no_room("hot experts on the GPU", gpu_left(case))
         sized = replace(self, max_mib=most)
         if reason := sized.why_not(case):
-            raise BadInput(reason)
+            raise Unsupported(reason)
         return sized
 
     def _most(self, case: Case) -> int:

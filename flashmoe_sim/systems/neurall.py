@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Choices, Limits
@@ -93,7 +93,7 @@ class Neurall(GpuSlots):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lead == -1:
-            raise BadInput("system neurall: lead=-1; expected 0 or more, or -2")
+            raise OutOfRange("system neurall: lead=-1; expected 0 or more, or -2")
 
     def room(self, case: Case) -> int:
         gpus = case.machine.gpus

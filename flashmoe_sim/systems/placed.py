@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
 from flashmoe_sim.geometry.families import ROUTED_FAMILIES
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.cards import by_memory
 from flashmoe_sim.machines.machine import Machine
@@ -112,11 +112,13 @@ class PlacedLayers(System):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mmap not in ("", "yes", "no"):
-            raise BadInput(f"system {self.name}: mmap {self.mmap!r}; expected yes or no")
+            raise UnknownName(f"system {self.name}: mmap {self.mmap!r}; expected yes or no")
         if self.ot and self.cpu_layers != AUTO:
-            raise BadInput(f"system {self.name}: cpu_layers and ot both place experts; give one")
+            raise Conflict(f"system {self.name}: cpu_layers and ot both place experts; give one")
         if self.ts and self.fits_itself:
-            raise BadInput(f"system {self.name}: ts without cpu_layers or ot, which --fit cuts by itself; give one too")
+            raise Incomplete(
+                f"system {self.name}: ts without cpu_layers or ot, which --fit cuts by itself; give one too"
+            )
 
     @property
     def fits_itself(self) -> bool:
@@ -223,7 +225,7 @@ class PlacedLayers(System):
         gpu, held = found
         over, fitting = held - rooms(case)[gpu], self.fitting(case)
         advice = f"give ts={written(fitting)}" if fitting else "no ts that fits was found; put more layers on the CPU"
-        raise BadInput(f"takes {held / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has; {advice}")
+        raise TooLarge(f"takes {held / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has; {advice}")
 
     def plan(self, case: Case) -> Plan:
         off = self.on_cpu(case)
@@ -281,7 +283,7 @@ def routed_tensors(model: ModelGeometry) -> dict[int, list[str]]:
     names = {}
     for number, layer in model.layers.items():
         if unknown := [family for family in layer.family_bytes if family not in ROUTED_FAMILIES]:
-            raise BadInput(
+            raise Unsupported(
                 f"{model.name}: the tensor {unknown[0]!r} has no name in GGUF; give a GGUF file or a named model"
             )
         names[number] = [f"blk.{number}.{family}.weight" for family in layer.family_bytes]
@@ -314,13 +316,13 @@ def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[i
     for override in overrides.split(","):
         pattern, equals, buffer = override.partition("=")
         if not equals or buffer not in ("CPU", *cards):
-            raise BadInput(f"-ot {override!r}: expected a pattern, = and CPU or {' or '.join(cards)}")
+            raise Malformed(f"-ot {override!r}: expected a pattern, = and CPU or {' or '.join(cards)}")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # about syntax that a later Python may read differently
                 rules.append((re.compile(pattern, re.ASCII), buffer))
         except (re.error, OverflowError, RecursionError) as error:
-            raise BadInput(f"-ot {override!r}: is not a pattern ({error}); write for example exps=CPU") from None
+            raise Malformed(f"-ot {override!r}: is not a pattern ({error}); write for example exps=CPU") from None
     found = {}
     otherwise = cards[0] if gpus == 1 else ""
     for number, names in routed_tensors(model).items():
@@ -328,6 +330,6 @@ def overridden(model: ModelGeometry, overrides: str, *, gpus: int = 1) -> dict[i
         if len(buffers) > 1:
             where = "on the CPU" if "CPU" in buffers else "on one GPU"
             part = f"puts only a part of the experts of layer {number} {where}"
-            raise BadInput(f"-ot {overrides!r}: {part}; name all of them or none")
+            raise Unsupported(f"-ot {overrides!r}: {part}; name all of them or none")
         found[number] = buffers.pop()
     return found

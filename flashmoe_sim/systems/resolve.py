@@ -9,7 +9,7 @@ from flashmoe_sim.budget import Context, with_reserve
 from flashmoe_sim.drafts import asked_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, TooLarge
 from flashmoe_sim.io.sizes import asked_size, size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.options import MemoryOptions
@@ -61,7 +61,7 @@ def resolve(
     chosen, memory = parse_systems(systems), memory or MemoryOptions()
     of = workload.geometry if workload is not None else model
     if of is None:
-        raise BadInput("seconds need the size of an expert; give --model, see `sim model list`")
+        raise Incomplete("seconds need the size of an expert; give --model, see `sim model list`")
     notes = list(machine.notes)
     dense_bytes = None if memory.dense is None else asked_size("--dense", memory.dense)
     if dense_bytes is not None:
@@ -77,7 +77,7 @@ def resolve(
         notes.append(drafts.in_words)
         room = max(case.gpu_bytes, case.ram_bytes)
         if case.budget.ram_bytes is not None and drafts.kept_bytes > room:
-            raise BadInput(
+            raise TooLarge(
                 f"--drafter {memory.drafter or drafts.kind}: takes {size(drafts.kept_bytes)}; {machine.name} has "
                 f"{size(room)}; give a smaller draft model, or --drafter ngram"
             )
@@ -138,7 +138,7 @@ def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:
         else:
             found |= dict.fromkeys(_of_engine(word.strip()) or [parse_system(word.strip())])
     if not found:
-        raise BadInput("no systems given; give at least one, such as slot-bank, or all")
+        raise Incomplete("no systems given; give at least one, such as slot-bank, or all")
     return list(found)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Choices, Limits
@@ -114,11 +114,11 @@ class SlotBank(System):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.has_slots and (self.slots or self.prefetch != "none"):
-            raise BadInput(f"system slot-bank: {self.mode} has no slots; leave slots and prefetch out")
+            raise Conflict(f"system slot-bank: {self.mode} has no slots; leave slots and prefetch out")
         if self.mode != "slot-bank" and (self.install, self.io_split) != ("default", 4):
-            raise BadInput(f"system slot-bank: {self.mode} reads nothing; leave install and io_split out")
+            raise Conflict(f"system slot-bank: {self.mode} reads nothing; leave install and io_split out")
         if self.install == "futures" and self.io_split != 1:
-            raise BadInput("system slot-bank: install=futures needs io_split=1; with more the reads are batched")
+            raise Conflict("system slot-bank: install=futures needs io_split=1; with more the reads are batched")
 
     @property
     def has_slots(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -124,7 +124,7 @@ class SlotRemap(System):
         union = np.diff(trace.offset)
         call = int(union.argmax())
         if union[call] > self.slots:
-            raise BadInput(
+            raise OutOfRange(
                 f"call {call} of {trace.name} (layer {trace.layer[call]}) asks for {union[call]} distinct experts, and "
                 f"with {self.slots} slots the engine leaves its numbers unwritten; give more slots, or smaller batches"
             )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flashmoe_sim.budget import spare_bytes
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Malformed
 from flashmoe_sim.machines.cards import distributed
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, Share, gpu_weights
@@ -26,9 +26,9 @@ def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
     except ValueError:
         shares = []
     if not shares or not all(0 <= share < float("inf") for share in shares) or not any(shares):
-        raise BadInput(f"ts {text!r}; expected shares from 0 with a / between them, such as 3/1")
+        raise Malformed(f"ts {text!r}; expected shares from 0 with a / between them, such as 3/1")
     if len(shares) > gpus:
-        raise BadInput(f"ts {text!r}: {len(shares)} shares; the machine has {gpus} GPU{'s' if gpus > 1 else ''}")
+        raise Conflict(f"ts {text!r}: {len(shares)} shares; the machine has {gpus} GPU{'s' if gpus > 1 else ''}")
     return (*shares, *[0.0] * (gpus - len(shares)))
 
 

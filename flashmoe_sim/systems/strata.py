@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -95,7 +95,7 @@ class Strata(System):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pcie_share != AUTO and not 0 <= self.pcie_share <= 1:
-            raise BadInput(f"system strata: pcie_share {self.pcie_share:g}; expected 0 to 1, or -1")
+            raise OutOfRange(f"system strata: pcie_share {self.pcie_share:g}; expected 0 to 1, or -1")
 
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self._most(case))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu import Lfu
 from flashmoe_sim.residency.setup import Setup
@@ -56,7 +56,7 @@ class TurboFieldfare(System):
 
     def __post_init__(self) -> None:
         if self.slots not in (allowed := facts_of(self.program).sizes.allowed):
-            raise BadInput(f"system turbofieldfare: slots {self.slots}; expected {', '.join(map(str, allowed))}")
+            raise OutOfRange(f"system turbofieldfare: slots {self.slots}; expected {', '.join(map(str, allowed))}")
 
     def why_not(self, case: Case) -> str:
         if case.context > CONTEXTS[-1]:

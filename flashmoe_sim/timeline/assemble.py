@@ -18,7 +18,7 @@ from flashmoe_sim.budget import MemoryBudget, own_memory
 from flashmoe_sim.drafts import VERIFY_TIMES, Drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
@@ -46,7 +46,7 @@ GRAPH_BYTES = {"qwen4exp": 65e6, "deepseek4": 40e6}
 _WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
 
-class DoesNotFit(BadInput):
+class DoesNotFit(TooLarge):
     """The bank, dense weights and context do not fit the machine's memory."""
 
 
@@ -136,7 +136,7 @@ def _work_of(workload: Workload, replay: Replayed, *, page_cache_bytes: int, loa
     policy = replay.setup.policy
     if (rule := policy.minor_rule) is not None:
         if rule.reads and len(stream.ahead.after):
-            raise BadInput(f"policy {policy.spec}: reads of half the bytes are not timed beside reads ahead; drop one")
+            raise Conflict(f"policy {policy.spec}: reads of half the bytes are not timed beside reads ahead; drop one")
         misses = misses if rule.reads else misses - stream.minor
         if rule.kind == "drop":
             assert replay.hit is not None
@@ -190,12 +190,12 @@ def weights_of(workload: Workload, conditions: Conditions) -> Weights:
     """
     trace, layers = workload.trace, workload.layer_geometry
     if layers is None:
-        raise BadInput(f"{trace.name}: seconds need the size of an expert; give --model")
+        raise Incomplete(f"{trace.name}: seconds need the size of an expert; give --model")
     geometry = workload.geometry
     assert geometry is not None
     modelled = sorted(geometry.layers)
     if [*trace.layers] not in (modelled, modelled[:-1]):
-        raise BadInput(
+        raise Incomplete(
             f"{trace.name}: has {len(layers)} of the {len(modelled)} MoE layers of {geometry.name}, and seconds "
             "of a token need them all; give a trace of all layers, or leave --machine out to count only"
         )
@@ -290,11 +290,11 @@ def price(
     layers, execution = weights.layers, conditions.execution
     unit = machine.gpu or machine.cpu
     if unit is None:
-        raise BadInput(f"machine {machine.name} has neither [gpu] nor [cpu]; add one to its file")
+        raise Incomplete(f"machine {machine.name} has neither [gpu] nor [cpu]; add one to its file")
     if unit.weights_gb_s is None:
         _check_fitted(weights, machine)
     if weights.dense_bytes is None and unit.weights_gb_s is not None:
-        raise BadInput(
+        raise Incomplete(
             f"{weights.name}: does not record its dense weights, which every token reads; "
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
@@ -396,7 +396,7 @@ def attention_of(weights: Weights, machine: Machine, conditions: Conditions) -> 
     section, unit, api = ("gpu", machine.gpu, machine.api) if machine.gpu is not None else (CPU, machine.cpu, CPU)
     assert unit is not None
     if unit.attention_gb_s is None:
-        raise BadInput(f"--depth {conditions.depth}: machine {machine.name} has no {section}.attention_gb_s; add it")
+        raise Incomplete(f"--depth {conditions.depth}: machine {machine.name} has no {section}.attention_gb_s; add it")
     depth = min(conditions.depth, conditions.attended) if conditions.attended else conditions.depth
     return attention_cost(weights.attention, depth, unit, api=api, kv_type=conditions.kv_type)
 
@@ -408,12 +408,12 @@ def _check_fitted(weights: Weights, machine: Machine) -> None:
     """
     section = "gpu" if machine.gpu is not None else "cpu"
     if machine.anchors is None:
-        raise BadInput(
+        raise Incomplete(
             f"machine {machine.name}: {section}.weights_gb_s is missing, so computing would take no time; add the rate "
             "(an estimate may have a wide lo and hi), or fit the machine: sim machine fit, sim bridge calibrate"
         )
     if machine.anchors.routed_bytes not in (None, weights.routed_bytes):
-        raise BadInput(
+        raise Conflict(
             f"machine {machine.name}: was fitted on {machine.anchors.model}, and its {section}.layer_us holds what "
             f"computing that takes, not {weights.name}; fit it on runs of this model, or with --parameter weights_gb_s"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.machine import Compute
 
@@ -67,7 +67,7 @@ def attention_cost(attention: Attention, depth: int, unit: Compute, *, api: str,
 
 def depth_unknown(depth: int, model: str) -> BadInput:
     """The error if a model does not say what its attention reads."""
-    return BadInput(
+    return Incomplete(
         f"--depth {depth}: what attention of {model} reads is not known; leave it out, or give a model of which "
         "`sim model show` knows the context"
     )

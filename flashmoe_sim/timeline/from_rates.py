@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange
 from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
@@ -223,9 +223,9 @@ def _predict(
     assert rate.top_k is not None
     most = min(layer.n_experts for layer in weights.layers)
     if not 1 <= rate.top_k <= most:
-        raise BadInput(f"{rate.where}: {rate.top_k} experts a token; {geometry.name} has {most} a layer")
+        raise OutOfRange(f"{rate.where}: {rate.top_k} experts a token; {geometry.name} has {most} a layer")
     if 0 < geometry.top_k < rate.top_k:
-        raise BadInput(
+        raise OutOfRange(
             f"{rate.where}: {rate.top_k} experts a token; {geometry.name} routes at most {geometry.top_k}; "
             "give its number with a column topk or --topk"
         )
@@ -242,7 +242,7 @@ def _predict(
     timeline = simulate(work, costs, conditions.execution)
     timing = timing_of(timeline, work)
     if timing.tok_s is None:
-        raise BadInput(f"machine {machine.name}: a token takes no time on it; give it layer_us or weights_gb_s")
+        raise Incomplete(f"machine {machine.name}: a token takes no time on it; give it layer_us or weights_gb_s")
     draws = draws_of(
         work,
         timing,

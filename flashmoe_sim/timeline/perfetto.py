@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.timeline.names import KINDS, ON_STORAGE, RESOURCES
@@ -53,7 +53,7 @@ def write_perfetto(
     calls = np.arange(len(work.step)) if steps is None else np.flatnonzero(np.isin(work.step, np.asarray(steps)))
     if not len(calls):
         there = f"{work.step[0]} to {work.step[-1]}" if len(work.step) else "none"
-        raise BadInput(f"{path}: none of the steps to write is in the run, which has {there}; give others")
+        raise OutOfRange(f"{path}: none of the steps to write is in the run, which has {there}; give others")
     events = _events(work, timeline, calls, list(layers or range(int(work.row.max()) + 1)))
     with atomic_writer(path, force=force) as stream:
         if path.name.endswith(".gz"):

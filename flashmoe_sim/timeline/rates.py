@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange
 from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.io.tables import share_of
 from flashmoe_sim.machines.rows import Row, read_table
@@ -49,7 +49,7 @@ class Rate:
             assert self.hit_rate is not None
             return (1 - self.hit_rate) * top_k
         if self.misses_per_call > top_k:
-            raise BadInput(
+            raise OutOfRange(
                 f"{self.where}: {self.misses_per_call:g} misses a call, which asks for {top_k} experts; "
                 "give their number with a column topk or --topk"
             )
@@ -73,10 +73,10 @@ def parse_hit_rates(text: str) -> list[Rate]:
         number = part.strip()
         rate = share_of("hit_rate", number)
         if rate is None:
-            raise BadInput(f"hit rate {number!r}: not a number; expected 0 to 1, or per cent, such as 58.8%")
+            raise Malformed(f"hit rate {number!r}: not a number; expected 0 to 1, or per cent, such as 58.8%")
         if not 0 <= rate <= 1:
             meant = f"; did you mean {number}%?" if 1 < rate <= 100 and not number.endswith("%") else ""
-            raise BadInput(f"hit rate {number}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}")
+            raise OutOfRange(f"hit rate {number}: expected 0 to 1, or per cent with its sign, such as 58.8%{meant}")
         rates.append(Rate(f"hit rate {number}", hit_rate=rate))
     return rates
 
@@ -91,7 +91,7 @@ def read_rates(path: str | Path) -> list[Rate]:
     file = Path(path)
     columns, rows = read_table(file)
     if not any(name in columns for name in RATES):
-        raise BadInput(
+        raise Malformed(
             f"{file}: no column {', '.join(RATES[:-1])} or {RATES[-1]}; found: {', '.join(columns)[:200]}; "
             "give another table"
         )
@@ -102,20 +102,20 @@ def _rate(row: Row, where: str) -> Rate:
     misses = _number(row, "misses_per_call", where)
     percent, share = (_hit_rate(row, name, where) for name in SHARES)
     if percent is not None and share is not None and abs(percent - share) > ROUNDED:
-        raise BadInput(
+        raise Malformed(
             f"{where}: hit_pct {row['hit_pct']} and hit_rate {row['hit_rate']} differ; leave one of them out"
         )
     hit_rate = share if percent is None else percent
     if misses is None and hit_rate is None:
-        raise BadInput(f"{where}: no number in the columns {', '.join(n for n in RATES if n in row)}; expected one")
+        raise Malformed(f"{where}: no number in the columns {', '.join(n for n in RATES if n in row)}; expected one")
     top_k = _number(row, "topk", where)
     if top_k is not None and (top_k < 1 or top_k != int(top_k)):
-        raise BadInput(f"{where}: topk {top_k:g}; expected a whole number of experts a token, at least 1")
+        raise OutOfRange(f"{where}: topk {top_k:g}; expected a whole number of experts a token, at least 1")
     bank = next((row[name] for name in BANKS if row.get(name)), None)
     speed = next((number for name in SPEEDS if (number := _number(row, name, where)) is not None), None)
     slow, fast = (_number(row, name, where) for name in SPEED_ENDS)
     if 0 in (speed, slow, fast):
-        raise BadInput(f"{where}: a speed of 0 tokens a second; expected what was measured, or nothing")
+        raise OutOfRange(f"{where}: a speed of 0 tokens a second; expected what was measured, or nothing")
     return Rate(
         where=where,
         hit_rate=hit_rate,
@@ -143,7 +143,7 @@ def _number(row: Row, name: str, where: str) -> float | None:
         return None
     number = decimal(cell)
     if number is None or not 0 <= number < math.inf:
-        raise BadInput(f"{where}: found {name} {cell!r}; expected a number from 0")
+        raise Malformed(f"{where}: found {name} {cell!r}; expected a number from 0")
     return number
 
 
@@ -151,7 +151,7 @@ def _bank(text: str, where: str) -> Bank:
     try:
         return parse_bank(text)
     except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
+        raise type(error)(f"{where}: {error}") from None
 
 
 def _hit_rate(row: Row, name: str, where: str) -> float | None:
@@ -161,5 +161,5 @@ def _hit_rate(row: Row, name: str, where: str) -> float | None:
     rate = share_of(name, cell)
     if rate is None or not 0 <= rate <= 1:
         expected = "0 to 100" if name == "hit_pct" else "0 to 1, or per cent with its sign"
-        raise BadInput(f"{where}: found {name} {cell!r}; expected {expected}")
+        raise Malformed(f"{where}: found {name} {cell!r}; expected {expected}")
     return rate

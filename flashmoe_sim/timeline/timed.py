@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
@@ -93,7 +93,7 @@ def time_replay(
     """
     setup, execution = replay.setup, conditions.execution
     if setup.policy.has_bank and not execution.has_bank:
-        raise BadInput(
+        raise Conflict(
             f"policy {setup.policy.spec}: keeps experts in a bank, but {execution.name} has no bank; "
             "use --policy demand, or another --execution"
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, shown, unknown_name
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.formats import LONGEST_HEADER, NPY_MAGIC, ZIP_MAGIC
 from flashmoe_sim.trace.lines import trace_name
@@ -61,7 +61,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
             for number, one in enumerate(expert)
         ]
     except ValueError as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise Malformed(f"{path}: {error}") from None
     known = hints.moe_layers or hints.model
     notes = () if known else (f"layers are numbered 0-{expert.shape[2] - 1}, as they stand in the array",)
     return trace_of_requests(requests, format=FORMAT, name=trace_name(path), options=options, notes=notes)
@@ -71,7 +71,7 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
     """The ids, and the weights if hints name them."""
     if content.startswith(NPY_MAGIC):
         if hints.array or hints.weights_array:
-            raise BadInput(
+            raise Conflict(
                 f"{path}: one array without a name; --array and --weights-array are for .npz and .safetensors"
             )
         return _ids(npy_array(np.frombuffer(content, np.uint8))), None
@@ -79,7 +79,7 @@ def _arrays(path: Path, content: bytes, hints: Hints) -> tuple[NDArray[Any], NDA
     chosen = hints.array or (names[0] if len(names) == 1 else None)
     if chosen is None:
         listed = ", ".join(shown(name, 40) for name in names[:MOST_LISTED]) + (" …" if len(names) > MOST_LISTED else "")
-        raise BadInput(f"{path}: {len(names):,} arrays: {listed}; give the one with the expert ids as --array")
+        raise Incomplete(f"{path}: {len(names):,} arrays: {listed}; give the one with the expert ids as --array")
     for name in (chosen, hints.weights_array):
         if name and name not in names:
             raise unknown_name(f"array in {path}", name, names)
@@ -118,11 +118,11 @@ def _ids(array: NDArray[Any]) -> NDArray[Any]:
 def _ordered(path: Path, array: NDArray[Any], axes: tuple[str, ...]) -> NDArray[Any]:
     """The array as [requests, tokens, layers, k]."""
     if not {*AXES} <= {*axes} <= {"request", *AXES} or len({*axes}) < len(axes):
-        raise BadInput(
+        raise Malformed(
             f"--axes {','.join(axes)}: expected token, layer and k in their order, and request if there is one"
         )
     if array.ndim != len(axes):
-        raise BadInput(
+        raise Conflict(
             f"{path}: an array {list(array.shape)} of {array.ndim} axes, but --axes has {len(axes)}: {','.join(axes)}; "
             "name each axis"
         )

@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Malformed, OutOfRange, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
@@ -48,9 +48,9 @@ def batched(
     budget, in which vLLM includes decoded tokens.
     """
     if concurrency < 1:
-        raise BadInput(f"concurrency {concurrency}; expected at least 1 request")
+        raise OutOfRange(f"concurrency {concurrency}; expected at least 1 request")
     if prefill_chunk is not None and prefill_chunk < 1:
-        raise BadInput(f"prefill chunks of {prefill_chunk} tokens; expected at least 1")
+        raise OutOfRange(f"prefill chunks of {prefill_chunk} tokens; expected at least 1")
     trace = stacked(parts)
     if progress:
         progress(1, 3)
@@ -90,13 +90,13 @@ def batched(
 def _in_steps(arrivals_s: Sequence[float], step_s: float, requests: int) -> NDArray[np.int64]:
     """The first step, counted from 0, that each request can join."""
     if not 0 < step_s < np.inf:
-        raise BadInput(f"{step_s * 1000:g} ms a step; arrivals need the time that a step takes")
+        raise OutOfRange(f"{step_s * 1000:g} ms a step; arrivals need the time that a step takes")
     if len(arrivals_s) != requests:
-        raise BadInput(f"{len(arrivals_s):,} arrivals for {requests:,} requests; give one for each")
+        raise Conflict(f"{len(arrivals_s):,} arrivals for {requests:,} requests; give one for each")
     since = np.array(arrivals_s, np.float64)
     since -= since.min()
     if not (since / step_s <= LAST_STEP).all():
-        raise BadInput(
+        raise OutOfRange(
             f"arrivals over {since.max():g} s at {step_s * 1000:g} ms a step; expected at most {LAST_STEP:,} steps"
         )
     return np.ceil(since / step_s).astype(np.int64)
@@ -169,9 +169,9 @@ def _seconds(line: bytes, where: str) -> float:
     if isinstance(value, dict):
         value = next((value[field] for field in ARRIVAL_FIELDS if field in value), None)
         if value is None:
-            raise BadInput(
+            raise Malformed(
                 f"{where}: none of the keys {', '.join(ARRIVAL_FIELDS)}; the time of arrival is expected in one"
             )
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadInput(f"{where}: {shown(value)} is not a time; expected a number of seconds")
+        raise Malformed(f"{where}: {shown(value)} is not a time; expected a number of seconds")
     return float(value)

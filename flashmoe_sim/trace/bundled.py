@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, did_you_mean
+from flashmoe_sim.io.errors import Malformed, Missing, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -69,7 +69,7 @@ def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
     Raises BadInput for a bare name that is neither, and for an empty one.
     """
     if not str(trace):
-        raise BadInput("an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?")
+        raise Malformed("an empty TRACE; give a file, or a name from `sim trace catalog`; is a shell variable empty?")
     if str(trace) == "-":
         return Path("/dev/stdin"), None
     path = Path(trace)
@@ -78,7 +78,7 @@ def find_trace(trace: str | Path) -> tuple[Path, BundledTrace | None]:
     known = catalog()
     if str(trace) not in known:
         meant = did_you_mean(str(trace), [*known, *_files_here()])
-        raise BadInput(f"{trace}: no such file, nor a bundled trace; {meant}bundled traces: {', '.join(known)}")
+        raise Missing(f"{trace}: no such file, nor a bundled trace; {meant}bundled traces: {', '.join(known)}")
     return known[str(trace)].path, known[str(trace)]
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, blocks
 
@@ -66,7 +66,7 @@ def check_trace(trace: RoutingTrace, *, where: str) -> None:
         _check_experts(trace)
         _check_top_k(trace)
     except ValueError as error:
-        raise BadInput(f"{where}: {error}; record or convert the trace again") from None
+        raise Malformed(f"{where}: {error}; record or convert the trace again") from None
 
 
 def largest_experts(trace: RoutingTrace) -> NDArray[np.int64]:

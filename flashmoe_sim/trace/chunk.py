@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.trace import routing
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.routing import RoutingTrace, offsets
@@ -66,7 +66,7 @@ def steps_after(chunk: RoutingTrace, last: Last) -> NDArray[np.int32]:
         begins[0] = last.step + (last.calls > 0 and int(chunk.layer[0]) <= last.layer)
     steps = np.cumsum(begins)
     if chunk.calls and steps[-1] > MOST_STEPS:
-        raise BadInput(f"{chunk.name}: has more than {MOST_STEPS:,} steps; cut it into several traces")
+        raise TooLarge(f"{chunk.name}: has more than {MOST_STEPS:,} steps; cut it into several traces")
     return steps.astype(np.int32)
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import Skipped, excerpt, line_blocks
 from flashmoe_sim.trace.requests import ReadOptions
@@ -93,7 +93,7 @@ def read_rows(
             parts[column.name].append(values[column.name].astype(column.dtype))
         number += block.count(b"\n")
     if not any(map(len, lines)):
-        raise BadInput(f"{path}: holds no complete row after its header; expected {len(header)} columns")
+        raise Malformed(f"{path}: holds no complete row after its header; expected {len(header)} columns")
     whole = {column.name: np.concatenate(parts.pop(column.name)) for column in columns}
     return Rows(np.concatenate(lines), whole, skipped.notes())
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.phases import find_phases
@@ -44,7 +44,7 @@ def _some_calls(
     name, notes = _name(trace), list(trace.notes)
     if layers is not None:
         if missing := sorted(set(layers) - set(trace.layers)):
-            raise BadInput(
+            raise OutOfRange(
                 f"{_name(trace)}: layer {missing[0]} is not in the trace, which has {shown_layers(trace.layers)}"
             )
         kept &= np.isin(trace.layer, list(layers))
@@ -62,7 +62,7 @@ def _some_calls(
             notes.append("the recorded slots begin with a bank that is already filled")
     if not kept.any():
         last = int(trace.steps[-1]) if trace.calls else -1
-        raise BadInput(f"{_name(trace)}: nothing is left; the trace has steps 0..{last}")
+        raise OutOfRange(f"{_name(trace)}: nothing is left; the trace has steps 0..{last}")
     phase = trace.phase
     if phase is None and (phases := find_phases(trace)) is not None:
         phase = phases.of_calls(trace)
@@ -74,19 +74,19 @@ def _some_calls(
 
 def _first_ranks(trace: RoutingTrace, top_k: int) -> RoutingTrace:
     if top_k < 1:
-        raise BadInput(f"top-k {top_k}; expected at least 1")
+        raise OutOfRange(f"top-k {top_k}; expected at least 1")
     if trace.format in WITHOUT_RANKS:
-        raise BadInput(
+        raise Unsupported(
             f"{_name(trace)}: {trace.format} does not record the router-rank order, so its top-k cannot be cut"
         )
     length = np.diff(trace.offset)
     unknown = np.flatnonzero(trace.has_refs & (trace.n_tokens < 1) | (length % np.maximum(trace.n_tokens, 1) != 0))
     if len(unknown):
-        raise BadInput(f"{_name(trace)}: the tokens of call {unknown[0]} are unknown, so its top-k cannot be cut")
+        raise Incomplete(f"{_name(trace)}: the tokens of call {unknown[0]} are unknown, so its top-k cannot be cut")
     width = length // np.maximum(trace.n_tokens, 1)
     if len(too_narrow := np.flatnonzero(trace.has_refs & (width < top_k))):
         narrow = int(too_narrow[0])
-        raise BadInput(
+        raise OutOfRange(
             f"{_name(trace)}: top-k {top_k}, but call {narrow} has {width[narrow]} experts per token; give at most that"
         )
     rank = (np.arange(trace.refs) - np.repeat(trace.offset[:-1], length)) % np.repeat(width, length)

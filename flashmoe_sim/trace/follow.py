@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Unsupported, Unusable
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.runtime_jsonl import CALLS_PER_CHUNK, CHUNK_BYTES, JsonlParser
@@ -46,14 +46,14 @@ class Follower:
         self.event = ""
         try:
             if not stat.S_ISREG(os.stat(self.path).st_mode):
-                raise BadInput(f"{self.path}: is not a file; give the trace that the runtime writes (--moe-trace)")
+                raise Unusable(f"{self.path}: is not a file; give the trace that the runtime writes (--moe-trace)")
             stream = self.path.open("rb")
         except FileNotFoundError:
             self.event = "it is gone" if self.there else ""
             self.there = False
             return
         except OSError as error:
-            raise BadInput(f"{self.path}: {error.strerror or error}; the file cannot be read") from None
+            raise Unusable(f"{self.path}: {error.strerror or error}; the file cannot be read") from None
         self.there = True
         with stream:
             self._find_place(stream)
@@ -73,7 +73,7 @@ class Follower:
         except BadInput as error:
             if self._parser.lines > 1:
                 raise
-            raise BadInput(
+            raise type(error)(
                 f"{str(error).partition(';')[0]}; only the runtime's lines (--moe-trace) can be followed; `sim sweep` "
                 "reads other formats"
             ) from None
@@ -115,7 +115,7 @@ class Follower:
         if not self.read_bytes:
             stream.seek(0)
             if stream.read(4).startswith((GZIP_MAGIC, ZSTD_MAGIC)):
-                raise BadInput(
+                raise Unsupported(
                     f"{self.path}: is compressed, and nothing can be appended to it line by line; "
                     "watch the runtime's own file, or replay this one with `sim replay`"
                 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace.lines import BOM, excerpt
 from flashmoe_sim.trace.source import open_bytes
 
@@ -179,10 +179,10 @@ def find_format(path: Path) -> TraceFormat:
     with open_bytes(path) as stream:
         head = stream.read(HEAD_BYTES)
     if not head:
-        raise BadInput(f"{path}: is empty; expected a routing trace")
+        raise Malformed(f"{path}: is empty; expected a routing trace")
     if found := detect(head):
         return found
-    raise BadInput(
+    raise Malformed(
         f"{path}: {_describe(head)}; known trace formats: {', '.join(FORMATS)}; any other table: sim trace import "
         "--columns layer=A,expert=B, with the names of its columns"
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, ranges, with_end
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
@@ -40,12 +40,12 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     try:
         pairs = pair_array(document["trace"])
     except ValueError as error:
-        raise BadInput(f"{path}: trace: {error}") from None
+        raise Malformed(f"{path}: trace: {error}") from None
     layer, expert = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     outside = np.flatnonzero((layer >= layers) | (expert >= experts))
     if len(outside):
         at = int(outside[0])
-        raise BadInput(
+        raise Malformed(
             f"{path}: trace: pair {at} is [{layer[at]}, {expert[at]}], but the file says {layers} layers "
             f"(num_groups) of {experts} experts (experts_per_group); record it again, or correct them"
         )
@@ -78,7 +78,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 def _document(path: Path, options: ReadOptions) -> dict[str, Any]:
     document = read_json(path, progress=options.progress, most_bytes=MAX_DOCUMENT_BYTES)
     if not isinstance(document, dict) or "trace" not in document:
-        raise BadInput(f'{path}: no "trace" in the document; expected {{"trace": [[layer, expert], ...], ...}}')
+        raise Malformed(f'{path}: no "trace" in the document; expected {{"trace": [[layer, expert], ...], ...}}')
     return document
 
 
@@ -87,7 +87,7 @@ def _whole(path: Path, document: dict[str, Any], key: str, *, most: int) -> int:
     whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if not whole or not 0 < value <= most:
         found = "missing" if key not in document else repr(value)
-        raise BadInput(f"{path}: {key} is {found}; expected a whole number 1..{most}")
+        raise Malformed(f"{path}: {key} is {found}; expected a whole number 1..{most}")
     return int(value)
 
 

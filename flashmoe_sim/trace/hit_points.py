@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, OutOfRange, TooLarge, Unusable
 from flashmoe_sim.io.tables import parse_table, share_of
 
 BANKS, RATES = ("bank", "slots"), ("hit_pct", "hit_rate")
@@ -29,17 +29,17 @@ def check_hit_points(points: Iterable[tuple[int, float]], where: str = "curve") 
     """The points as `read_hit_points` returns them; raises BadInput like it."""
     ascending = sorted(points)
     if not ascending:
-        raise BadInput(f"{where}: no points in it; expected bank sizes and hit rates")
+        raise Malformed(f"{where}: no points in it; expected bank sizes and hit rates")
     before_slots, before = 0, 0.0
     for slots, rate in ascending:
         if slots < 1:
-            raise BadInput(f"{where}: a bank of {slots} slots; expected at least 1")
+            raise OutOfRange(f"{where}: a bank of {slots} slots; expected at least 1")
         if not 0 <= rate <= 1:
-            raise BadInput(f"{where}: hit rate {rate:g} at bank {slots}; expected 0 to 1, or per cent, such as 58.8%")
+            raise OutOfRange(f"{where}: hit rate {rate:g} at bank {slots}; expected 0 to 1, or per cent, such as 58.8%")
         if slots == before_slots:
-            raise BadInput(f"{where}: bank {slots} is there twice; give the rows of one run")
+            raise Malformed(f"{where}: bank {slots} is there twice; give the rows of one run")
         if rate < before:
-            raise BadInput(
+            raise Malformed(
                 f"{where}: the hit rate falls from {100 * before:.1f}% at bank {before_slots} to {100 * rate:.1f}% "
                 f"at {slots}; under LRU a larger bank hits at least as often"
             )
@@ -53,7 +53,7 @@ def _written_out(text: str) -> list[tuple[int, float]]:
         slots, _, rate = part.partition(":")
         point = _point(slots.strip(), "hit_rate", rate.strip())
         if point is None:
-            raise BadInput(f"curve {text!r}: {part!r} is not slots:hit rate; expected 16:0.588,32:72.8%")
+            raise Malformed(f"curve {text!r}: {part!r} is not slots:hit rate; expected 16:0.588,32:72.8%")
         points.append(point)
     return points
 
@@ -64,23 +64,23 @@ def _of_file(path: Path) -> list[tuple[int, float]]:
             content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise BadInput(f"{path}: {why}; give a CSV file, or points such as 16:0.588,32:0.728") from None
+        raise Unusable(f"{path}: {why}; give a CSV file, or points such as 16:0.588,32:0.728") from None
     if len(content) > MAX_BYTES:
-        raise BadInput(f"{path}: more than {MAX_BYTES >> 20} MiB; expected a hit curve")
+        raise TooLarge(f"{path}: more than {MAX_BYTES >> 20} MiB; expected a hit curve")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not a CSV file ({error}); expected columns bank and hit_pct") from None
+        raise Malformed(f"{path}: not a CSV file ({error}); expected columns bank and hit_pct") from None
     names, rows = parse_table(text, where=str(path))
     if len(rows) > MOST_ROWS:
-        raise BadInput(f"{path}: more than {MOST_ROWS:,} rows; expected a hit curve")
+        raise TooLarge(f"{path}: more than {MOST_ROWS:,} rows; expected a hit curve")
     bank, rate = _columns(path, names)
     points = []
     for line, row in rows:
         point = _point(row[bank], rate, row[rate])
         if point is None:
             found = f"{bank} {row[bank]!r} and {rate} {row[rate]!r}"
-            raise BadInput(f"{path}:{line}: found {found}; expected a whole number and a number")
+            raise Malformed(f"{path}:{line}: found {found}; expected a whole number and a number")
         points.append(point)
     return points
 
@@ -95,7 +95,7 @@ def _columns(path: Path, header: Iterable[str]) -> tuple[str, str]:
     bank = [name for name in BANKS if name in names]
     rate = [name for name in RATES if name in names]
     if len(bank) != 1 or len(rate) != 1:
-        raise BadInput(
+        raise Malformed(
             f"{path}: begins with the columns {', '.join(names)[:80]!r}; "
             "expected one of bank and slots, and one of hit_pct and hit_rate"
         )

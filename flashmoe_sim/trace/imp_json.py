@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Incomplete, Malformed, shown
 from flashmoe_sim.trace.calls import check_whole, run_starts
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
@@ -42,7 +42,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     ranked = np.sort(expert, axis=1)
     if (twice := (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)).any():
         record = int(twice.argmax())
-        raise BadInput(
+        raise Malformed(
             f"{path}: record {record} is {shown(table[record].tolist())}, which names an expert twice; a router never "
             "does: check top_k"
         )
@@ -64,12 +64,12 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:
     """The records, i16 [records, 1 + k]: layer and experts."""
     if not isinstance(records, list) or not records:
-        raise BadInput(f"{path}: {' / '.join(KEYS)} holds no records; expected lists of a layer and its experts")
+        raise Malformed(f"{path}: {' / '.join(KEYS)} holds no records; expected lists of a layer and its experts")
     if isinstance(records[0], list):
         widths = {len(record) if isinstance(record, list) else 1 for record in records}
         numbers = list(chain.from_iterable(record for record in records if isinstance(record, list)))
     elif type(top_k) is not int or top_k < 1:
-        raise BadInput(
+        raise Incomplete(
             f"{path}: {len(records):,} numbers, but no top_k to divide them into records; give --top-k to "
             "`sim trace import`"
         )
@@ -77,15 +77,15 @@ def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:
         widths, numbers = {1 + top_k}, records
     if len(widths) > 1 or min(widths) < 2:
         listed = " and ".join(str(width - 1) for width in sorted(widths)[:3])
-        raise BadInput(f"{path}: records of {listed} experts (mixed top-k); expected a single top-k")
+        raise Malformed(f"{path}: records of {listed} experts (mixed top-k); expected a single top-k")
     width = widths.pop()
     if len(numbers) % width:
-        raise BadInput(
+        raise Malformed(
             f"{path}: {len(numbers):,} numbers do not divide into records of a layer and {width - 1} experts; check "
             "top_k"
         )
     try:
         check_whole(numbers)
     except ValueError as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise Malformed(f"{path}: {error}") from None
     return np.frombuffer(array("h", numbers), np.int16).reshape(-1, width)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace, offsets
@@ -28,7 +28,7 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     Raises BadInput for a step that does not fit an i32.
     """
     if steps.max(initial=0) > LAST_STEP:
-        raise BadInput(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; expected at most {LAST_STEP + 1:,}")
+        raise TooLarge(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; expected at most {LAST_STEP + 1:,}")
     layer, step_pass = trace.layer[calls], _passes(trace)[calls]
     order = np.lexsort((layer, step_pass, steps))
     first = run_starts(steps[order], step_pass[order], layer[order])

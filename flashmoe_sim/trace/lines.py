@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TypeVar
 
-from flashmoe_sim.io.errors import BadInput, shortened
+from flashmoe_sim.io.errors import BadInput, Malformed, shortened
 from flashmoe_sim.io.notes import SKIPPED, TORN, Note
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
@@ -68,7 +68,7 @@ def line_blocks(
 
 
 def _too_long(path: Path, number: int, most_bytes: int) -> BadInput:
-    return BadInput(f"{path}: line {number} is longer than {most_bytes >> 20} MiB: not a line of a trace")
+    return Malformed(f"{path}: line {number} is longer than {most_bytes >> 20} MiB: not a line of a trace")
 
 
 def trace_name(path: Path) -> str:
@@ -95,7 +95,7 @@ def counted(count: int, noun: str) -> str:
 
 def malformed(path: Path, number: int, found: str) -> BadInput:
     """The error for a line that cannot be used."""
-    return BadInput(f"{path}: line {number}: {found}; repair the line, or skip such lines with --lenient")
+    return Malformed(f"{path}: line {number}: {found}; repair the line, or skip such lines with --lenient")
 
 
 class Skipped:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Missing, unknown_name
 from flashmoe_sim.trace.bundled import BundledTrace, find_trace
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up
@@ -119,7 +119,7 @@ def _trace_of(folder: Path) -> Path:
     for name in TRACES_OF_RUN:
         if (folder / name).is_file():
             return folder / name
-    raise BadInput(
+    raise Missing(
         f"{folder}: a run without {TRACES_OF_RUN[0]}, which only slot-bank and resident-slot-bank record; "
         "give the folder of such a run"
     )

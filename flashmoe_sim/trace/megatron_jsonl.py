@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, shown
 from flashmoe_sim.trace.calls import ID_MAX, ranges, run_starts, token_ids
 from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
@@ -76,7 +76,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
                 experts.extend(record.ids)
                 width.append(len(record.ids))
     if not keys:
-        raise BadInput(f"{path}: holds no routed tokens; record it with --moe-routing-trace-path")
+        raise Malformed(f"{path}: holds no routed tokens; record it with --moe-routing-trace-path")
     step, layer, rank, tokens = (np.array(column, np.int64) for column in zip(*keys, strict=True))
     order = np.lexsort((rank, layer, step))
     ranks = len(np.unique(rank))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange
 from flashmoe_sim.io.notes import code_of, with_code
 from flashmoe_sim.trace.check import largest_experts
 from flashmoe_sim.trace.cut import WITHOUT_RANKS, shown_layers
@@ -34,7 +34,7 @@ def union(parts: Sequence[RoutingTrace], *, stagger: int = 0, progress: Progress
     Raises BadInput for parts of different models.
     """
     if not 0 <= stagger <= LAST_STEP:
-        raise BadInput(f"stagger {stagger} steps; expected 0 to {LAST_STEP}")
+        raise OutOfRange(f"stagger {stagger} steps; expected 0 to {LAST_STEP}")
     steps = _steps(parts)
     ahead = stagger * np.arange(len(parts))
     shifted = [(step - shift) % count for step, shift, count in zip(steps, ahead, _counts(steps), strict=True)]
@@ -54,7 +54,7 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int, progress: Progress 
     Every part is at least one sequence of its own. Raises what `union` raises.
     """
     if not 1 <= every <= LAST_STEP:
-        raise BadInput(f"turns of {every} steps; expected 1 to {LAST_STEP}")
+        raise OutOfRange(f"turns of {every} steps; expected 1 to {LAST_STEP}")
     steps = _steps(parts)
     how = f", {counted(every, 'step')} of each in turn"
     return _merged(parts, _in_turns(steps, every), what="interleaving", how=how, progress=progress)
@@ -63,10 +63,10 @@ def interleave(parts: Sequence[RoutingTrace], *, every: int, progress: Progress 
 def _steps(parts: Sequence[RoutingTrace]) -> Steps:
     """For every part the step of each call, counted from 0."""
     if not parts:
-        raise BadInput("no traces; give at least one to merge")
+        raise Incomplete("no traces; give at least one to merge")
     for part in parts:
         if not part.calls:
-            raise BadInput(f"{part.name or 'trace'}: no routed calls in it; record or convert the trace again")
+            raise Incomplete(f"{part.name or 'trace'}: no routed calls in it; record or convert the trace again")
     return [part.steps.astype(np.int64) - int(part.steps.min()) for part in parts]
 
 
@@ -172,7 +172,7 @@ def _same(parts: Sequence[RoutingTrace], field: str, what: str) -> None:
 
 def _differ(one: RoutingTrace, other: RoutingTrace, found: str) -> BadInput:
     names = " and ".join(part.name or "trace" for part in (one, other))
-    return BadInput(f"{names} are of different models: {found}; give traces of one model")
+    return Conflict(f"{names} are of different models: {found}; give traces of one model")
 
 
 def _listed(parts: Sequence[RoutingTrace]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.trace.calls import ranges
 from flashmoe_sim.trace.routing import RoutingTrace, offsets
 
@@ -53,7 +53,7 @@ def shuffled_null(trace: RoutingTrace, *, seed: int = 1) -> RoutingTrace:
 
 def _draws(seed: int, count: int) -> NDArray[np.uint64]:
     if seed < 0:
-        raise BadInput(f"seed {seed}: expected 0 or a positive number")
+        raise OutOfRange(f"seed {seed}: expected 0 or a positive number")
     return np.random.PCG64(seed).random_raw(count)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from flashmoe_sim.cache import cache_root
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import TooLarge, Unusable
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.chunk import LongTrace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -50,7 +50,7 @@ def unpack(long: LongTrace) -> OnDisk:
         for chunk in long.read():
             calls += chunk.calls
             if calls > MOST_CALLS:
-                raise BadInput(f"{head.name}: has more than {MOST_CALLS:,} calls; cut it into several traces")
+                raise TooLarge(f"{head.name}: has more than {MOST_CALLS:,} calls; cut it into several traces")
             arrays["offset"].add(chunk.offset[1:] + refs)
             for name in names:
                 arrays[name].add(getattr(chunk, name))
@@ -138,7 +138,7 @@ def _writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(
+        raise Unusable(
             f"{cache_root()}: no temporary file can be written there ({error.strerror or error}); "
             "make room, or name another folder with FLASHMOE_CACHE"
         ) from None

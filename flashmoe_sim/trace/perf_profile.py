@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.routing import LayerView, RoutingTrace
 
@@ -37,7 +37,7 @@ def perf_profile(trace: RoutingTrace) -> bytes:
     import orjson
 
     if not trace.refs:
-        raise BadInput(f"{trace.name or 'trace'}: uses no expert; a profile counts uses, give a trace that has some")
+        raise Incomplete(f"{trace.name or 'trace'}: uses no expert; a profile counts uses, give a trace that has some")
     layers = [_layer(trace, view) for view in trace.by_layer]
     used = [layer for layer in layers if layer["calls"]]
     calls = sum(layer["calls"] for layer in used)

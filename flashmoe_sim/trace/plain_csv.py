@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Rows, TextColumn, read_rows
 from flashmoe_sim.trace.lines import excerpt, numbered_lines, trace_name
@@ -129,11 +129,11 @@ def _header(path: Path, stream: Any) -> tuple[list[str], int]:
         names = [name.strip().lower() for name in line.decode("utf-8-sig", "replace").strip().split(",")]
         names = [SYNONYMS.get(name, name) for name in names]
         if twice := sorted(name for name, times in Counter(names).items() if times > 1):
-            raise BadInput(f"{path}: line {number}: two columns mean {excerpt(twice[0])}; keep one")
+            raise Malformed(f"{path}: line {number}: two columns mean {excerpt(twice[0])}; keep one")
         if missing := {"layer", "expert"} - set(names):
-            raise BadInput(f"{path}: line {number}: no column {min(missing)!r}; layer and expert are required")
+            raise Malformed(f"{path}: line {number}: no column {min(missing)!r}; layer and expert are required")
         return names, number + 1
-    raise BadInput(f"{path}: has no header; expected a line with the columns layer and expert")
+    raise Malformed(f"{path}: has no header; expected a line with the columns layer and expert")
 
 
 def _pass_notes(value: dict[str, NDArray[Any]], starts: NDArray[np.int64], owners: Sequence[str]) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int3
 def _refuse(path: Path, rows: Rows, wrong: NDArray[np.int64], found: str) -> None:
     """Raise BadInput at the first of the wrong rows, if there are any."""
     if len(wrong):
-        raise BadInput(f"{path}: line {rows.line[wrong[0]]}: {found}", advice="correct the rows, or record them again")
+        raise Malformed(f"{path}: line {rows.line[wrong[0]]}: {found}", advice="correct the rows, or record them again")
 
 
 def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.join import end_to_end, join_calls, phases_of
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace, offsets
@@ -47,14 +47,14 @@ def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:
     Raises BadInput if no call has a known number of tokens, and for a prompt of less than 1.
     """
     if tokens < 1:
-        raise BadInput(f"a prompt of {tokens} tokens; expected 1 or more")
+        raise OutOfRange(f"a prompt of {tokens} tokens; expected 1 or more")
     prompt = phases_of(trace) == PHASE_PROMPT
     body = _calls(trace, ~prompt)
     singles = [_single_tokens(_calls(trace, prompt)), _single_tokens(body)]
     steps = [run_starts(one.steps).size for one in singles]
     found = min(tokens, sum(steps))
     if not found:
-        raise BadInput(
+        raise Incomplete(
             f"{trace.name or 'trace'}: does not record the tokens of its calls, so there is no prompt to time; "
             "give --objective decode, or another trace"
         )
@@ -112,7 +112,7 @@ def in_micro_batches(trace: RoutingTrace, size: int) -> RoutingTrace:
     Raises BadInput for a size below 1.
     """
     if size < 1:
-        raise BadInput(f"micro-batches of {size} tokens; expected at least 1")
+        raise OutOfRange(f"micro-batches of {size} tokens; expected at least 1")
     if not trace.calls:
         return trace
     single = by_token(trace)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Malformed, shown
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import ask_first_id
@@ -44,7 +44,7 @@ def trace_of_requests(
     """
     hints = options.hints
     if not requests:
-        raise BadInput(f"{name}: holds no request with routing in it; record it again")
+        raise Malformed(f"{name}: holds no request with routing in it; record it again")
     if hints.shared:
         requests = [request.without(hints.shared) for request in requests]
     shape = _one_shape(requests)
@@ -60,7 +60,9 @@ def trace_of_requests(
     tokens, phase = (np.concatenate(column) for column in zip(*by_request, strict=True))
     steps = len(tokens)
     if not steps:
-        raise BadInput(f"{name}: no token of it was computed: all rows are of cached tokens; record it without a cache")
+        raise Malformed(
+            f"{name}: no token of it was computed: all rows are of cached tokens; record it without a cache"
+        )
     expert = np.empty(int(tokens.sum()) * len(layers) * shape[1], np.int16)
     weighed = all(request.weight is not None for request in requests)
     weight = np.empty(len(expert), np.float32) if weighed else None
@@ -123,18 +125,18 @@ def _one_shape(requests: Sequence[Request]) -> tuple[int, int]:
     for request in requests:
         if request.expert.ndim != 3 or request.expert.dtype.kind not in "iu" or 0 in request.expert.shape[1:]:
             shape = list(request.expert.shape)
-            raise BadInput(
+            raise Malformed(
                 f"{request.where}: routing is {request.expert.dtype} {shape}; expected whole numbers "
                 "[tokens, layers, k]"
             )
         for axis, what in ((1, "layers"), (2, "experts per token (mixed top-k)")):
             one, other = first.expert.shape[axis], request.expert.shape[axis]
             if one != other:
-                raise BadInput(
+                raise Conflict(
                     f"{request.where}: {other} {what}, but {one} in {first.where}; give requests of one model"
                 )
         if request.moe_only != first.moe_only:
-            raise BadInput(
+            raise Conflict(
                 f"{first.where} and {request.where}: one has only the routed layers, as vLLM 0.21 writes them, the "
                 "other has all; give files of one version"
             )
@@ -180,7 +182,7 @@ def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tu
     """The model's number of each layer of an array, -1 for a layer to leave out; and notes on what was assumed."""
     known = hints.moe_layers or (tuple(sorted(hints.model)) if hints.model else None)
     if count > ID_MAX + 1:
-        raise BadInput(f"{where}: {count:,} layers; expected at most {ID_MAX + 1:,}: the axes are in another order")
+        raise Malformed(f"{where}: {count:,} layers; expected at most {ID_MAX + 1:,}: the axes are in another order")
     every = np.arange(count)
     if known is None:
         if not moe_only:
@@ -193,7 +195,7 @@ def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tu
         return np.array(known), ()
     if not moe_only and max(known) < count:
         return np.where(np.isin(every, known), every, -1) if hints.moe_layers else every, ()
-    raise BadInput(
+    raise Conflict(
         f"{where}: {count} layers, but the model routes in {len(known)}: {shown_layers(known)}; "
         "check --model or --moe-layers"
     )
@@ -202,7 +204,7 @@ def layer_numbers(count: int, *, moe_only: bool, hints: Hints, where: str) -> tu
 def check_layers(layers: NDArray[np.int64], hints: Hints, *, where: str) -> None:
     """Raise BadInput if a layer with routing is not a routed layer of the model."""
     if hints.model and (other := sorted(set(layers.tolist()) - set(hints.model))):
-        raise BadInput(
+        raise Conflict(
             f"{where}: layers {shown_layers(other)} are routed, but the model routes in {shown_layers(hints.model)}; "
             "check --model and the sizes of the array"
         )
@@ -217,7 +219,7 @@ def check_ids(trace: RoutingTrace, name: str) -> None:
     at = int((trace.expert >= limit).argmax())
     if trace.expert[at] >= limit[at]:
         call = int(np.searchsorted(trace.offset, at, side="right")) - 1
-        raise BadInput(
+        raise Conflict(
             f"{name}: expert {trace.expert[at]} in layer {trace.layer[call]}, which has {limit[at]} in the model, "
             "counted from 0; check --model and the sizes of the array"
             + ask_first_id(trace, refused=int(trace.expert.max()), experts=int(limit[at]))
@@ -251,7 +253,7 @@ def _routed_rows(
     for layer in np.flatnonzero(~held & (numbers >= 0)):
         _check_unrouted(requests, states, int(layer), int(numbers[layer]))
     if not wanted.any():
-        raise BadInput(
+        raise Malformed(
             f"{requests[0].where}: no token of it has routing, every row is {_shown(requests[0], 0, 0)} or the like; "
             "the capture was empty: check that the engine records this model, and its version"
         )
@@ -280,7 +282,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
         return state
     least, largest = 0 if expert.dtype.kind == "u" else int(expert.min()), int(expert.max())
     if largest > ID_MAX and largest != missing:
-        raise BadInput(
+        raise Malformed(
             f"{request.where}: expert {largest:,}; expected at most {ID_MAX:,}: no routing, or of another dtype"
         )
     for block in blocks(rows, width=layers * k):
@@ -292,7 +294,7 @@ def _states(request: Request, missing: int | None) -> NDArray[np.uint8]:
         state[absent.all(axis=2)] = MISSING
         if (partly := absent.any(axis=2) & (state != MISSING)).any():
             row, layer = (int(at[0]) for at in np.nonzero(partly))
-            raise BadInput(
+            raise Malformed(
                 f"{request.where}: row {row} of layer {layer} is {_shown(request, row, layer)}: some experts are "
                 "missing (mixed top-k); expected the same number for every token"
             )
@@ -307,7 +309,7 @@ def _check_unrouted(requests: Sequence[Request], states: Sequence[NDArray[np.uin
     ids = np.concatenate(repeated)
     differ = (ids != ids[:1]).any(axis=1)
     if differ.any():
-        raise BadInput(
+        raise Malformed(
             f"{requests[0].where}: every token of layer {number} names an expert twice, such as "
             f"{_few(ids[differ.argmax()])}, which a router never does; check the order of the axes and --top-k"
         )
@@ -343,7 +345,7 @@ class _Kept:
                 f" ({int(bad.sum()):,} such tokens)"
             )
             if not self.lenient:
-                raise BadInput(
+                raise Malformed(
                     f"{found}; the capture lost it: record it again, or leave such tokens out with --lenient"
                 )
             self.example = self.example or found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Malformed, shown
 
 PREFILL_CHUNK = 512
 
@@ -72,10 +72,10 @@ def without_shared(
     counts = found.sum(axis=-1)
     if (wrong := counts != len(shared)).any():
         ids = expert[wrong][0].tolist()
-        raise BadInput(f"{where}: a token has the experts {shown(ids)}; expected each shared one once: {listed}")
+        raise Conflict(f"{where}: a token has the experts {shown(ids)}; expected each shared one once: {listed}")
     width = expert.shape[-1] - len(shared)
     if not width:
-        raise BadInput(f"{where}: tokens have no expert but the shared {listed}; leave --shared out")
+        raise Conflict(f"{where}: tokens have no expert but the shared {listed}; leave --shared out")
     shape = (*expert.shape[:-1], width)
     return expert[~found].reshape(shape), None if weight is None else weight[~found].reshape(shape)
 
@@ -120,7 +120,7 @@ class Request:
         if self.generated is None:
             start = self.start or 0
             if start + self.rows < self.prompt - 1:
-                raise BadInput(
+                raise Malformed(
                     f"{self.where}: {self.rows:,} rows of routing from token {start:,} on, but {self.prompt:,} prompt "
                     "tokens; the recording is incomplete, or this is the number of another request"
                 )
@@ -128,7 +128,7 @@ class Request:
         fed = self.prompt + self.generated - 1  # also for a prompt alone: the last token is fed, but not recorded
         start = fed - self.rows if self.start is None else self.start
         if start + self.rows != fed or not 0 <= start <= self.prompt:
-            raise BadInput(
+            raise Malformed(
                 f"{self.where}: {self.rows:,} rows of routing, but {self.prompt:,} prompt tokens and "
                 f"{self.generated:,} generated make {fed:,} tokens fed, {self.start or 0:,} of them before the first "
                 "row; the recording is incomplete, or these are the numbers of another request"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.io.notes import DROPPED, Note
 from flashmoe_sim.trace.calls import ID_MAX, run_starts, with_end
 from flashmoe_sim.trace.csv_rows import Rows, TextColumn, read_rows
@@ -60,7 +60,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     kept, notes = _whole_tokens(rows, preamble, path=path, lenient=options.lenient)
     value = {name: column[kept] for name, column in rows.values.items()}
     if not len(value["layer"]):
-        raise BadInput(f"{path}: holds no complete token of {preamble.used} experts; expected a row for each of them")
+        raise Malformed(f"{path}: holds no complete token of {preamble.used} experts; expected a row for each of them")
 
     prompt = value["phase"] == 0
     token = np.where(prompt, -1, value["step"])
@@ -110,7 +110,7 @@ def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble
             break
         if version := _BEGINNING.match(line):
             if version[1].lstrip(b"0") != str(VERSION).encode():
-                raise BadInput(
+                raise Unsupported(
                     f"{path}: line {number}: route_trace v{version[1][:20].decode()}; only v{VERSION} is known"
                 )
             continue
@@ -125,17 +125,17 @@ def _preamble(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[_Preamble
             arch = f" ({model[2].decode('utf-8', 'replace')})" if model[2] else ""
             notes = (f"recorded from {name}{arch}",)
     else:
-        raise BadInput(f"{path}: ends within its preamble; expected rows after it")
+        raise Malformed(f"{path}: ends within its preamble; expected rows after it")
     expected = ",".join(column.name for column in COLUMNS)
     if line.strip() != expected.encode():
-        raise BadInput(
+        raise Malformed(
             f"{path}: line {number}: the header is {excerpt(line.strip())}; expected {excerpt(expected, width=99)}"
         )
     for key, most in (("n_expert", ID_MAX + 1), ("n_expert_used", ID_MAX + 1)):
         if not 0 < general.get(key, 0) <= most:
-            raise BadInput(f"{path}: the preamble has no {key} of 1..{most}; record the trace again")
+            raise Malformed(f"{path}: the preamble has no {key} of 1..{most}; record the trace again")
     if not expert_bytes or max(expert_bytes) > ID_MAX:
-        raise BadInput(
+        raise Malformed(
             f"{path}: the preamble has no usable `# layer=... expert_bytes=...` lines; record the trace again"
         )
     routed = {layer: size for layer, size in expert_bytes.items() if size}

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unusable
 from flashmoe_sim.io.notes import SKIPPED, TORN, Note
 from flashmoe_sim.trace._json_columns import Collector
 from flashmoe_sim.trace._json_kernels import (
@@ -83,7 +83,7 @@ def _read_again(path: Path, head: Chunk, calls: int, options: ReadOptions) -> It
             yield parser.take(head)
     again = parser.finish_chunk()
     if parser.calls != calls or not part_of(again, 0, 0).equals(head):
-        raise BadInput(f"{path}: changed while it was read ({calls:,} calls, then {parser.calls:,}); read it again")
+        raise Unusable(f"{path}: changed while it was read ({calls:,} calls, then {parser.calls:,}); read it again")
     if again.calls:
         yield again
 
@@ -147,7 +147,7 @@ class JsonlParser:
             chunk = data[start : start + self._chunk_bytes]
             first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
             if len(self._rest) + (len(chunk) if first < 0 else first) > LONGEST_LINE:
-                raise BadInput(
+                raise Malformed(
                     f"{self._path}:{self.lines + 1}: found a line longer than {LONGEST_LINE} bytes, expected one JSON "
                     "object a line; check that the file is a trace of the runtime"
                 )
@@ -177,7 +177,7 @@ class JsonlParser:
             notes += (Note(SKIPPED, f"{counted(self._skipped, 'malformed line')} skipped: {shown}{more}"),)
         if not self.calls:
             why = f" ({'; '.join(notes)})" if notes else ""
-            raise BadInput(
+            raise Malformed(
                 f"{self._path}: found no routed calls in it{why}, expected one JSON object a line; "
                 "record a trace with --moe-trace"
             )
@@ -250,7 +250,7 @@ class JsonlParser:
 
     def _skip(self, error: BadRecord) -> None:
         if not self._lenient:
-            raise BadInput(f"{self._path}:{self.lines}: {error}; {_REPAIR}") from None
+            raise Malformed(f"{self._path}:{self.lines}: {error}; {_REPAIR}") from None
         self._skipped += 1
         if self._skipped <= _LINES_SHOWN:
             self._skipped_lines.append(self.lines)

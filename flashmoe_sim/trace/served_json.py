@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Incomplete, Malformed, shown
 from flashmoe_sim.trace.arrays import npy_array, small_ids
 from flashmoe_sim.trace.formats import NPY_MAGIC
 from flashmoe_sim.trace.lines import Skipped, numbered_lines, trace_name
@@ -79,7 +79,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
             except BadResponse as error:
                 skipped.line(number, str(error))
     if not requests:
-        raise BadInput(f"{path}: holds no routing: {WITHOUT}")
+        raise Malformed(f"{path}: holds no routing: {WITHOUT}")
     return trace_of_requests(
         requests,
         format=FORMAT,
@@ -266,13 +266,13 @@ def _shape(size: int, given: Any, counts: TokenCounts, hints: Hints, where: str)
         one = k or layers
         if not one or not counts.rows or not size:
             known = f" ({size:,} ids of {counts.rows[0]:,} tokens)" if counts.rows else f" ({size:,} ids)"
-            raise BadInput(
+            raise Incomplete(
                 f"{where}: SGLang sends neither layers nor top-k{known}; give --model, or "
                 "`sim trace import --n-layers L --top-k K`"
             )
         rows = next((rows for rows in counts.rows if size % (rows * one) == 0), None)
         if rows is None:
-            raise BadInput(
+            raise Malformed(
                 f"{where}: {size:,} ids with {f'top-k {k}' if k else f'{layers} layers'} are no whole number of layers "
                 f"for {counts.rows[0]:,} rows: {counts.prompt:,} prompt tokens, {counts.cached:,} of them cached and "
                 f"{counts.start or 0:,} before the first row, and {counts.generated:,} generated; rows are missing: "
@@ -280,7 +280,7 @@ def _shape(size: int, given: Any, counts: TokenCounts, hints: Hints, where: str)
             )
         k, layers = k or size // (rows * one), layers or size // (rows * one)
     if size % (layers * k):
-        raise BadInput(f"{where}: {size:,} ids are not a whole number of tokens of {layers} layers and top-k {k}")
+        raise Malformed(f"{where}: {size:,} ids are not a whole number of tokens of {layers} layers and top-k {k}")
     return size // (layers * k), layers, k
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Malformed, Unsupported, shown
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
@@ -54,7 +54,7 @@ def read_ranks(paths: Sequence[Path], options: ReadOptions = DEFAULTS) -> Routin
     records = _joined([record for found, _ in ranks for record in found], path)
     k = max((int((ids >= 0).any(axis=(0, 1)).sum()) for ids, _ in records), default=0)
     if not k:
-        raise BadInput(
+        raise Malformed(
             f"{path}: no pass of it has routing: the capture was empty; start the recorder before the requests"
         )
     parts: list[NDArray[np.int16]] = []
@@ -65,15 +65,15 @@ def read_ranks(paths: Sequence[Path], options: ReadOptions = DEFAULTS) -> Routin
             chosen = ids[layer, held[layer], :k]
             where = f"{path}: pass {step}, layer {layer}"
             if (chosen < 0).any():
-                raise BadInput(f"{where}: a token has fewer than {k} experts (mixed top-k); expected the same number")
+                raise Malformed(f"{where}: a token has fewer than {k} experts (mixed top-k); expected the same number")
             if mapping is not None:
                 if chosen.max() >= mapping.shape[1]:
-                    raise BadInput(
+                    raise Malformed(
                         f"{where}: physical expert {chosen.max()}, but the map has {mapping.shape[1]}; copy it again"
                     )
                 chosen = mapping[layer, chosen]
             if chosen.max() > ID_MAX or chosen.min() < 0:
-                raise BadInput(f"{where}: expert {chosen.max():,}; expected 0 to {ID_MAX:,}: the file is damaged")
+                raise Malformed(f"{where}: expert {chosen.max():,}; expected 0 to {ID_MAX:,}: the file is damaged")
             parts.append(chosen.astype(np.int16).ravel())
             calls.append((step, layer, len(chosen), phase))
     step_of, layer_of, n_tokens, phases = (np.array(column) for column in zip(*calls, strict=True))
@@ -103,13 +103,13 @@ def _document(path: Path, options: ReadOptions) -> Any:
     try:
         return load_tensors(archive, pickled)
     except NotTensors as error:
-        raise BadInput(f"{path}: {error}; expected a recording of SGLang in mode per_token") from None
+        raise Malformed(f"{path}: {error}; expected a recording of SGLang in mode per_token") from None
 
 
 def _joined(records: list[RankPass], path: Path) -> list[tuple[NDArray[Any], int]]:
     """The ids and the phase of every pass in order, with the tokens of all ranks."""
     if len({record.ids.shape[0] for record in records}) > 1:
-        raise BadInput(f"{path}: records have different numbers of layers; give files of one model")
+        raise Conflict(f"{path}: records have different numbers of layers; give files of one model")
     passes: dict[int, dict[bytes, RankPass]] = {}
     for record in records:
         passes.setdefault(record.number, {}).setdefault(record.ids.tobytes(), record)
@@ -118,7 +118,7 @@ def _joined(records: list[RankPass], path: Path) -> list[tuple[NDArray[Any], int
         ranks = list(passes[number].values())
         phases = {rank.phase for rank in ranks}
         if len({rank.ids.shape[2] for rank in ranks}) > 1:
-            raise BadInput(f"{path}: pass {number} has different numbers of experts per token; give files of one model")
+            raise Conflict(f"{path}: pass {number} has different numbers of experts per token; give files of one model")
         ids = np.concatenate([rank.ids for rank in ranks], axis=1)
         found.append((ids, phases.pop() if len(phases) == 1 else PHASE_UNKNOWN))
     return found
@@ -127,13 +127,13 @@ def _joined(records: list[RankPass], path: Path) -> list[tuple[NDArray[Any], int
 def _recording(path: Path, document: Any) -> tuple[list[RankPass], NDArray[Any] | None]:
     """The passes of one rank, and the map to logical experts."""
     if isinstance(document, dict) and "logical_count" in document:
-        raise BadInput(
+        raise Unsupported(
             f"{path}: a recording of counts (mode stat), which hold no order of tokens; record in mode per_token, or "
             "make a trace with `sim trace synth`"
         )
     records = document.get("records") if isinstance(document, dict) else None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise BadInput(f"{path}: a file of torch without records; expected a recording of SGLang in mode per_token")
+        raise Malformed(f"{path}: a file of torch without records; expected a recording of SGLang in mode per_token")
     found: list[RankPass] = []
     for number, record in enumerate(records):
         mode, ids = record.get("forward_mode"), record.get(IDS)
@@ -141,7 +141,7 @@ def _recording(path: Path, document: Any) -> tuple[list[RankPass], NDArray[Any] 
             continue
         if not isinstance(ids, np.ndarray) or ids.ndim != 3 or ids.dtype.kind not in "iu" or not ids.shape[2]:
             shape = list(ids.shape) if isinstance(ids, np.ndarray) else shown(ids, 40)
-            raise BadInput(f"{path}: record {number}: {IDS} is {shape}; expected ids [layers, tokens, k]")
+            raise Malformed(f"{path}: record {number}: {IDS} is {shape}; expected ids [layers, tokens, k]")
         order = record.get("forward_pass_id")
         phase = PHASES.get(mode, PHASE_UNKNOWN) if isinstance(mode, int) else PHASE_UNKNOWN
         found.append(RankPass(order if isinstance(order, int) else number, ids, phase))
@@ -150,5 +150,5 @@ def _recording(path: Path, document: Any) -> tuple[list[RankPass], NDArray[Any] 
         return found, None
     if mapping.ndim != 2 or mapping.dtype.kind not in "iu" or mapping.shape[0] != found[0].ids.shape[0]:
         layers = found[0].ids.shape[0]
-        raise BadInput(f"{path}: {MAP} is {list(mapping.shape)}; expected [{layers}, physical experts]")
+        raise Malformed(f"{path}: {MAP} is {list(mapping.shape)}; expected [{layers}, physical experts]")
     return found, mapping

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, TooLarge, Unusable, shown
 from flashmoe_sim.trace.lines import BOM
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -75,7 +75,7 @@ def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
     """
     how = Reading(lenient)
     if path == STDIN and os.isatty(0):
-        raise BadInput("stdin is a terminal; pipe a trace into it, or give the path of a trace")
+        raise Unusable("stdin is a terminal; pipe a trace into it, or give the path of a trace")
     with ExitStack() as stack:
         try:
             if path.is_fifo():
@@ -83,7 +83,7 @@ def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
                 with path.open("rb") as pipe:
                     shutil.copyfileobj(pipe, how.pipe, 1 << 20)
         except OSError as error:
-            raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
+            raise Unusable(f"{path}: {error.strerror or error}; the file cannot be read") from None
         _readings[path] = how
         stack.callback(_readings.pop, path)
         yield how
@@ -107,13 +107,13 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             else:
                 yield raw
     except FileNotFoundError:
-        raise BadInput(f"{path}: no such file; give the path of a trace") from None
+        raise Missing(f"{path}: no such file; give the path of a trace") from None
     except IsADirectoryError:
-        raise BadInput(f"{path}: is a directory; give a trace file inside it") from None
+        raise Unusable(f"{path}: is a directory; give a trace file inside it") from None
     except PermissionError:
-        raise BadInput(f"{path}: may not be read; check its permissions") from None
+        raise Unusable(f"{path}: may not be read; check its permissions") from None
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}; the file cannot be read") from None
+        raise Unusable(f"{path}: {error.strerror or error}; the file cannot be read") from None
 
 
 def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most_bytes: int = -1) -> Any:
@@ -125,13 +125,13 @@ def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most
     with open_bytes(path) as stream:
         text = stream.read(most_bytes if most_bytes < 0 else most_bytes + 1).removeprefix(BOM)
     if 0 <= most_bytes < len(text):
-        raise BadInput(f"{path}: a JSON document of more than {most_bytes >> 20} MiB is not read; cut it")
+        raise TooLarge(f"{path}: a JSON document of more than {most_bytes >> 20} MiB is not read; cut it")
     if progress:
         progress(len(text))
     try:
         return strict_json.loads(text)
     except ValueError as error:
-        raise BadInput(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
+        raise Malformed(f"{path}: not a complete JSON document ({error}); record or copy it again") from None
 
 
 def _raw(path: Path, how: Reading) -> AbstractContextManager[IO[bytes]]:
@@ -166,12 +166,14 @@ class _Decompressed(io.RawIOBase):
         try:
             self._decompress()
         except self._error as error:
-            raise BadInput(f"{self._path}: broken {self._kind} data ({error}); copy or record the file again") from None
+            raise Malformed(
+                f"{self._path}: broken {self._kind} data ({error}); copy or record the file again"
+            ) from None
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         self._read += size
         if self._read > self._most:
-            raise BadInput(
+            raise TooLarge(
                 f"{self._path}: decompresses to more than {self._most >> 20:,} MiB, over {MOST_RATIO} times its size: "
                 "not a trace; if it is one, decompress it first"
             )
@@ -191,7 +193,7 @@ class _Decompressed(io.RawIOBase):
         if self._ready or self._part is None:
             return
         if not self._how.lenient:
-            raise BadInput(
+            raise Malformed(
                 f"{self._path}: its {self._kind} data is cut off; copy or record it again, or read up to there with "
                 "--lenient"
             )
@@ -219,7 +221,7 @@ class Archive:
         except _BROKEN as error:
             raise self._damaged(error) from None
         if len(self._members) > MOST_MEMBERS:
-            raise BadInput(
+            raise TooLarge(
                 f"{where}: {len(self._members):,} files in it; expected at most {MOST_MEMBERS:,}: not a trace"
             )
 
@@ -236,7 +238,7 @@ class Archive:
         except _BROKEN as error:
             raise self._damaged(error) from None
         if len(content) > left:
-            raise BadInput(
+            raise TooLarge(
                 f"{self.where}: {shown(name, 40)} unpacks to more than {MOST_RATIO} times the file's size: not a trace"
             )
         self._unpacked += len(content)
@@ -244,4 +246,4 @@ class Archive:
 
     def _damaged(self, error: Exception) -> BadInput:
         found = str(error).partition("\n")[0] or type(error).__name__
-        return BadInput(f"{self.where}: a damaged zip archive ({found}); copy or record it again")
+        return Malformed(f"{self.where}: a damaged zip archive ({found}); copy or record it again")

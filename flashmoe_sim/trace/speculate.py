@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import jit
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Incomplete, OutOfRange, unknown_name
 from flashmoe_sim.trace.calls import ranges, run_starts, with_end
 from flashmoe_sim.trace.join import join_calls, phases_of
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
@@ -36,19 +36,19 @@ def speculate(
     Source: Leviathan, Kalman and Matias, Fast Inference from Transformers via Speculative Decoding, section 2 and 3.1.
     """
     if not 0 <= draft <= MOST_DRAFTED:
-        raise BadInput(f"draft {draft} tokens; expected 0 to {MOST_DRAFTED}")
+        raise OutOfRange(f"draft {draft} tokens; expected 0 to {MOST_DRAFTED}")
     if not 0 <= accept <= 1:
-        raise BadInput(f"accept {accept}; expected a probability, 0 to 1")
+        raise OutOfRange(f"accept {accept}; expected a probability, 0 to 1")
     if rejected not in STAND_INS:
         raise unknown_name("stand-in for rejected tokens", rejected, STAND_INS)
     if seed < 0:
-        raise BadInput(f"seed {seed}; expected at least 0")
+        raise OutOfRange(f"seed {seed}; expected at least 0")
     if not trace.calls:
-        raise BadInput(f"{trace.name or 'trace'}: no routed calls in it; record or convert the trace again")
+        raise Incomplete(f"{trace.name or 'trace'}: no routed calls in it; record or convert the trace again")
     first = run_starts(trace.steps)
     room = _room(trace, first)
     if draft and not (room > 0).any():
-        raise BadInput(f"{trace.name or 'trace'}: no two decode steps of one token in a row; nothing can be drafted")
+        raise Incomplete(f"{trace.name or 'trace'}: no two decode steps of one token in a row; nothing can be drafted")
     draws = np.random.default_rng(seed)
     drawn = draws.random(len(first))
     accepted = np.zeros(len(first), np.int64)

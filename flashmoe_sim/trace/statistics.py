@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange
 from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.trace.check import largest_experts
 from flashmoe_sim.trace.chunk import parts_of
@@ -191,9 +191,9 @@ def count_layers(trace: RoutingTrace, progress: Callable[[int, int], None] | Non
 def check_asked(name: str, calls: int, banks: Sequence[int]) -> None:
     """Raise BadInput for a trace without calls or a bank smaller than 1."""
     if not calls:
-        raise BadInput(f"{name or 'trace'}: has no routed calls; nothing to describe")
+        raise Incomplete(f"{name or 'trace'}: has no routed calls; nothing to describe")
     if any(slots < 1 for slots in banks):
-        raise BadInput(f"a bank of {min(banks)} slots; expected at least 1")
+        raise OutOfRange(f"a bank of {min(banks)} slots; expected at least 1")
 
 
 def _layer_statistics(counted: LayerCounts) -> LayerStatistics:
@@ -322,9 +322,9 @@ def hot_set_drift(trace: RoutingTrace, *, windows: int = 20) -> Drift:
     """
     steps, step = np.unique(trace.steps, return_inverse=True)
     if windows < 2:
-        raise BadInput(f"{windows} windows: expected at least 2")
+        raise OutOfRange(f"{windows} windows: expected at least 2")
     if len(steps) < 2:
-        raise BadInput(f"{trace.name or 'trace'}: has {len(steps)} steps; expected at least 2 to see a change")
+        raise Incomplete(f"{trace.name or 'trace'}: has {len(steps)} steps; expected at least 2 to see a change")
     ends = np.linspace(0, len(steps), min(windows, len(steps)) + 1).astype(np.int64)
     sizes, with_first, with_previous = np.zeros((3, len(ends) - 1), np.int64)
     experts = hot_experts = 0

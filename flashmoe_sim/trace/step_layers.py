@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Malformed, shown
 from flashmoe_sim.trace.calls import ID_MAX, token_ids
 from flashmoe_sim.trace.cut import shown_layers
 from flashmoe_sim.trace.lines import trace_name
@@ -36,7 +36,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     for number, step in enumerate(steps):
         where = f"{path}: step {number}"
         if not isinstance(step, dict):
-            raise BadInput(f"{where} is {shown(step, 40)}; expected an object of layers")
+            raise Malformed(f"{where} is {shown(step, 40)}; expected an object of layers")
         for key, layer, tokens in sorted((_layer(key, where), key, tokens) for key, tokens in step.items()):
             if tokens is None:
                 unrouted.add(key)
@@ -44,7 +44,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
             width = _append(experts, tokens, width, where=f"{where}, layer {layer}")
             calls.append((number, key, len(tokens)))
     if not calls:
-        raise BadInput(f"{path}: no layer of any step has routing; record it again")
+        raise Malformed(f"{path}: no layer of any step has routing; record it again")
     step_of, layer_of, n_tokens = (np.array(column) for column in zip(*calls, strict=True))
     silent = unrouted - set(layer_of.tolist())
     notes = ["the first step is assumed to be the prompt, read at once"] if n_tokens[0] > 1 else []
@@ -65,7 +65,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 
 def _layer(key: str, where: str) -> int:
     if not key.isascii() or not key.isdecimal() or len(key) > 5 or int(key) > ID_MAX:
-        raise BadInput(f"{where} has layer {shown(key, 40)}; expected a number 0 to {ID_MAX}")
+        raise Malformed(f"{where} has layer {shown(key, 40)}; expected a number 0 to {ID_MAX}")
     return int(key)
 
 
@@ -74,9 +74,9 @@ def _append(experts: array[int], tokens: Any, width: int, *, where: str) -> int:
     try:
         ids, found = token_ids(tokens)
     except ValueError as error:
-        raise BadInput(f"{where}: {error}") from None
+        raise Malformed(f"{where}: {error}") from None
     if not ids or found != (width or found):
         listed = f"{width} and {found}" if ids else "no"
-        raise BadInput(f"{where}: tokens of {listed} experts (mixed top-k); expected one number")
+        raise Malformed(f"{where}: tokens of {listed} experts (mixed top-k); expected one number")
     experts.extend(ids)
     return found

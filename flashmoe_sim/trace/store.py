@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge, Unsupported
 from flashmoe_sim.io.notes import CODES, code_of, with_code
 from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
@@ -162,7 +162,7 @@ def _parquet(path: Path) -> Iterator[tuple[Any, int]]:
             yield file, size
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             what = str(error).splitlines()[0]
-            raise BadInput(f"{path}: a damaged Parquet file ({what}); write it again") from None
+            raise Malformed(f"{path}: a damaged Parquet file ({what}); write it again") from None
 
 
 def refuse_bomb(path: Path, metadata: Any, size: int) -> None:
@@ -171,7 +171,7 @@ def refuse_bomb(path: Path, metadata: Any, size: int) -> None:
                for at in range(metadata.num_columns)]  # fmt: skip
     values = sum(column.num_values for column in columns)
     if VALUE_BYTES * values > most_bytes(size):
-        raise BadInput(
+        raise TooLarge(
             f"{path}: {values:,} values in {size:,} bytes: not a trace; if it is one, give it in another format"
         )
 
@@ -187,18 +187,18 @@ def _batches(file: Any, calls: int, columns: list[str] | None = None) -> Iterato
 
 def _damaged_store(path: Path, error: Exception) -> BadInput:
     what = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
-    return BadInput(f"{path}: a damaged trace store ({what}); convert it again")
+    return Malformed(f"{path}: a damaged trace store ({what}); convert it again")
 
 
 def _known(described: bytes | None, path: Path) -> dict[str, Any]:
     """The metadata's values; raises KeyError, TypeError or ValueError if it is damaged."""
     if described is None:
-        raise BadInput(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
+        raise Malformed(f"{path}: a Parquet file, but not a trace store; name its columns: sim trace import --columns")
     about = strict_json.loads(described)
     if not isinstance(about["version"], int):
         raise ValueError(f"version is {about['version']!r}, expected a number")
     if about["version"] > VERSION:
-        raise BadInput(
+        raise Unsupported(
             f"{path}: a trace store of version {about['version']}; this program knows up to {VERSION}: update it"
         )
     for name in ("calls", "refs"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, unknown_name
 from flashmoe_sim.trace.nulls import shuffled_null, uniform_null
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_curve import CurveFit, from_curve
@@ -39,25 +39,25 @@ def synthesize(
     """
     points, curve_tokens = curve if isinstance(curve, tuple) else (curve, None)
     if (points is not None) + (null is not None or like is not None) != 1:
-        raise BadInput("give one of a hit curve, a trace to imitate and a null model")
+        raise Conflict("give one of a hit curve, a trace to imitate and a null model")
     if curve_tokens is not None and points is None:
-        raise BadInput("tokens of the curve without a curve; give the curve, or leave them out")
+        raise Incomplete("tokens of the curve without a curve; give the curve, or leave them out")
     if like is not None:
         if null is None:
             return alike(like, shape=shape, tokens=tokens, prompt=prompt, seed=seed, progress=progress)
         if shape is not None:
-            raise BadInput(
+            raise Conflict(
                 "a null model of a trace has the trace's experts; leave out the model, layers, experts, top-k"
             )
         if tokens is not None or prompt:
-            raise BadInput("a null model of a trace has that trace's tokens; leave them out, or cut the trace first")
+            raise Conflict("a null model of a trace has that trace's tokens; leave them out, or cut the trace first")
         return _null(null)(like, seed=seed), None
     if null == "shuffled":
-        raise BadInput("null model shuffled: reorders the calls of a trace; give the trace to imitate")
+        raise Incomplete("null model shuffled: reorders the calls of a trace; give the trace to imitate")
     if shape is None:
-        raise BadInput("layers, experts and top-k are unknown; give them, or a model")
+        raise Incomplete("layers, experts and top-k are unknown; give them, or a model")
     if tokens is None:
-        raise BadInput("the number of tokens is unknown; give it")
+        raise Incomplete("the number of tokens is unknown; give it")
     if points is not None:
         return from_curve(
             points, shape, tokens=tokens, prompt=prompt, curve_tokens=curve_tokens, seed=seed, progress=progress

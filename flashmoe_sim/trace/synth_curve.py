@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.cells import rate
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_kernels import draw_by_depth
 from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws
@@ -107,23 +107,25 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
     """Raise BadInput for a curve that no trace of that many tokens can have."""
     largest = max(shape.n_experts.values())
     if banks[0] < shape.top_k:
-        raise BadInput(f"curve: a bank of {banks[0]} slots does not hold a token's {shape.top_k} experts; leave it out")
+        raise OutOfRange(
+            f"curve: a bank of {banks[0]} slots does not hold a token's {shape.top_k} experts; leave it out"
+        )
     if banks[-1] > largest:
-        raise BadInput(f"curve: a bank of {banks[-1]} slots; a layer has {largest} experts, leave larger banks out")
+        raise OutOfRange(f"curve: a bank of {banks[-1]} slots; a layer has {largest} experts, leave larger banks out")
     requests = tokens * shape.top_k
     missed = 1 - float(asked[-1])
     rises = np.flatnonzero(np.diff(asked, prepend=0.0) > 0)
     # a hit beyond a bank's size needs more experts than the bank holds, and each is missed at its first use
     least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
     if missed + TOLERANCE < least / requests:
-        raise BadInput(
+        raise OutOfRange(
             f"curve: misses {rate(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer "
             f"alone are {rate(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
         )
     if _only_first_uses(banks, asked, largest) and missed - TOLERANCE > banks[-1] / requests:
         what = f"{rate(missed)} at bank {banks[-1]}, "
         what += "which holds all" if banks[-1] == largest else f"which hits no more than bank {banks[-2]}"
-        raise BadInput(
+        raise OutOfRange(
             f"curve: misses {what}: these are first uses, of at most {banks[-1]} experts, but in {tokens:,} tokens "
             f"they would be {missed * requests:,.0f}; give the length of the run that the curve is of (--curve-tokens, "
             f"at most {int(banks[-1] / (missed - TOLERANCE) / shape.top_k):,})"
@@ -157,7 +159,7 @@ def _fit(
         share = share / share.sum()
     if closest > max(TOLERANCE, 2 * least):
         worst = int(abs(fitted - asked).argmax())
-        raise BadInput(
+        raise OutOfRange(
             f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {rate(fitted[worst])}, not to "
             f"{rate(asked[worst])}; give as many tokens as the curve was measured over"
         )

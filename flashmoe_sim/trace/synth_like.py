@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.cells import rate
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.trace.counting import count_overlap, fresh
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import normalised_entropy, top_decile_share
@@ -89,7 +89,7 @@ def alike(
     Raises BadInput if the top-k varies or a layer has no two tokens in a row.
     """
     if not trace.calls or not trace.top_k:
-        raise BadInput(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")
+        raise Incomplete(f"{trace.name or 'trace'}: has no top-k that all tokens share; cut it with --topk first")
     shorter = min(one.tokens for one in (trace, other) if one is not None)
     stretches = min(max(shorter // STRETCH_TOKENS, FEWEST), MOST)
     layers = _measure(trace, stretches)
@@ -247,7 +247,7 @@ def _measure(trace: RoutingTrace, stretches: int) -> list[_Measured]:
         state, repeats = np.zeros(2, np.int64), np.zeros(len(tokens), np.int32)
         shared, compared = count_overlap(view.offset, tokens, view.expert, fresh(n_experts), state, repeats)
         if not compared:
-            raise BadInput(
+            raise Incomplete(
                 f"{trace.name or 'trace'}: layer {view.layer} has no two tokens in a row; its overlap is not known"
             )
         known = view.expert[np.repeat((tokens > 0) & (length == tokens * trace.top_k), length)].reshape(-1, trace.top_k)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, TooLarge
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import MOST_EXPERTS
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
@@ -32,16 +32,16 @@ class Shape:
 
     def __post_init__(self) -> None:
         if not self.n_experts or max(self.n_experts) > ID_MAX:
-            raise BadInput(f"{len(self.n_experts)} layers; expected 1 to {ID_MAX + 1}")
+            raise OutOfRange(f"{len(self.n_experts)} layers; expected 1 to {ID_MAX + 1}")
         fewest, most = min(self.n_experts.values()), max(self.n_experts.values())
         if fewest < 1 or most > ID_MAX + 1:
-            raise BadInput(f"{fewest if fewest < 1 else most} experts; expected 1 to {ID_MAX + 1}")
+            raise OutOfRange(f"{fewest if fewest < 1 else most} experts; expected 1 to {ID_MAX + 1}")
         if (experts := sum(self.n_experts.values())) > MOST_EXPERTS:
-            raise BadInput(
+            raise TooLarge(
                 f"{len(self.n_experts):,} layers of {experts:,} experts together; expected at most {MOST_EXPERTS:,}"
             )
         if not 1 <= self.top_k <= fewest:
-            raise BadInput(f"top-k {self.top_k} of {fewest} experts; expected 1 to {fewest}")
+            raise OutOfRange(f"top-k {self.top_k} of {fewest} experts; expected 1 to {fewest}")
 
 
 def plain_shape(*, layers: int, n_experts: int, top_k: int) -> Shape:
@@ -52,12 +52,12 @@ def plain_shape(*, layers: int, n_experts: int, top_k: int) -> Shape:
 def check_size(shape: Shape, *, tokens: int, prompt: int, seed: int) -> None:
     """Raise BadInput for too few or too many tokens, and for a negative seed."""
     if tokens < 1 or prompt < 0:
-        raise BadInput(f"{tokens} tokens after a prompt of {prompt}; expected at least 1, and a prompt of 0 or more")
+        raise OutOfRange(f"{tokens} tokens after a prompt of {prompt}; expected at least 1, and a prompt of 0 or more")
     if seed < 0:
-        raise BadInput(f"seed {seed}; expected 0 or a positive number")
+        raise OutOfRange(f"seed {seed}; expected 0 or a positive number")
     refs = (tokens + prompt) * len(shape.n_experts) * shape.top_k
     if refs > MOST_REFS:
-        raise BadInput(f"{tokens + prompt:,} tokens make {refs:,} references; expected at most {MOST_REFS:,}")
+        raise TooLarge(f"{tokens + prompt:,} tokens make {refs:,} references; expected at most {MOST_REFS:,}")
 
 
 def assemble(

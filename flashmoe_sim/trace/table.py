@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.trace.csv_rows import Rows
 from flashmoe_sim.trace.lines import Skipped, trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
@@ -49,7 +49,7 @@ def read_table(
         torn += skipped.notes()
     left_out += torn
     if len({part["expert"].shape[1] for part in parts}) > 1:
-        raise BadInput(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
+        raise Conflict(f"{paths[0]}: the files differ in experts per token (mixed top-k); import them one by one")
     value = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if hints.shared:
         value = _without_shared(value, hints.shared, where=paths[0].name)
@@ -72,12 +72,12 @@ def read_table(
         ]
         return trace_of_requests(requests, format=FORMAT, name=name, options=options, notes=notes)
     if odd := [name for name in OF_POSITIONS if getattr(hints, name) is not None]:
-        raise BadInput(f"{where}: --{odd[0].replace('_', '-')} is for tables with position=; leave it out")
+        raise Conflict(f"{where}: --{odd[0].replace('_', '-')} is for tables with position=; leave it out")
     if hints.phase is not None and "phase" in value:
-        raise BadInput(f"{where}: has a column of phases; leave --phase out, or phase= out of --columns")
+        raise Conflict(f"{where}: has a column of phases; leave --phase out, or phase= out of --columns")
     if len(paths) > 1 and not timed:
         if "step" not in value:
-            raise BadInput(
+            raise Incomplete(
                 f"{paths[0]}: several files without an order; name a column of --columns step=, position= or time="
             )
         keys = [value["layer"], value["step"]]

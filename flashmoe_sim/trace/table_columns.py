@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown, unknown_name
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, UnknownName, shown, unknown_name
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.csv_rows import LARGEST_REAL
 from flashmoe_sim.trace.lines import BOM, Skipped, json_lines
@@ -60,7 +60,7 @@ class Columns:
                 raise unknown_name("field of --columns", name, FIELDS)
         given = {*self.columns, *({"layer"} if self.layer_from_name else ())}
         if missing := [name for name in ("layer", "expert") if name not in given]:
-            raise BadInput(
+            raise Incomplete(
                 f"--columns names no {missing[0]}; layer and expert are required, for example layer=blk,expert=e"
             )
         if self.call_by not in CALL_BY:
@@ -94,7 +94,7 @@ def read_frame(
     if progress:
         progress(len(content))
     if content.startswith(UTF_16):
-        raise BadInput(f"{path}: is UTF-16, as PowerShell writes it; write it again as UTF-8")
+        raise Malformed(f"{path}: is UTF-16, as PowerShell writes it; write it again as UTF-8")
     content = content.removeprefix(BOM)
     try:
         if columns.records is not None:
@@ -111,7 +111,7 @@ def read_frame(
             separator = max((b",", b";", b"\t"), key=first.count).decode()
             names = next(csv.reader([first.decode("utf-8-sig", "replace")], delimiter=separator), [])
             if columns.header and (twice := [name for name in names if columns.reads(name) and names.count(name) > 1]):
-                raise BadInput(f"{path}: two columns are called {shown(twice[0], 40)}; rename or remove one")
+                raise Malformed(f"{path}: two columns are called {shown(twice[0], 40)}; rename or remove one")
             frame = pl.read_csv(
                 io.BytesIO(content),
                 has_header=columns.header,
@@ -122,16 +122,16 @@ def read_frame(
             if not columns.header:
                 frame.columns = [str(number) for number in range(frame.width)]
     except ValueError as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise Malformed(f"{path}: {error}") from None
     except (pl.exceptions.PolarsError, OSError, csv.Error) as error:
-        raise BadInput(
+        raise Malformed(
             f"{path}: not a table ({str(error).splitlines()[0]}); expected CSV, JSON lines or Parquet"
         ) from None
     if columns.where:
         name, text = columns.where
         frame = frame.filter(_column(path, frame, name).cast(pl.String) == text)
     if not frame.height:
-        raise BadInput(f"{path}: no row of it is left; check --where" if columns.where else f"{path}: has no rows")
+        raise Malformed(f"{path}: no row of it is left; check --where" if columns.where else f"{path}: has no rows")
     return frame
 
 
@@ -142,14 +142,14 @@ def _records(path: Path, content: bytes, key: str) -> pl.DataFrame:
     try:
         found = strict_json.loads(content)
     except ValueError as error:
-        raise BadInput(f"{path}: --records {key}: not one JSON document ({error})") from None
+        raise Malformed(f"{path}: --records {key}: not one JSON document ({error})") from None
     for name in key.split("."):
         if not isinstance(found, dict) or name not in found:
             there = ", ".join(found) if isinstance(found, dict) else f"no keys but {shown(found, 40)}"
-            raise BadInput(f"{path}: --records {key}: no key {shown(name)}; there are {there}")
+            raise UnknownName(f"{path}: --records {key}: no key {shown(name)}; there are {there}")
         found = found[name]
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise BadInput(f"{path}: --records {key}: is {shown(found, 40)}; expected a list of objects")
+        raise Malformed(f"{path}: --records {key}: is {shown(found, 40)}; expected a list of objects")
     return pl.DataFrame(found, infer_schema_length=None)
 
 
@@ -163,7 +163,7 @@ def _whole_lines(path: Path, content: bytes, skipped: Skipped) -> bytes:
     except BadInput:
         with suppress(ValueError):
             _strict(content)
-            raise BadInput(
+            raise Incomplete(
                 f"{path}: is one JSON document; name the key under which its rows are: --records KEY"
             ) from None
         raise
@@ -190,7 +190,7 @@ def _parquet(path: Path, content: bytes) -> pl.DataFrame:
         refuse_bomb(path, file.metadata, len(content))
         found = pl.from_arrow(file.read(use_threads=False))
     except pa.ArrowException as error:
-        raise BadInput(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
+        raise Malformed(f"{path}: a damaged Parquet file ({str(error).splitlines()[0]}); write it again") from None
     assert isinstance(found, pl.DataFrame)
     return found
 
@@ -202,7 +202,7 @@ def _column(path: Path, frame: pl.DataFrame, name: str) -> pl.Series:
         return frame[name]
     unknown = unknown_name(f"column of {path}", name, frame.columns)
     nested = [one for one in frame.columns if isinstance(frame[one].dtype, pl.List) and frame.height == 1]
-    raise BadInput(f"{unknown}; rows under a key: --records {nested[0]}") if nested else unknown
+    raise UnknownName(f"{unknown}; rows under a key: --records {nested[0]}") if nested else unknown
 
 
 def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, NDArray[Any]]:
@@ -226,10 +226,10 @@ def values_of(path: Path, frame: pl.DataFrame, columns: Columns) -> dict[str, ND
     if columns.layer_from_name:
         found = re.search(columns.layer_from_name, path.name)
         if not found or not found.groups() or not str(found[1]).isdecimal() or int(found[1]) > ID_MAX:
-            raise BadInput(f"{path}: --layer-from-name {columns.layer_from_name!r} finds no number in its name")
+            raise Conflict(f"{path}: --layer-from-name {columns.layer_from_name!r} finds no number in its name")
         value["layer"] = np.full(frame.height, int(found[1]), np.int64)
     if "weight" in value and value["weight"].shape != value["expert"].shape:
-        raise BadInput(f"{path}: weights and experts are not lists of one length; leave weight= out")
+        raise Malformed(f"{path}: weights and experts are not lists of one length; leave weight= out")
     return value
 
 
@@ -245,7 +245,7 @@ def _by_token(path: Path, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame
     if not of_tokens:
         return frame
     if "position" in columns.columns:
-        raise BadInput(
+        raise Conflict(
             f"{path}: column {of_tokens[0]!r} has the experts of several tokens in a row, which has one position; "
             "give step= instead of position="
         )
@@ -253,7 +253,7 @@ def _by_token(path: Path, frame: pl.DataFrame, columns: Columns) -> pl.DataFrame
     try:
         return frame.filter(pl.col(of_tokens[0]).list.len() != 0).explode(of_tokens)
     except pl.exceptions.PolarsError:
-        raise BadInput(f"{path}: columns {' and '.join(of_tokens)} differ in their number of tokens") from None
+        raise Malformed(f"{path}: columns {' and '.join(of_tokens)} differ in their number of tokens") from None
 
 
 def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int) -> NDArray[Any]:
@@ -272,14 +272,14 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int
         try:
             series = series.str.json_decode(pl.List(pl.Float64 if field == "weight" else pl.Int64))
         except pl.exceptions.PolarsError as error:
-            raise BadInput(f"{path}: column {name!r}: no lists ({str(error).splitlines()[0]})") from None
+            raise Malformed(f"{path}: column {name!r}: no lists ({str(error).splitlines()[0]})") from None
     if not isinstance(series.dtype, pl.List | pl.Array):
         return _numbers(path, series, field, first_id)[:, np.newaxis]
     series = series.cast(pl.List(series.dtype.inner))
     widths = series.list.len().unique().drop_nulls().sort().to_list()
     if len(widths) != 1 or not widths[0] or series.null_count():
         listed = " and ".join(map(str, widths[:3])) or "no"
-        raise BadInput(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
+        raise Malformed(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
     return _numbers(path, series.explode(), field, first_id).reshape(-1, widths[0])
 
 
@@ -295,7 +295,7 @@ def _numbers(path: Path, series: pl.Series, field: str, first_id: int) -> NDArra
 
 
 def _wrong(path: Path, series: pl.Series, row: int, expected: str) -> BadInput:
-    return BadInput(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected {expected}")
+    return Malformed(f"{path}: row {row + 1}: {series.name} is {shown(series[row], 40)}; expected {expected}")
 
 
 def _whole(path: Path, series: pl.Series, low: int, high: int) -> NDArray[np.int64]:
@@ -330,7 +330,7 @@ def _phases(path: Path, series: pl.Series) -> NDArray[np.int64]:
     words = series.cast(pl.String).str.strip_chars().str.to_lowercase()
     for row, word in enumerate(words.unique(maintain_order=True)):
         if word not in WORDS:
-            raise BadInput(
+            raise Malformed(
                 f"{path}: {series.name} is {shown(word, 40)} (value {row + 1}); expected one of {', '.join(WORDS)}"
             )
     return np.array(words.replace_strict(WORDS, return_dtype=pl.Int64).to_numpy(), np.int64)

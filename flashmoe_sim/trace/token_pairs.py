@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace.calls import ID_MAX, pair_array, run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.lines import MAX_LINE_BYTES, Skipped, json_lines, line_blocks, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
@@ -41,7 +41,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
                     width.append(len(pairs))
             lines += block.count(b"\n")
     if not width:
-        raise BadInput(f"{path}: holds no complete token; expected lines of [layer, expert] pairs")
+        raise Malformed(f"{path}: holds no complete token; expected lines of [layer, expert] pairs")
     pairs = np.frombuffer(flat, np.int16).reshape(-1, 2)
     token = np.repeat(np.arange(len(width), dtype=np.int32), np.frombuffer(width, np.int64))
     layer, expert = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

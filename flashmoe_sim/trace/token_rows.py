@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.requests import Hints, Request
 
@@ -52,7 +52,7 @@ def requests_of_rows(
     width = rows.expert.shape[1]
     if (odd := each != each[0]).any():
         at = int(starts[odd.argmax()])
-        raise BadInput(
+        raise Malformed(
             f"{where}: token {position[at]} has {each[odd.argmax()] * width} experts in layer {layers[place[at]]}, and "
             f"token {position[0]} {each[0] * width} in layer {layers[place[0]]} (mixed top-k); expected the same number"
         )
@@ -79,11 +79,11 @@ def _tokens(position: NDArray[np.int64], layers: int, where: str) -> int:
     tokens = int(position[-1] - position[0]) + 1
     if len(seen := np.unique(position)) < tokens:
         gap = int(seen[np.diff(seen).argmax()])
-        raise BadInput(
+        raise Malformed(
             f"{where}: token {gap + 1} is missing after {gap}; expected every token, in order from the first"
         )
     if tokens * layers > MOST_SPARSE * len(position) + MORE_CELLS:
-        raise BadInput(
+        raise Malformed(
             f"{where}: {len(position):,} rows for {tokens:,} tokens of {layers:,} layers: most are missing; "
             "expected a row for every token and layer"
         )
@@ -100,14 +100,14 @@ def _in_cells(values: NDArray[Any], cell: NDArray[np.int64], shape: tuple[int, i
 def prompt_length(tokens: int, start: int, hints: Hints, where: str) -> int:
     """The tokens of a prompt by the hints; tokens: of the request, the first `start` of which have no rows."""
     if hints.prompt_tokens is None and hints.phase is None:
-        raise BadInput(
+        raise Incomplete(
             f"{where}: {tokens:,} tokens, but nothing says which of them are the prompt; give --prompt-tokens P or "
             "--phase decode to `sim trace import`"
         )
     if hints.prompt_tokens is None:
         return tokens if hints.phase == "prompt" else start
     if hints.prompt_tokens > tokens:
-        raise BadInput(f"{where}: {tokens:,} tokens, but a prompt of {hints.prompt_tokens:,}; check --prompt-tokens")
+        raise Conflict(f"{where}: {tokens:,} tokens, but a prompt of {hints.prompt_tokens:,}; check --prompt-tokens")
     return hints.prompt_tokens
 
 

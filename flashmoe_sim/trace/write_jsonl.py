@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -30,7 +30,7 @@ def write_jsonl(
     wrong = np.flatnonzero((trace.n_tokens < 1) & trace.has_refs | (length % np.maximum(trace.n_tokens, 1) != 0))
     if len(wrong):
         call = int(wrong[0])
-        raise BadInput(
+        raise Unsupported(
             f"{trace.name or 'trace'}: call {call} has {length[call]} references of {trace.n_tokens[call]} tokens; "
             "the runtime's layout needs the tokens of every call: convert to parquet instead"
         )

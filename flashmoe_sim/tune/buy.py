@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.tune.prices import Prices
@@ -104,7 +104,7 @@ def buy(stock: Stock, target_tok_s: float, *, progress: Callable[[int, int], Non
     with a card of the same maker and generation could replace, as long as no better machine is slower than a worse one.
     """
     if not 0 < target_tok_s < math.inf:
-        raise BadInput(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
+        raise OutOfRange(f"{target_tok_s:g} tok/s; expected a speed above 0, such as 10")
     present, bought, fastest, note = stock.present(), [], None, ""
     if (present.tok_s or 0.0) < target_tok_s:
         note = _note(stock)

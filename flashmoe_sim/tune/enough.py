@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -167,7 +167,7 @@ class Convergence:
 def check_length(workload: Workload) -> None:
     """Raise BadInput if a trace has too few decoded tokens to base any choice on."""
     if (tokens := int(_decoded(workload.trace)[1].sum())) < LEAST_TOKENS:
-        raise BadInput(
+        raise Incomplete(
             f"{workload.trace.name or 'trace'}: has {tokens} decoded tokens; a recommendation needs "
             f"{LEAST_TOKENS} or more, better {TRUSTED_TOKENS}",
             advice="record a longer answer, such as with `sim trace capture`",

@@ -9,7 +9,7 @@ from typing import Any
 
 from flashmoe_sim.budget import own_memory
 from flashmoe_sim.ceilings.hardware import CHANGES, TWICE
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.machines.compose import DRIVER_GIB
 from flashmoe_sim.machines.machine import Machine
@@ -87,7 +87,7 @@ def levers(resizer: Resizer, *, progress: Callable[[int, int], None] | None = No
     """
     machines, before = changed_machines(resizer.case.machine), resizer.now
     if before.tok_s is None:
-        raise BadInput(f"{resizer.case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
+        raise Unsupported(f"{resizer.case.machine.name}: {before.system.spec} does not run there: {before.why_not}")
     found = []
     for number, (change, machine) in enumerate(machines.items()):
         if progress is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Incomplete, OutOfRange, unknown_name
 from flashmoe_sim.machines.belief import DRAWS, Draws
 from flashmoe_sim.systems.compare import Compared
 
@@ -30,11 +30,11 @@ class Objective:
         if self.goal not in GOALS:
             raise unknown_name("objective", self.goal, GOALS)
         if self.goal != "decode" and self.prompt_tokens < 1:
-            raise BadInput(f"--objective {self.goal}: say how long the prompt is, such as --prompt-tokens 4000")
+            raise Incomplete(f"--objective {self.goal}: say how long the prompt is, such as --prompt-tokens 4000")
         if self.goal == "decode" and self.prompt_tokens:
-            raise BadInput("--prompt-tokens says how long a prompt to read; add --objective prompt or both")
+            raise Incomplete("--prompt-tokens says how long a prompt to read; add --objective prompt or both")
         if self.answer_tokens < 1:
-            raise BadInput(f"an answer of {self.answer_tokens} tokens; expected 1 or more")
+            raise OutOfRange(f"an answer of {self.answer_tokens} tokens; expected 1 or more")
 
     @property
     def tokens(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, shown
 from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.machines.rows import read_table
@@ -71,18 +71,18 @@ def read_prices(file: Path, budget: float | None = None) -> Prices:
     columns, rows = read_table(file)
     for column in ("part", "price"):
         if column not in columns:
-            raise BadInput(f"{file}: no column {column}; expected part,price with a part and its price in each row")
+            raise Malformed(f"{file}: no column {column}; expected part,price with a part and its price in each row")
     by_name: dict[str, float] = {}
     for number, row in rows:
         where = f"{file}: line {number}"
         try:
             name = " + ".join(parse_parts(row["part"]).names)
         except BadInput as error:
-            raise BadInput(f"{where}: {error}") from None
+            raise type(error)(f"{where}: {error}") from None
         price = decimal(row["price"])
         if price is None or price < 0:
-            raise BadInput(f"{where}: the price of {name} is {shown(row['price'])}; expected a number from 0")
+            raise Malformed(f"{where}: the price of {name} is {shown(row['price'])}; expected a number from 0")
         if name in by_name:
-            raise BadInput(f"{where}: {name} has a price already; give one")
+            raise Malformed(f"{where}: {name} has a price already; give one")
         by_name[name] = price
     return Prices(by_name, budget)

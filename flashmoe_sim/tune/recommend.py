@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.parts import Parts
 from flashmoe_sim.notebook import InNotebook
@@ -191,7 +191,7 @@ def recommend(
     for number, other in enumerate(others):
         _refuse_another_model(workload, other)
         if other.trace.content_id in {one.trace.content_id for one in (workload, *others[:number])}:
-            raise BadInput(f"{other.trace.name}: is given twice; give traces of other work")
+            raise Conflict(f"{other.trace.name}: is given twice; give traces of other work")
     objective = objective or Objective()
     if objective.prompt_tokens:
         prompted(workload, objective.prompt_tokens)  # refuses a trace from which no prompt can be made
@@ -248,7 +248,7 @@ def _searched(found: SearchResult, best: Compared | None) -> Searched | None:
 def _refuse_another_model(workload: Workload, other: Workload) -> None:
     ours, theirs = workload.trace, other.trace
     if (ours.n_experts, ours.top_k) != (theirs.n_experts, theirs.top_k):
-        raise BadInput(
+        raise Conflict(
             f"{theirs.name}: is a trace of another model than {ours.name}: other layers, experts or top-k",
             advice="give traces of one model",
         )

@@ -120,14 +120,14 @@ class _Searcher:
         asked = [system]
         for name, values in self._prompt_choices(system).items():
             asked = [replace(one, **{name: value}) for one in asked for value in values]
-        ways, refused = [], ""
+        ways, refused = [], list[BadInput]()
         for one in asked:
             try:
                 ways.append(one.at_each_size(self.case))
             except BadInput as error:
-                refused = refused or str(error)
+                refused.append(error)
         if not ways:
-            return Searched(Compared(system, refused))
+            return Searched(Compared(system, str(refused[0]), code=refused[0].code))
         found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways]
         best = pick([one.best for one in found], self.objective)
         return next((one for one in found if one.best is best), found[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import BadInput, Unsupported, shown
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.load import parts_in
 from flashmoe_sim.machines.machine import Machine
@@ -80,7 +80,7 @@ class OtherPart:
 def parts_of(machine: str) -> Parts:
     """The parts of a machine that is described as parts. Raises BadInput for a preset or a file, which has none."""
     if machine in PRESETS or (parts := parts_in(machine)) is None:
-        raise BadInput(
+        raise Unsupported(
             f"{shown(machine)}: is described as a whole, so no part of it can be exchanged; write the machine as "
             "parts, such as 'rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4'"
         )

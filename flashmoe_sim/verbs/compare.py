@@ -108,7 +108,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
 
     def run(self, progress: Progress | None = None) -> Comparison:
         """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
-        from flashmoe_sim.io.errors import BadInput
+        from flashmoe_sim.io.errors import Conflict, OutOfRange
         from flashmoe_sim.machines.guessed import ask
         from flashmoe_sim.systems.compare import compare, with_filled, with_undrafted
         from flashmoe_sim.systems.fits import nothing_runs
@@ -117,11 +117,11 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
 
         workload, model = workload_and_model(self.trace, self.model)
         if self.hit_rate is not None and not 0 <= self.hit_rate <= 1:
-            raise BadInput(f"--hit-rate {self.hit_rate:g}; expected 0 to 1")
+            raise OutOfRange(f"--hit-rate {self.hit_rate:g}; expected 0 to 1")
         if workload is not None and self.hit_rate is not None:
-            raise BadInput("a hit rate replaces a trace; give one of the two")
+            raise Conflict("a hit rate replaces a trace; give one of the two")
         if self.hit_rate is not None and self.best:
-            raise BadInput("with one hit rate for every setting, none is best; give a trace instead")
+            raise Conflict("with one hit rate for every setting, none is best; give a trace instead")
         on = resolve(
             workload=workload,
             model=model,

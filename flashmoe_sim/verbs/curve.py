@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, count, decimals, percent, table
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import MODEL, option, option_field
@@ -104,7 +104,7 @@ class Curve(Verb["ExactCurve | SampledCurve"]):
 
         plan_policy(self.policy)
         if self.in_chunks and self.sample is not None:
-            raise BadInput("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
+            raise Conflict("--in-chunks with --sample: a sample is drawn from a trace in memory; leave one of them out")
 
     def run(self, progress: Progress | None = None) -> ExactCurve | SampledCurve:
         """Count every size, or estimate them from a sample."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.numbers import parse_numbers
 from flashmoe_sim.options import option, option_field
 
@@ -20,10 +20,10 @@ def _steps(text: str) -> tuple[int | None, int | None]:
     """A range of steps: A:B, A: or :B."""
     begin, colon, end = (part.strip() for part in text.partition(":"))
     if not colon or any(part and not part.isdecimal() for part in (begin, end)) or len(begin + end) > 18:
-        raise BadInput(f"--steps {text!r}: expected A:B, for example 10:500, or 10: or :500")
+        raise Malformed(f"--steps {text!r}: expected A:B, for example 10:500, or 10: or :500")
     first, last = int(begin) if begin else None, int(end) if end else None
     if first is not None and last is not None and last <= first:
-        raise BadInput(f"--steps {text!r}: keeps nothing; B must be greater than A")
+        raise OutOfRange(f"--steps {text!r}: keeps nothing; B must be greater than A")
     return first, last
 
 
@@ -45,7 +45,7 @@ class Cut:
 
     def __post_init__(self) -> None:
         if self.top_k is None and self.layers is None and self.steps is None:
-            raise BadInput("nothing to cut; give --topk, --layers or --steps")
+            raise Incomplete("nothing to cut; give --topk, --layers or --steps")
 
     def run(self) -> RoutingTrace:
         """Cut the trace."""

@@ -10,7 +10,7 @@ from flashmoe_sim.drafts import drafted
 from flashmoe_sim.geometry.hints import hints_of
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.machine import Machine, OneMachine
 from flashmoe_sim.options import Several
 from flashmoe_sim.residency.workload import Workload, find_geometry, names_model, prepare
@@ -39,7 +39,7 @@ def workload_of(
     in_chunks: unpack the trace into temporary files; raises BadInput for a trace in memory.
     """
     if in_chunks and not isinstance(trace, str | Path):
-        raise BadInput("in_chunks reads files; give the path of a trace or the name of a bundled one")
+        raise Conflict("in_chunks reads files; give the path of a trace or the name of a bundled one")
     if isinstance(trace, Workload):
         if model is None:
             return trace

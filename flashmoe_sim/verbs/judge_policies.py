@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import UNKNOWN, Column, percent, signed, speed, table
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import MACHINE, ConditionOptions, SeveralOptions
@@ -101,7 +101,7 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         }
         judged = [one for one in setups if one.policy != base[str(one.bank)].policy]
         if not judged:
-            raise BadInput(f"--policy {self.policy}: is the policy to judge against; give another one")
+            raise Conflict(f"--policy {self.policy}: is the policy to judge against; give another one")
         machine = None if self.machine is None else machine_of(self.machine)
         named = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
         workloads = plan_workloads([(read or workload_of)(trace, self.model) for trace in named], named)

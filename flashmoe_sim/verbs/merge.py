@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.options import option, option_field
 
 if TYPE_CHECKING:
@@ -60,18 +60,18 @@ class Merge:
     def __post_init__(self) -> None:
         how = self.how
         if (how is None) == (self.concurrency is None):
-            raise BadInput("give --concurrency for a server's batches, or --how union, concat or interleave")
+            raise Conflict("give --concurrency for a server's batches, or --how union, concat or interleave")
         asked = "--concurrency" if how is None else f"--how {how}"
         if how is not None and (self.prefill_chunk or self.arrivals or self.step_ms):
-            raise BadInput(f"--prefill-chunk, --arrivals and --step-ms belong to --concurrency, not {asked}")
+            raise Conflict(f"--prefill-chunk, --arrivals and --step-ms belong to --concurrency, not {asked}")
         if (self.arrivals is None) != (self.step_ms is None):
-            raise BadInput("--arrivals needs --step-ms" if self.arrivals else "--step-ms belongs to --arrivals")
+            raise Incomplete("--arrivals needs --step-ms" if self.arrivals else "--step-ms belongs to --arrivals")
         if how is not None and len(self.traces) < 2:
-            raise BadInput("one trace only; give at least two to merge")
+            raise Incomplete("one trace only; give at least two to merge")
         if self.stagger is not None and how != "union":
-            raise BadInput(f"--stagger belongs to --how union, not {asked}")
+            raise Conflict(f"--stagger belongs to --how union, not {asked}")
         if (self.every is None) == (how == "interleave"):
-            raise BadInput(
+            raise Conflict(
                 "--how interleave needs --every" if self.every is None else f"--every does not belong to {asked}"
             )
 
@@ -82,7 +82,9 @@ class Merge:
 
         if self.concurrency is not None:
             if len(parts) == 1 and (parts[0].sequence is None or len(set(parts[0].sequence.tolist())) == 1):
-                raise BadInput(f"{self.traces[0]}: a single request; give a trace of several sequences, or more traces")
+                raise Incomplete(
+                    f"{self.traces[0]}: a single request; give a trace of several sequences, or more traces"
+                )
             found = batched(
                 parts,
                 concurrency=self.concurrency,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import UNKNOWN, Column, brief_interval, decimals, percent, speed, table
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange
 from flashmoe_sim.io.sections import Item, Section
 from flashmoe_sim.options import MEASURED, MODEL, Several, option_field
 from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
@@ -92,12 +92,12 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
         from flashmoe_sim.verbs.given import learnt_machine
 
         if (self.hit_rate is None) == (self.table is None):
-            raise BadInput("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
+            raise Conflict("predict: give either hit rates (--hit-rate 0.588,0.728) or a table (--table FILE)")
         if self.model is None or self.machine is None:
             missing = "--model, see `sim model list`" if self.model is None else "--machine, see `sim machine list`"
-            raise BadInput(f"predict: seconds need a model and a machine; give {missing}")
+            raise Incomplete(f"predict: seconds need a model and a machine; give {missing}")
         if self.top_k is not None and self.top_k < 1:
-            raise BadInput(f"predict: {self.top_k} experts a token; expected at least 1")
+            raise OutOfRange(f"predict: {self.top_k} experts a token; expected at least 1")
         # The policy does not matter: misses are read in parallel unless another execution model is named.
         setup = plan_setup("1" if self.bank is None else self.bank, io_split=self.io_split)
         rates = self._rates()

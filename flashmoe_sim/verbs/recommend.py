@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange
 from flashmoe_sim.io.notes import CUT_OFF, code_of
 from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.verbs.base import Progress
@@ -70,11 +70,11 @@ class Recommend(MemoryOptions):
 
     def __post_init__(self) -> None:
         if self.target is not None and not self.buy:
-            raise BadInput("--target is the speed that --buy must reach; add --buy (in Python, buy=True)")
+            raise Incomplete("--target is the speed that --buy must reach; add --buy (in Python, buy=True)")
         if self.prices is not None and not self.buy:
-            raise BadInput("--prices is for --buy; add it (in Python, buy=True)")
+            raise Incomplete("--prices is for --buy; add it (in Python, buy=True)")
         if self.budget is not None and not self.buy:
-            raise BadInput("--budget is for --buy; add it (in Python, buy=True)")
+            raise Incomplete("--budget is for --buy; add it (in Python, buy=True)")
 
     def run(self, progress: Progress | None = None) -> Recommendation:
         """Recommend for a trace, or for a model alone with a borrowed trace."""
@@ -128,9 +128,9 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.verbs.given import names_no_quantization, workload_of
 
         if self.measured:
-            raise BadInput("--measured: speeds are of one machine and one model; give one of each")
+            raise Conflict("--measured: speeds are of one machine and one model; give one of each")
         if len(models) > 1 and len(machines) > 1:
-            raise BadInput("several models on several machines; give one model, or one machine")
+            raise Conflict("several models on several machines; give one model, or one machine")
         workload = None if self.trace is None else workload_of(self.trace)
         on_machines, of_models = [load_machine(name) for name in machines], [load_model(name) for name in models]
         if len(models) > 1:
@@ -183,7 +183,7 @@ class Recommend(MemoryOptions):
         needed = before + goal.tokens
         if self.context and self.context < needed:
             what = "depth, prompt and answer" if before else "prompt and answer"
-            raise BadInput(f"--context {self.context}: {what} have {needed:,} tokens; give at least as many")
+            raise OutOfRange(f"--context {self.context}: {what} have {needed:,} tokens; give at least as many")
         if self.context is not None or self.kv is not None or model is None or model.attention is None:
             return self.context
         return needed if needed > DEFAULT_CONTEXT else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from flashmoe_sim.io.cells import Column, count, pairs, percent, table
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Unsupported
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
@@ -144,13 +144,13 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
 
         if self.in_chunks:
             if self.machine is not None or self.timeline is not None:
-                raise BadInput(
+                raise Conflict(
                     "--in-chunks only counts; leave out --machine and --timeline, or replay the trace in memory"
                 )
             if reason := why_not_on_disk(plan(self)[0]):
-                raise BadInput(reason)
+                raise Unsupported(reason)
         if self.machine is None and self.timeline is not None:
-            raise BadInput("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
+            raise Incomplete("--timeline shows the seconds of a machine; give --machine, see `sim machine list`")
         if self.timeline is not None:
             refuse_existing(self.timeline, force=self.force)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
 from flashmoe_sim.options import MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.question import CONTRACT, RULES, ConditionOptions, SweepOptions
 
@@ -58,7 +58,7 @@ class Report(MemoryOptions):
         given = [self.measured] if isinstance(self.measured, str | Path) else list(self.measured)
         tables = [one for one in given if not is_measured(one)]
         if len(tables) > 1:
-            raise BadInput(f"--measured: {tables[0]} and {tables[1]} are tables; give one")
+            raise Conflict(f"--measured: {tables[0]} and {tables[1]} are tables; give one")
         return next(iter(tables), None), [one for one in given if one not in tables]
 
     def gather(
@@ -89,7 +89,7 @@ class Report(MemoryOptions):
         borrowed = False
         if not rows and not workloads:
             if (model := model_of(self.model)) is None:
-                raise BadInput("give a trace, a folder of results or --model; see `sim trace catalog`")
+                raise Incomplete("give a trace, a folder of results or --model; see `sim trace catalog`")
             if self.machine is not None and names_no_quantization(None, self.model):
                 asked, systems = Case(model, machine_of(self.machine)), parse_systems(ALL)
                 if other := better_file(asked, systems):
@@ -101,7 +101,7 @@ class Report(MemoryOptions):
             about_trace.append(note)
         notes = list(about_trace)
         if self.measured and (self.machine is None or not workloads):
-            raise BadInput("--measured is compared with predictions; give a trace or --model, and --machine")
+            raise Incomplete("--measured is compared with predictions; give a trace or --model, and --machine")
         table, speeds = self._measured()
         machine = None if self.machine is None else machine_of(self.machine)
         tell = progress or (lambda what, done, total: None)
@@ -109,12 +109,12 @@ class Report(MemoryOptions):
         on = None
         if machine is None:
             if any(getattr(self, item.name) is not None for item in fields(MemoryOptions)):
-                raise BadInput("memory and drafts count on a machine; give --machine too, see `sim machine list`")
+                raise Incomplete("memory and drafts count on a machine; give --machine too, see `sim machine list`")
             seconds = "Ceilings" if any(row["tok_s"] is not None for row in rows) else "Decode speeds"
             wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
         elif first is not None:
             if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
-                raise BadInput("traces of several models on one machine; give those of one model")
+                raise Conflict("traces of several models on one machine; give those of one model")
             machine = learnt_machine(machine, speeds, workload=first)
             on = resolve(workload=first, model=None, machine=machine, memory=self, must_fit=False)
             machine = on.case.machine

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, unknown_name
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SweepOptions
 
@@ -161,7 +161,7 @@ class Sweep(SweepOptions):
         if self.rank is not None and self.rank not in RANKS:
             raise unknown_name("--rank", self.rank, RANKS)
         if self.rank == "tok/s" and self.machine is None:
-            raise BadInput("--rank tok/s: only a machine has seconds; add --machine X, or --rank hits")
+            raise Incomplete("--rank tok/s: only a machine has seconds; add --machine X, or --rank hits")
 
     def named(self) -> list[Trace]:
         """The traces, the first of the catalogue if none is given."""
@@ -172,22 +172,22 @@ class Sweep(SweepOptions):
             return [next(iter(catalog()))]
         several = [self.traces] if isinstance(self.traces, Trace) else list(self.traces)
         if not several:
-            raise BadInput("no traces given; give at least one")
+            raise Incomplete("no traces given; give at least one")
         return several
 
 
 def _check_in_chunks(asked: Sweep) -> None:
     """Raise BadInput for what would take memory that grows with a trace."""
     if asked.machine:
-        raise BadInput("--in-chunks only counts; leave out --machine, or sweep the trace in memory")
+        raise Conflict("--in-chunks only counts; leave out --machine, or sweep the trace in memory")
     if asked.cluster is not None:
-        raise BadInput("--in-chunks sweeps in one process; leave out --cluster, or sweep the trace in memory")
+        raise Conflict("--in-chunks sweeps in one process; leave out --cluster, or sweep the trace in memory")
     if asked.top_k is not None:
-        raise BadInput("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
+        raise Conflict("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
 
 
 def _only(machines: list[Machine]) -> Machine:
     """The machine on which speeds were measured."""
     if len(machines) != 1:
-        raise BadInput(f"--measured: speeds are of one machine; give one with --machine, not {len(machines)}")
+        raise Conflict(f"--measured: speeds are of one machine; give one with --machine, not {len(machines)}")
     return machines[0]

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from flashmoe_sim.io.cells import Column, count, percent, table
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Unsupported, unknown_name
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import MODEL, option, option_field
 from flashmoe_sim.question import SeveralOptions
@@ -83,7 +83,7 @@ class Victims(SeveralOptions, Verb[VictimsFound]):
         reasons = {setup: why for setup in setups if (why := why_not_watched(setup))}
         chosen = [setup for setup in setups if setup not in reasons]
         if not chosen:
-            raise BadInput(next(iter(reasons.values())))
+            raise Unsupported(next(iter(reasons.values())))
         left_out += dict.fromkeys(LeftOut.of(setup, why) for setup, why in reasons.items())
         workload, rows = (read or workload_of)(self.trace, self.model), []
         fewest = cache(partial(_fewest_misses, workload))

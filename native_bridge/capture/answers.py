@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import orjson
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, SimError, Unusable
 from flashmoe_sim.io.whole import refuse_existing
 from flashmoe_sim.trace.request_calls import trace_of_requests
 from flashmoe_sim.trace.requests import Hints, ReadOptions
@@ -36,7 +36,7 @@ class Answers:
 
     def __init__(self, path: Path, asked: Asked, *, force: bool = False) -> None:
         if path.suffix != ".jsonl":
-            raise BadInput(f"{path}: answers of a server are kept in a file whose name ends in .jsonl")
+            raise Malformed(f"{path}: answers of a server are kept in a file whose name ends in .jsonl")
         refuse_existing(path, force=True)
         self.path, self.asked = path, asked
         self.kept: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class Answers:
         except OSError:  # a file system without locks
             is_ours = True
         if not is_ours:
-            raise BadInput(f"{self.path}: another capture is writing to it; wait for its end, or give another --out")
+            raise Unusable(f"{self.path}: another capture is writing to it; wait for its end, or give another --out")
 
     def _read(self) -> int:
         """Count the existing answers; return where the last complete one ends, in bytes."""
@@ -85,9 +85,9 @@ class Answers:
                     self._count(line, number)
                     end += len(line)
         except OSError as error:
-            raise BadInput(f"{self.path}: cannot be read ({error.strerror or error})") from None
+            raise Unusable(f"{self.path}: cannot be read ({error.strerror or error})") from None
         if not end and self.path.stat().st_size:
-            raise BadInput(f"{self.path}: holds no whole answer of a server; give another --out, or --force")
+            raise Malformed(f"{self.path}: holds no whole answer of a server; give another --out, or --force")
         return end
 
     def _count(self, line: bytes, number: int) -> None:
@@ -95,12 +95,12 @@ class Answers:
             made = orjson.loads(line)[KEY]
             prompt, asked = str(made["prompt_sha256"]), dict(made["asked"])
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            raise BadInput(
+            raise Malformed(
                 f"{self.path}: line {number} was not written by a capture from a server; give another --out, or --force"
             ) from None
         for name, value in asdict(self.asked).items():
             if asked.get(name) != value:
-                raise BadInput(
+                raise Conflict(
                     f"{self.path}: holds answers of another capture ({name} {asked.get(name)}, now {value}); "
                     "give another --out, or --force"
                 )
@@ -131,7 +131,7 @@ class Answers:
 
     def _unwritable(self, error: OSError) -> BadInput:
         kept = f"; {self.kept.total():,} answers are kept" if self._end else ""
-        return BadInput(f"{self.path}: cannot be written ({error.strerror or error}){kept}")
+        return Unusable(f"{self.path}: cannot be written ({error.strerror or error}){kept}")
 
 
 def hash_of_prompt(prompt: str) -> str:
@@ -184,9 +184,9 @@ def ask_all(
             requests = requests_of(response, where=where, hints=hints)
             trace_of_requests(requests, format=FORMAT, name=where, options=ReadOptions(hints=hints))
         except BadResponse as error:
-            raise BadInput(f"{where}: {error}{_kept(answers)}") from None
+            raise Malformed(f"{where}: {error}{_kept(answers)}") from None
         except BadInput as error:
-            raise BadInput(f"{error}{_kept(answers)}") from None
+            raise type(error)(f"{error}{_kept(answers)}") from None
         answers.add(prompt, response, shape=requests[0].expert.shape)
         done += 1
         if progress:

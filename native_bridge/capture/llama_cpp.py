@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.gguf import read_gguf
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Missing, SimError, TooLarge, Unusable
 from native_bridge.capture.record import RoutedCall
 from native_bridge.capture.tensors import PREFIX, Ggml, RouterTap
 from native_bridge.host import physical_cores
@@ -96,7 +96,7 @@ class LlamaCpp:
         parameters.cb_eval = self._callback
         self._context = self._lib.llama_init_from_model(self._model, parameters)
         if not self._context:
-            raise BadInput(f"{self._path}: no context of {context} tokens for it{self._reason()}; give a smaller --ctx")
+            raise TooLarge(f"{self._path}: no context of {context} tokens for it{self._reason()}; give a smaller --ctx")
 
     def evaluate(self, tokens: Sequence[int], *, output: bool) -> list[RoutedCall]:
         batch = self._batch
@@ -142,7 +142,7 @@ class LlamaCpp:
         if self._stopped:
             raise self._stopped
         if not model:
-            raise BadInput(f"{self._path}: llama.cpp cannot load it{self._reason()}")
+            raise Unusable(f"{self._path}: llama.cpp cannot load it{self._reason()}")
         return model
 
     def _see(self, tensor: int, ask: bool, _: int) -> bool:
@@ -202,12 +202,12 @@ def _library() -> tuple[Any, list[str]]:
     try:
         import llama_cpp
     except ModuleNotFoundError:
-        raise BadInput(
+        raise Missing(
             f"llama-cpp-python is not installed; to capture from GGUF files: {INSTALL} "
             "(compiles llama.cpp; in a container or virtual machine leave GGML_NATIVE off)"
         ) from None
     except (ImportError, OSError, RuntimeError) as error:
-        raise BadInput(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
+        raise Unusable(f"llama-cpp-python is installed, but broken ({error}); install it again: {INSTALL}") from None
     messages: list[str] = []
 
     def log(level: int, text: bytes, _: int) -> None:

@@ -14,7 +14,7 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.io.whole import refuse_existing
 
 FLUSH_BYTES = 64 << 10
@@ -56,7 +56,7 @@ class TraceWriter:
     def __init__(self, path: Path, *, origin: Mapping[str, Any], force: bool = False) -> None:
         pack = next((pack for ending, pack in PACKERS.items() if path.name.endswith(ending)), None)
         if pack is None:
-            raise BadInput(f"{path}: the name tells no format; end it in {', '.join(PACKERS)}")
+            raise Malformed(f"{path}: the name tells no format; end it in {', '.join(PACKERS)}")
         refuse_existing(path, force=force)
         self.calls = 0
         self.steps = 0
@@ -135,4 +135,4 @@ class TraceWriter:
 
     def _unwritable(self, error: OSError) -> BadInput:
         kept = f"; the trace up to there is kept, {self.written_bytes} bytes" if self.written_bytes else ""
-        return BadInput(f"{self._path}: cannot be written ({error.strerror or error}){kept}")
+        return Unusable(f"{self._path}: cannot be written ({error.strerror or error}){kept}")

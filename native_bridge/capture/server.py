@@ -15,7 +15,17 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from flashmoe_sim.io.errors import BadInput, SimError, shortened, shown
+from flashmoe_sim.io.errors import (
+    BadInput,
+    Incomplete,
+    Malformed,
+    Missing,
+    SimError,
+    UnknownName,
+    Unusable,
+    shortened,
+    shown,
+)
 
 MOST_BYTES = 1 << 30  # of an answer: 100,000 tokens of 90 layers take half of it
 MOST_LISTED_BYTES = 16 << 20  # of a list of models
@@ -57,9 +67,9 @@ class Server:
             return self.models[0]
         listed = ", ".join(self.models)
         if name is None:
-            raise BadInput(f"{self.url}: serves {len(self.models)} models: {listed}; choose one with --served-model")
+            raise Incomplete(f"{self.url}: serves {len(self.models)} models: {listed}; choose one with --served-model")
         if name not in self.models:
-            raise BadInput(f"{self.url}: serves no model {name!r}; --served-model takes: {listed}")
+            raise UnknownName(f"{self.url}: serves no model {name!r}; --served-model takes: {listed}")
         return name
 
     def ask(self, prompt: str, asked: Asked) -> dict[str, Any]:
@@ -94,17 +104,17 @@ def find_server(url: str, *, timeout_s: float, key: str | None = None) -> Server
     except ValueError:
         known = False
     if not known:
-        raise BadInput(f"{url}: is not the address of a server; expected for example http://127.0.0.1:8000")
+        raise Malformed(f"{url}: is not the address of a server; expected for example http://127.0.0.1:8000")
     try:
         listed = _json(url, "/v1/models", timeout_s, key).get("data")
     except BadInput:
         raise
     except SimError as error:
-        raise BadInput(f"{error}; start the server, or check the address") from None
+        raise Unusable(f"{error}; start the server, or check the address") from None
     cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
     models = tuple(str(card["id"]) for card in cards if card.get("id"))
     if not models:
-        raise BadInput(f"{url}: its list of models is empty; expected a server of vLLM or SGLang")
+        raise Unusable(f"{url}: its list of models is empty; expected a server of vLLM or SGLang")
     owner = str(next((card.get("owned_by") for card in cards if card.get("owned_by")), ""))
     return Server(url, ENGINES.get(owner, ""), models, timeout_s, key)
 
@@ -136,7 +146,7 @@ def _json(
     except OSError as error:
         raise SimError(f"{url}: the connection failed ({error.strerror or error})") from error
     except UnicodeError as error:
-        raise BadInput(
+        raise Malformed(
             f"{url}: is not the address of a server; expected plain letters, for example http://127.0.0.1:8000"
         ) from error
     except http.client.HTTPException as error:
@@ -181,20 +191,20 @@ def _object(url: str, path: str, status: int, content: bytes, key: str | None) -
     except orjson.JSONDecodeError:
         document = None
     if status == HTTPStatus.UNAUTHORIZED and key is None:
-        raise BadInput(
+        raise Incomplete(
             f"{url}: asks for a key (401); put it into an environment variable, and name that with --api-key-env"
         )
     if status == HTTPStatus.UNAUTHORIZED:
-        raise BadInput(f"{url}: refuses the key (401); check the environment variable that holds it")
+        raise Unusable(f"{url}: refuses the key (401); check the environment variable that holds it")
     if status == HTTPStatus.NOT_FOUND and document is None:
-        raise BadInput(f"{url}: has no {path} (404); expected a server of vLLM or SGLang")
+        raise Unusable(f"{url}: has no {path} (404); expected a server of vLLM or SGLang")
     if status != HTTPStatus.OK:
         found = f"{url}: answers {status} to {path}: {_reason(document, content, key)}"
         raise (
-            BadInput(found) if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR else SimError(found)
+            Unusable(found) if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR else SimError(found)
         )
     if not isinstance(document, dict):
-        raise BadInput(
+        raise Malformed(
             f"{url}: answers {shown(_without(key, content)[:40])} to {path}; expected a server of vLLM or SGLang"
         )
     return document
@@ -220,12 +230,12 @@ def key_of(variable: str | None) -> str | None:
     Raises BadInput if there is no such variable, or its value does not fit an HTTP header.
     """
     if variable is not None and re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", variable) is None:
-        raise BadInput("--api-key-env takes the name of an environment variable that holds the key, not the key")
+        raise Malformed("--api-key-env takes the name of an environment variable that holds the key, not the key")
     key = os.environ.get(variable or USUAL_KEY, "").strip()
     if not key:
         if variable is not None:
-            raise BadInput(f"--api-key-env {variable}: the variable is not set; put the server's key into it")
+            raise Missing(f"--api-key-env {variable}: the variable is not set; put the server's key into it")
         return None
     if not key.isascii() or not key.isprintable():
-        raise BadInput(f"{variable or USUAL_KEY}: holds no API key: one line of ASCII expected")
+        raise Malformed(f"{variable or USUAL_KEY}: holds no API key: one line of ASCII expected")
     return key

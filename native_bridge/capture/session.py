@@ -10,7 +10,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Conflict, Incomplete, Missing, SimError, TooLarge, Unsupported
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from native_bridge.capture.record import RoutedCall, TraceWriter
 
@@ -110,7 +110,7 @@ def capture(
         nonlocal evaluated
         calls = engine.evaluate(tokens, output=output)
         if not calls:
-            raise BadInput(
+            raise Unsupported(
                 "the model was run, but no router was seen; it names its tensors otherwise than other models do"
             )
         for call in calls:
@@ -143,16 +143,16 @@ def open_model(
     """
     if not path.is_dir():
         if lookahead:
-            raise BadInput(f"{path}: --lookahead is for folders of the transformers library, not for GGUF files")
+            raise Conflict(f"{path}: --lookahead is for folders of the transformers library, not for GGUF files")
         from native_bridge.capture.llama_cpp import LlamaCpp
 
         return LlamaCpp(path, ubatch=ubatch, threads=threads, gpu_layers=gpu_layers, weights=weights)
     if not (path / "config.json").is_file():
-        raise BadInput(
+        raise Missing(
             f"{path}: a folder without config.json; give a GGUF file, or a folder of the transformers library"
         )
     if gpu_layers:
-        raise BadInput(f"{path}: --gpu-layers is for GGUF files; models of transformers are run on the CPU")
+        raise Conflict(f"{path}: --gpu-layers is for GGUF files; models of transformers are run on the CPU")
     from native_bridge.capture.transformers import Transformers
 
     return Transformers(path, threads=threads, weights=weights, lookahead=lookahead)
@@ -179,12 +179,12 @@ def _check(call: RoutedCall, n_experts: Mapping[int, int]) -> None:
 
 def _context(engine: LoadedModel, request: CaptureRequest, n_prompt: int) -> int:
     if not n_prompt:
-        raise BadInput("the prompt has no tokens; give a text")
+        raise Incomplete("the prompt has no tokens; give a text")
     needed = n_prompt + request.tokens
     limit = request.context or engine.trained_context
     if limit and needed > limit:
         whose = "--ctx is" if request.context else "the model was trained with"
-        raise BadInput(
+        raise TooLarge(
             f"the prompt has {n_prompt} tokens, with {request.tokens} more to come, and {whose} {limit}; "
             "give a shorter prompt, fewer --tokens or another --ctx"
         )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import SimError, Unsupported
 from native_bridge.capture.record import RoutedCall
 
 MAX_DIMENSIONS = 4
@@ -122,7 +122,7 @@ class RouterTap:
             self._weight[layer] = values.reshape(self._experts[layer].shape).astype(np.float32)
             return
         if layer in self._experts:
-            raise BadInput(
+            raise Unsupported(
                 f"layer {layer} is routed twice in one evaluation; a model with two sets of experts a layer "
                 "cannot be captured"
             )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.families import MAX_EXPERTS
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Missing, SimError, Unsupported, Unusable
 from native_bridge.capture.record import RoutedCall
 
 INSTALL = "pip install '.[capture-hf]'"
@@ -51,7 +51,7 @@ class Transformers:
             self._tokenizer = library.AutoTokenizer.from_pretrained(folder, **local)
             self._model = library.AutoModelForCausalLM.from_pretrained(folder, dtype="auto", **local)
         except Exception as error:  # of any kind: from the formats it reads and the libraries that read them
-            raise BadInput(f"{folder}: transformers cannot load it ({' '.join(str(error).split())[:300]})") from None
+            raise Unusable(f"{folder}: transformers cannot load it ({' '.join(str(error).split())[:300]})") from None
         self._model.eval()
         self.architecture = str(config.model_type)
         self.trained_context = int(getattr(config.get_text_config(), "max_position_embeddings", 0) or 0)
@@ -110,7 +110,7 @@ class Transformers:
                     continue
                 layer = int(number[1])
                 if layer in n_experts:
-                    raise BadInput(
+                    raise Unsupported(
                         f"{folder}: layer {layer} has two sets of routed experts ({self.architecture}); such a model "
                         "cannot be captured"
                     )
@@ -120,7 +120,7 @@ class Transformers:
                 if self._lookahead:
                     self._watch_gate(folder, name.rpartition(".")[0], layer, n_experts[layer])
         if not n_experts:
-            raise BadInput(
+            raise Unsupported(
                 f"{folder}: no layer of this model ({self.architecture}) calls routed experts; give a mixture of "
                 "experts that transformers 5 knows, or the model as GGUF"
             )
@@ -134,7 +134,7 @@ class Transformers:
                 gate.register_forward_pre_hook(partial(self._see_state, layer), with_kwargs=True)
                 self._gates[layer] = gate
                 return
-        raise BadInput(f"{folder}: no gate is known in {parent} ({self.architecture}); leave --lookahead out")
+        raise Unsupported(f"{folder}: no gate is known in {parent} ({self.architecture}); leave --lookahead out")
 
     def _see_state(self, layer: int, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         state = given[0] if given else next(iter(named.values()))
@@ -184,7 +184,7 @@ def _libraries() -> tuple[Any, Any]:
         import torch
         import transformers
     except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is not installed; to capture from models of transformers: {INSTALL}") from None
+        raise Missing(f"{error.name} is not installed; to capture from models of transformers: {INSTALL}") from None
     logging.getLogger("transformers").setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
     return torch, transformers

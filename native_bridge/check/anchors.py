@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
 from flashmoe_sim.machines.fitting import FIRST_FILLS
 from native_bridge.check.folder import RunFolder, open_folders
 
@@ -25,14 +25,14 @@ def choose_anchors(runs: Sequence[RunFolder], *, than: str = "") -> list[RunFold
         if one.run.does.kind == "streamed" and one.run.trace and not one.run.log.reads_ahead and _misses_per_call(one)
     ]
     if not streamed:
-        raise BadInput(f"no streamed run (slot-bank, with its trace, without prefetch) of this machine{beside}")
+        raise Incomplete(f"no streamed run (slot-bank, with its trace, without prefetch) of this machine{beside}")
     all_hit = [
         one
         for one in runs
         if one.run.does.kind in ALL_HIT and not one.run.log.reads_ahead and not reads_while_decoding(one)
     ]
     if not all_hit:
-        raise BadInput(f"no all-hit or stock run of this machine{beside}")
+        raise Incomplete(f"no all-hit or stock run of this machine{beside}")
     missing = max(streamed, key=_misses_per_call)
     others = [one for one in streamed if not is_repeat(one, missing) and io_split(one) == io_split(missing)]
     filling = max(others, key=_first_fills, default=missing)
@@ -56,11 +56,11 @@ def anchors_among(
     if cache is not None:
         runs = [one for one in runs if one.cache == cache]
         if not runs:
-            raise BadInput(
+            raise Incomplete(
                 f"--cache {cache}: none of these runs is; found {' and '.join(states) or 'no recorded state'}"
             )
     elif len(states) > 1:
-        raise BadInput(f"runs with the page cache {' and '.join(states)} are of two machines; give --cache {states[0]}")
+        raise Conflict(f"runs with the page cache {' and '.join(states)} are of two machines; give --cache {states[0]}")
     native = [one for one in runs if not one.run.top_k]  # with the model's own top-k
     chosen = choose_anchors(native or runs)
     _refuse_others(runs, chosen[0], io_split_may_differ="request_us" in parameters)
@@ -76,7 +76,7 @@ def _refuse_others(runs: Sequence[RunFolder], anchor: RunFolder, *, io_split_may
     for one in runs:
         same_k = one.run.top_k == anchor.run.top_k
         if same_k and not is_like(one, anchor, io_split_may_differ=io_split_may_differ):
-            raise BadInput(
+            raise Conflict(
                 f"{one.place}: is of another machine, build or model than {anchor.place}; calibrate each by itself"
             )
 
@@ -88,7 +88,7 @@ def _another(
         one for one in runs if one.run.mode == anchor.run.mode and of(one) != of(anchor) and not one.run.log.reads_ahead
     ]
     if not found:
-        raise BadInput(f"{parameter} needs a run like {anchor.name} with {what}; none of these is")
+        raise Incomplete(f"{parameter} needs a run like {anchor.name} with {what}; none of these is")
     return found[:1]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Missing, Unusable
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -81,7 +81,7 @@ def check_counts(folder: RunFolder, among: RunFolders) -> CountCheck:
 def _check_routed(folder: RunFolder, among: RunFolders) -> CountCheck:
     run = folder.run
     if folder.failure and run.log.overflow is None and run.log.exhausted is None:
-        raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
+        raise Unusable(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
     source = _source_of_calls(folder, among)
     assert source.run.trace is not None
     trace = load_trace(source.run.trace)
@@ -143,7 +143,7 @@ def _failing_call(folder: RunFolder, trace: RoutingTrace, among: RunFolders) -> 
         wide = [int(pool.call[np.argmax(pool.requests > slots)]) for pool in calls if pool.largest_call > slots]
         if not wide or min(wide) != trace.calls:
             found = f"first in call {min(wide)}" if wide else "in none"
-            raise BadInput(
+            raise Conflict(
                 f"{folder.place}: the runtime failed in call {trace.calls}, but by the trace of {other.name} a bank of "
                 f"{slots} fails {found}"
             )
@@ -172,7 +172,7 @@ def _source_of_calls(folder: RunFolder, among: RunFolders) -> RunFolder:
         return folder
     twin = among.twin_of(folder)
     if twin is None:
-        raise BadInput(
+        raise Missing(
             f"{folder.place}: no trace.jsonl.gz, nor a run beside it that routes the same; record one (--moe-trace)"
         )
     return twin
@@ -233,7 +233,7 @@ def _check_text(folder: RunFolder, among: RunFolders) -> CountCheck:
     """If nothing is routed, its text must equal the text of any run in which every expert has its own slot."""
     notes = ("nothing is routed through slots",)
     if folder.failure:
-        raise BadInput(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
+        raise Unusable(f"{folder.place}: the run failed: {folder.failure}; run it again, or leave it out")
     if folder.text is None or not folder.is_repeatable:
         return CountCheck(folder, notes=notes)
     same = [

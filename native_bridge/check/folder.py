@@ -12,7 +12,7 @@ from typing import Any
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.of_run import manifest_of_run
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, Missing
 from native_bridge.cache import STATES
 from native_bridge.engines.read import find_run_model, read_run
 from native_bridge.engines.runs import Run
@@ -102,14 +102,14 @@ class RunFolders:
         """
         named = of.run.replay_of
         if named is None:
-            raise BadInput(
+            raise Malformed(
                 f"{of.place / 'run.json'}: replay_of is missing: so the trace that {of.name} replayed is unknown"
             )
         found = next((one for one in self.others(of) if one.name == Path(named).name), None)
         if found is None:
-            raise BadInput(f"{of.place}: replays {named}, which is neither beside it nor given; give its folder, too")
+            raise Missing(f"{of.place}: replays {named}, which is neither beside it nor given; give its folder, too")
         if found.run.trace is None or found.failure:
-            raise BadInput(f"{found.place}: failed or has no trace.jsonl.gz, and {of.name} replayed that; put it back")
+            raise Missing(f"{found.place}: failed or has no trace.jsonl.gz, and {of.name} replayed that; put it back")
         return found
 
     def twin_of(self, of: RunFolder) -> RunFolder | None:
@@ -139,7 +139,7 @@ def _expand(folder: Path) -> list[Path]:
         return [folder]
     inside = sorted(path.parent for path in folder.glob("*/run.json"))
     if not inside:
-        raise BadInput(f"{folder}: no run.json in it, and no folder with one; give the folder of a run, or of several")
+        raise Missing(f"{folder}: no run.json in it, and no folder with one; give the folder of a run, or of several")
     return inside
 
 
@@ -150,7 +150,7 @@ def _open(place: Path, model: str | None) -> RunFolder:
     if model is not None and found is not None and manifest is not None:
         beside = load_model(manifest)
         if beside.layers != found.layers:
-            raise BadInput(
+            raise Conflict(
                 f"{place}: the manifest.json with it is of {beside.name}, not of {model}: bytes or layers differ; "
                 "check the runs of each model by themselves"
             )

@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Unsupported, Unusable
 from flashmoe_sim.machines.belief import ends
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
@@ -93,12 +93,12 @@ class Machines:
             chosen = choose_anchors([one for one in others if not is_repeat(one, folder)], than=f"{folder.name} itself")
             return [one for anchor in chosen for one in others if is_repeat(one, anchor)]
         if any(is_repeat(one, folder) for one in self.anchors):
-            raise BadInput("it is an anchor, or repeats one")
+            raise Conflict("it is an anchor, or repeats one")
         for anchor in self.anchors:
             if not is_like(anchor, folder):
-                raise BadInput(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
+                raise Conflict(f"anchor {anchor.name} is of another machine, cache state, model or top-k")
             if reads_while_decoding(anchor):
-                raise BadInput(f"anchor {anchor.name} read its experts while it decoded, from a cold page cache")
+                raise Unsupported(f"anchor {anchor.name} read its experts while it decoded, from a cold page cache")
         return list(self.anchors)
 
     def repeats(self, folder: RunFolder) -> list[RunFolder]:
@@ -129,15 +129,15 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
     nothing = Seconds(median(one.run.log.decode_tok_s for one in repeats))
     try:
         if folder.unfit:
-            raise BadInput("the run failed" if folder.failure else folder.unfit)
+            raise Unusable("the run failed" if folder.failure else folder.unfit)
         if folder.model is None:
-            raise BadInput("no manifest.json with it and no --model: bytes are not known")
+            raise Incomplete("no manifest.json with it and no --model: bytes are not known")
         if folder.run.does.kind == "copied":
-            raise BadInput("its installs are copies from RAM, which no anchor measures")
+            raise Unsupported("its installs are copies from RAM, which no anchor measures")
         if reads_while_decoding(folder):
-            raise BadInput("from a cold page cache it reads its experts while it decodes, which nothing predicts")
+            raise Unsupported("from a cold page cache it reads its experts while it decodes, which nothing predicts")
         if not checked.passed:
-            raise BadInput("its counts differ")
+            raise Conflict("its counts differ")
         anchors = machines.anchors_for(folder)
         machine = machines.fitted_on(anchors)
     except BadInput as error:

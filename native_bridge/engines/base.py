@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -233,24 +233,24 @@ class Engine(ABC):
         failing: layer and references of a call after those of the trace that finds no slot. Raises BadInput if the bank
         cannot hold a call.
         """
-        raise BadInput(f"{run.folder}: nothing predicts the counters of {self.name}")
+        raise Unsupported(f"{run.folder}: nothing predicts the counters of {self.name}")
 
     def comparison(self, model: ModelGeometry, **options: Any) -> list[RunRequest]:
         """The runs of a comparison: every mode. options: fields of RunRequest."""
-        raise BadInput(f"{self.name}: has no set of runs to compare; give the folders of runs")
+        raise Unsupported(f"{self.name}: has no set of runs to compare; give the folders of runs")
 
     def calibration(
         self, model: ModelGeometry, *, bank: int | None, parameters: Sequence[str], **options: Any
     ) -> list[RunRequest]:
         """The fewest runs that determine a machine. bank: slots of the small run. options: fields of RunRequest."""
-        raise BadInput(f"{self.name}: has no set of runs to calibrate with; give recorded runs with --from")
+        raise Unsupported(f"{self.name}: has no set of runs to calibrate with; give recorded runs with --from")
 
     def request_of(self, system: System, model: ModelGeometry, runtime: Runtime, **options: Any) -> RunRequest:
         """The run that measures a system with its settings. options: fields of RunRequest.
 
         Raises BadInput, naming the systems that it can run, if it cannot run this system or setting.
         """
-        raise BadInput(f"{self.name}: runs none of the systems that are predicted; give another --runtime")
+        raise Unsupported(f"{self.name}: runs none of the systems that are predicted; give another --runtime")
 
     def refuse_two_machines(self, runs: Sequence[Run], *, io_split_may_differ: bool = False) -> None:
         """Raise BadInput, naming the setting, if two runs differ in a setting that affects times."""
@@ -259,4 +259,4 @@ class Engine(ABC):
         self, runs: Sequence[Run], model: ModelGeometry | None, *, name: str, command: str, parameters: Sequence[str]
     ) -> Fitted:
         """A machine fitted on runs; see `fit_runs`."""
-        raise BadInput(f"{runs[0].folder}: nothing fits a machine on runs of {self.name}")
+        raise Unsupported(f"{runs[0].folder}: nothing fits a machine on runs of {self.name}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Malformed, Missing, UnknownName, Unusable
 from native_bridge.engines.base import Device, DoctorFinding, Engine, RunRequest, Runtime
 from native_bridge.process import Answer, ask
 
@@ -50,7 +50,7 @@ class LlamaProgram(Engine):
             return self._at(named, self.variable)
         if found := shutil.which(self.program):
             return Path(found).absolute()
-        raise BadInput(f"no {self.program} on the PATH", advice=self.advice)
+        raise Missing(f"no {self.program} on the PATH", advice=self.advice)
 
     def describe(self, path: Path) -> Runtime:
         """The program's description of itself with --version, --list-devices and --help.
@@ -60,7 +60,7 @@ class LlamaProgram(Engine):
         output = self._answer(path, "--version")
         if (version := _VERSION.search(output)) is None:
             shown = " ".join(output.split())[:60]
-            raise BadInput(
+            raise Unusable(
                 f"{path}: --version says {shown!r}; expected `version: NUMBER (COMMIT)`: is it a {self.program}? "
                 f"{self.advice}"
             )
@@ -93,17 +93,17 @@ class LlamaProgram(Engine):
 
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
         if flags and not flags[0].startswith("-"):
-            raise BadInput(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
+            raise Malformed(f"{flags[0]!r}: not an option; flags of the runtime come after --, such as -- -fa off")
         for flag in flags:
             name = flag.partition("=")[0]
             if option := next((option for option, own in self.own_flags.items() if name in own), None):
-                raise BadInput(f"{flag} after --: is recorded by an option of its own; give {option}")
+                raise Conflict(f"{flag} after --: is recorded by an option of its own; give {option}")
             if re.match(r"--?[A-Za-z]", name) and name not in known:
-                raise BadInput(f"{flag} after --: the runtime has no such flag; see its --help")
+                raise UnknownName(f"{flag} after --: the runtime has no such flag; see its --help")
 
     def _at(self, given: str, where: str) -> Path:
         if not given.isprintable():
-            raise BadInput(f"{where}: {given!r} cannot be the name of a file", advice=self.advice)
+            raise Malformed(f"{where}: {given!r} cannot be the name of a file", advice=self.advice)
         path = Path(given).expanduser().absolute()
         what = ""
         try:
@@ -118,17 +118,17 @@ class LlamaProgram(Engine):
         if what:
             inside = path / self.program
             advice = f"give {inside}" if inside.is_file() else self.advice
-            raise BadInput(f"{where}: {path}: {what}", advice=advice)
+            raise Unusable(f"{where}: {path}: {what}", advice=advice)
         return path
 
     def _answer(self, path: Path, question: str) -> str:
         answer: Answer = ask([str(path), question], timeout_s=ASK_S)
         if answer.timed_out:
-            raise BadInput(
+            raise Unusable(
                 f"{path}: {question} does not end within {ASK_S:.0f} s: not a {self.program}", advice=self.advice
             )
         if answer.code < 0:
-            raise BadInput(
+            raise Unusable(
                 f"{path}: {question} was ended by signal {-answer.code}: a {self.program} that does not run on this "
                 "machine",
                 advice="build it here, or see `sim bridge doctor`",

@@ -10,7 +10,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.of_run import manifest_of_run, named_model_file
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, shown
+from flashmoe_sim.io.errors import Conflict, Malformed, Missing, TooLarge, UnknownName, Unusable, shown
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
 from native_bridge.engines.runs import Run
@@ -28,26 +28,26 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
     """
     path = Path(folder)
     if not str(path).isprintable():
-        raise BadInput(f"{str(path)!r}: cannot be the name of a run's folder")
+        raise Malformed(f"{str(path)!r}: cannot be the name of a run's folder")
     try:
         if not path.is_dir():
-            what = "is not a folder" if path.exists() else "no such folder"
-            raise BadInput(f"{path}: {what}; give the folder of a run, with run.json and log.txt")
+            kind, what = (Unusable, "is not a folder") if path.exists() else (Missing, "no such folder")
+            raise kind(f"{path}: {what}; give the folder of a run, with run.json and log.txt")
         trace = next((file for file in (path / "trace.jsonl.gz", path / "trace.jsonl") if file.is_file()), None)
     except OSError as error:
         raise unreadable(path, error) from None
     flags = _Flags(path / "run.json")
     if (rc := flags.integer("rc", -(2**31))) != 0 and not failed_too:
-        raise BadInput(f"{flags.path}: rc is {rc}: the run failed; run it again, or leave it out")
+        raise Unusable(f"{flags.path}: rc is {rc}: the run failed; run it again, or leave it out")
     if flags.document.get("failed") is not None and not failed_too:
-        raise BadInput(f"{flags.path}: the run failed: {flags.text('failed')}; run it again, or leave it out")
+        raise Unusable(f"{flags.path}: the run failed: {flags.text('failed')}; run it again, or leave it out")
     named = flags.text("engine") if "engine" in flags.document else UNNAMED
     if named not in ENGINES:
-        raise BadInput(f"{flags.path}: engine is {shown(named)}; known: {', '.join(ENGINES)}")
+        raise UnknownName(f"{flags.path}: engine is {shown(named)}; known: {', '.join(ENGINES)}")
     engine = ENGINES[named]
     mode = flags.text("mode")
     if mode not in engine.modes:
-        raise BadInput(f"{flags.path}: mode is {shown(mode)}; known: {', '.join(engine.modes)}")
+        raise UnknownName(f"{flags.path}: mode is {shown(mode)}; known: {', '.join(engine.modes)}")
     extra = flags.texts("extra")
     log = engine.read_log(
         _text(path / "log.txt", "the log of a run"),
@@ -95,7 +95,7 @@ def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | No
         return None
     for source, model in models.items():
         if model.layers != models[first].layers:
-            raise BadInput(
+            raise Conflict(
                 f"{source}: bytes per expert or layers differ from those of {sources[first].folder}: "
                 "the anchors come from two models; fit each by itself"
             )
@@ -116,38 +116,38 @@ class _Flags:
         try:
             document = strict_json.loads(text.encode())
         except ValueError as error:
-            raise BadInput(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
+            raise Malformed(f"{path}: not JSON ({error}); expected the flags of a run; write it again") from None
         if not isinstance(document, dict):
-            raise BadInput(f"{path}: is {shown(document)}; expected an object with the flags of a run")
+            raise Malformed(f"{path}: is {shown(document)}; expected an object with the flags of a run")
         self.document: dict[str, Any] = document
 
     def integer(self, key: str, least: int) -> int:
         value = self._value(key)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_NUMBER:
-            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected an integer from {least} to {MAX_NUMBER}")
+            raise Malformed(f"{self.path}: {key} is {shown(value)}; expected an integer from {least} to {MAX_NUMBER}")
         return value
 
     def text(self, key: str) -> str:
         value = self._value(key)
         if not isinstance(value, str) or not value:
-            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a text")
+            raise Malformed(f"{self.path}: {key} is {shown(value)}; expected a text")
         return value
 
     def environment(self) -> Mapping[str, str] | None:
         value = self.document.get("environment")
         if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
-            raise BadInput(f"{self.path}: environment is {shown(value)}; expected an object of texts")
+            raise Malformed(f"{self.path}: environment is {shown(value)}; expected an object of texts")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self._value(key)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise BadInput(f"{self.path}: {key} is {shown(value)}; expected a list of flags")
+            raise Malformed(f"{self.path}: {key} is {shown(value)}; expected a list of flags")
         return tuple(value)
 
     def _value(self, key: str) -> object:
         if key not in self.document:
-            raise BadInput(
+            raise Malformed(
                 f"{self.path}: {key} is missing; expected rc, mode, bank, ubatch, topk, n_predict, threads, extra"
             )
         return self.document[key]
@@ -156,7 +156,7 @@ class _Flags:
 def _text(path: Path, kind: str) -> str:
     """A file as text. A log includes the model's text, which may be cut within a character or be anything."""
     if regular_file_bytes(path, kind=kind) > MAX_BYTES:
-        raise BadInput(f"{path}: more than {MAX_BYTES // MIB} MiB; expected {kind}")
+        raise TooLarge(f"{path}: more than {MAX_BYTES // MIB} MiB; expected {kind}")
     try:
         return path.read_bytes().decode("utf-8", "replace")
     except OSError as error:

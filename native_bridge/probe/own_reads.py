@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unusable
 
 PAGE_BYTES = 4096
 F_NOCACHE = 48  # fcntl.h of macOS
@@ -111,7 +111,7 @@ def read_for(
     try:
         return bytes_in_threads(reads, depth, until=until)
     except OSError as error:
-        raise BadInput(f"the file that was written cannot be read ({error.strerror}); is the disk healthy?") from None
+        raise Unusable(f"the file that was written cannot be read ({error.strerror}); is the disk healthy?") from None
 
 
 def bytes_in_threads(work: Callable[[int], Iterator[int]], threads: int, *, until: float) -> tuple[int, float]:

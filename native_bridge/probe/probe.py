@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import SimError, Unsupported, Unusable
 from native_bridge.probe.facts import Facts, MacFacts, mac_facts, machine_facts
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu
@@ -55,7 +55,7 @@ def probe(
     SimError if fio fails.
     """
     if sys.platform not in ("linux", "darwin"):
-        raise BadInput(f"a probe reads past the page cache as Linux and macOS do; this is {sys.platform}")
+        raise Unsupported(f"a probe reads past the page cache as Linux and macOS do; this is {sys.platform}")
     started = time.monotonic()
     notes = [
         f"{left}: from a probe that was killed, or that runs now; remove it if none does"
@@ -114,7 +114,7 @@ def _gpu(use_gpu: bool | None, notes: list[str]) -> Gpu | None:
         return open_gpu()
     except SimError as error:
         if use_gpu:
-            raise BadInput(f"--gpu: {error}") from None
+            raise Unusable(f"--gpu: {error}") from None
         notes.append(f"[gpu] and [link] left out: {error}")
     return None
 

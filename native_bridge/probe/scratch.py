@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Missing, OutOfRange, TooLarge, Unusable
 from flashmoe_sim.io.sizes import size
 from native_bridge.probe.own_reads import drop_pages, keep_out_of_cache
 from native_bridge.process import sigterm_raises
@@ -29,14 +29,14 @@ def scratch(folder: Path) -> Iterator[Path]:
     Raises BadInput if `folder` is missing, is not a folder, or cannot be written to.
     """
     if not folder.exists():
-        raise BadInput(f"{folder}: no such folder; give one on the disk that experts will be read from")
+        raise Missing(f"{folder}: no such folder; give one on the disk that experts will be read from")
     if not folder.is_dir():
-        raise BadInput(f"{folder}: is not a folder; give one on the disk that experts will be read from")
+        raise Unusable(f"{folder}: is not a folder; give one on the disk that experts will be read from")
     with sigterm_raises():
         try:
             place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
         except OSError as error:
-            raise BadInput(f"{folder}: cannot be written in ({error.strerror or error}); give another folder") from None
+            raise Unusable(f"{folder}: cannot be written in ({error.strerror or error}); give another folder") from None
         try:
             yield place
         finally:
@@ -54,10 +54,10 @@ def file_bytes(folder: Path, *, least_bytes: int, most_bytes: int) -> int:
     Raises BadInput if that is less than `least_bytes`.
     """
     if most_bytes < least_bytes:
-        raise BadInput(f"--max-bytes {size(most_bytes)}: too few; these reads need a file of {size(least_bytes)}")
+        raise OutOfRange(f"--max-bytes {size(most_bytes)}: too few; these reads need a file of {size(least_bytes)}")
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes // 2 < least_bytes:
-        raise BadInput(
+        raise TooLarge(
             f"{folder}: {size(free_bytes)} free, of which a probe takes half at most; these reads need a file of "
             f"{size(least_bytes)}; free some, or give another folder"
         )
@@ -90,12 +90,12 @@ def write_file(
             os.fsync(file.fileno())
             drop_pages(file.fileno())
     except OSError as error:
-        raise BadInput(
+        raise Unusable(
             f"{path.parents[1]}: cannot hold a file of {size(size_bytes)}: {error.strerror or error} after "
             f"{size(written)}; free some, or give a smaller --max-bytes; nothing was left behind"
         ) from None
     if written < least_bytes:
-        raise BadInput(
+        raise OutOfRange(
             f"{path.parents[1]}: only {size(written)} could be written in time, and these reads need a file of "
             f"{size(least_bytes)}; give more --seconds"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.machines.machine import REFERENCE_BYTES
 from native_bridge.probe.estimate import ROUNDS, Estimate, estimate
 from native_bridge.probe.fio import LEAST_READS_S, START_S, fio_reads
@@ -86,7 +86,7 @@ def sizes_of(model: ModelGeometry) -> tuple[int, ...]:
 def sizes_of_expert(expert_bytes: int) -> tuple[int, ...]:
     """Reads of one expert in one piece, and of 4 MiB. Raises BadInput for less than a byte or more than 1 GiB."""
     if not 1 <= expert_bytes <= 1 << 30:
-        raise BadInput(f"--expert-bytes {expert_bytes}: expected 1 B to 1 GiB")
+        raise OutOfRange(f"--expert-bytes {expert_bytes}: expected 1 B to 1 GiB")
     return tuple(sorted({_whole_pages(expert_bytes), REFERENCE_BYTES}))
 
 
@@ -128,7 +128,7 @@ def measure_storage(path: Path, sizes: Sequence[int], *, fio: str | None, until:
                 )
     measured = {point: rates for point, rates in found.items() if rates}
     if not measured:
-        raise BadInput("no read ended in time; give more --seconds")
+        raise OutOfRange("no read ended in time; give more --seconds")
     if missing := len(grid) - len(measured):
         notes.append(f"{missing} of {len(grid)} sizes and depths were not reached in time; give more --seconds")
     if (fewest := min(map(len, measured.values()))) < ROUNDS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Malformed, Missing, TooLarge, Unusable
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.question import in_order
 
@@ -64,7 +64,7 @@ def refuse_given(asked: Any, names: Sequence[str], why: str) -> None:
     """Raise BadInput, which names the option, if one of these fields differs from its default."""
     for item in in_order(type(asked)):
         if item.name in names and getattr(asked, item.name) != item.default:
-            raise BadInput(f"{flag_of(asked, item.name)} {why}")
+            raise Conflict(f"{flag_of(asked, item.name)} {why}")
 
 
 def flag_of(asked: Any, name: str) -> str:
@@ -98,14 +98,14 @@ def read_prompt(file: Path, *, most_bytes: int = MAX_PROMPT_BYTES) -> str:
         with file.open("rb") as stream:
             content = stream.read(most_bytes + 1)
         if len(content) > most_bytes:
-            raise BadInput(f"{file}: more than {most_bytes >> 20} MiB; give a shorter text")
+            raise TooLarge(f"{file}: more than {most_bytes >> 20} MiB; give a shorter text")
         return content.decode("utf-8")
     except FileNotFoundError:
-        raise BadInput(f"{file}: no such file; give a text file") from None
+        raise Missing(f"{file}: no such file; give a text file") from None
     except UnicodeDecodeError as error:
-        raise BadInput(f"{file}: is not UTF-8 (byte {error.start}); give a text file") from None
+        raise Malformed(f"{file}: is not UTF-8 (byte {error.start}); give a text file") from None
     except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({error.strerror or error}); give a text file") from None
+        raise Unusable(f"{file}: cannot be read ({error.strerror or error}); give a text file") from None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -97,7 +97,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
             return self.model, anchors_among(given, model=model, cache=self.cache, parameters=self.parameters)
         if self.folders:
             first = self.folders[0]
-            raise BadInput(f"{first}: a folder without --from; give --from {first} to fit on recorded runs")
+            raise Incomplete(f"{first}: a folder without --from; give --from {first} to fit on recorded runs")
         return self._made()
 
     def _made(self) -> tuple[Path, list[Path]]:
@@ -118,7 +118,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
         geometry, engine = read_gguf(model), series.engine
         needed, free = geometry.routed_bytes + (geometry.dense_bytes or 0), host.free_ram_bytes()
         if needed > free:
-            raise BadInput(
+            raise TooLarge(
                 f"{model}: its weights take {size(needed)} for the run whose experts are all resident, and "
                 f"{size(free)} of memory are free; give a smaller model: the machine is fitted, not it"
             )
@@ -131,7 +131,7 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
             **self.of_request(),
         )
         if cache == "cold" and any(not engine.modes[request.mode].slots for request in requests):
-            raise BadInput(
+            raise Conflict(
                 "--parameter weights_gb_s makes a run of stock, whose experts are read while it decodes if the page "
                 "cache is cold; give --cache warm"
             )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from flashmoe_sim.cli.common import Interrupted, message, stoppable
 from flashmoe_sim.cli.progress import working
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
@@ -100,7 +100,7 @@ class Capture(Verb[dict[str, Any]]):
             return self._ask(self.server)
         refuse_given(self, SERVER, "is of --server")
         if self.model is None:
-            raise BadInput("give --model for a model to run here, or --server for one that runs")
+            raise Incomplete("give --model for a model to run here, or --server for one that runs")
         return self._run(self.model)
 
     def _run(self, model: Path) -> dict[str, Any]:
@@ -169,13 +169,13 @@ class Capture(Verb[dict[str, Any]]):
 
         prompts, out = prompts_of(self.prompt, self.prompt_file), self.out or Path("answers.jsonl")
         if not self.tokens:
-            raise BadInput("--tokens 0: a server generates at least one token; give 1 or more")
+            raise OutOfRange("--tokens 0: a server generates at least one token; give 1 or more")
         geometry = None if self.model is None else load_model(str(self.model))
         hints = hints_of(geometry, **({} if self.top_k is None else {"top_k": self.top_k}))
         server = find_server(url, timeout_s=self.timeout or 600.0, key=key_of(self.api_key_env))
         asked = Asked(server.model(self.served_model), self.tokens, self.temp, self.seed, self.chat)
         if server.engine == "SGLang" and not hints.top_k:
-            raise BadInput(f"{server.url}: SGLang does not send a token's number of experts; give --model or --top-k")
+            raise Incomplete(f"{server.url}: SGLang does not send a token's number of experts; give --model or --top-k")
         begun = perf_counter()
         answers = Answers(out, asked, force=self.force)
         try:
@@ -258,17 +258,17 @@ def prompts_of(text: str | None, file: Path | None) -> list[str]:
             given = None
         prompt = given.get("prompt") if isinstance(given, dict) else given
         if not isinstance(prompt, str) or not prompt.strip():
-            raise BadInput(f"{file}: line {number} holds no prompt; expected a JSON string or an object with `prompt`")
+            raise Malformed(f"{file}: line {number} holds no prompt; expected a JSON string or an object with `prompt`")
         prompts.append(prompt)
     return prompts
 
 
 def _prompt(text: str | None, file: Path | None) -> str:
     if (text is None) == (file is None):
-        raise BadInput("give the text to begin with: either --prompt or --prompt-file")
+        raise Conflict("give the text to begin with: either --prompt or --prompt-file")
     if file is not None:
         text = read_prompt(file, most_bytes=MOST_BYTES).replace("\r\n", "\n").replace("\r", "\n")
     assert text is not None
     if not text.strip():
-        raise BadInput("the prompt is empty; give a text")
+        raise Incomplete("the prompt is empty; give a text")
     return text

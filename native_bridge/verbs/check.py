@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, count, table
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Incomplete, Malformed, SimError
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -67,7 +67,7 @@ class Check(RunOptions, Verb["RunChecks"]):
 
         if self.out is not None:
             if self.out.suffix.lower() not in (".html", ".htm"):
-                raise BadInput(f"{self.out}: the report is a web page; give --out a name that ends in .html")
+                raise Malformed(f"{self.out}: the report is a web page; give --out a name that ends in .html")
             refuse_existing(self.out, force=self.force)
         if self.folders:
             refuse_given(
@@ -97,7 +97,7 @@ class Check(RunOptions, Verb["RunChecks"]):
         from native_bridge.repeats import plan
 
         if self.runtime is None and not os.environ.get("FLASHMOE_RUNTIME"):
-            raise BadInput("no RUN_FOLDER; give the folders of runs, or --runtime to make some")
+            raise Incomplete("no RUN_FOLDER; give the folders of runs, or --runtime to make some")
         model = bundled_model() if self.model is None else Path(self.model)
         with TemporaryDirectory(prefix="flashmoe-check-") as temporary:
             place = self.runs or Path(temporary)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -103,7 +103,7 @@ class FitMachine(Verb["Fitted | Sharpened"]):
         from flashmoe_sim.measured.learn import learn_from
 
         if self.rows or self.top_k is not None or self.parameters:
-            raise BadInput("--machine: measured speeds take no --row, --topk or --parameter; leave them out")
+            raise Conflict("--machine: measured speeds take no --row, --topk or --parameter; leave them out")
         before = load_machine(machine)
         after = learn_from(self.anchors, before, model=None if self.model is None else load_model(self.model))
         return Sharpened(before, replace(after, name=self.out.stem or "measured"))
@@ -116,14 +116,14 @@ class FitMachine(Verb["Fitted | Sharpened"]):
         if not self.rows:
             refuse_given(self, ("top_k",), "without --row; a run records its own top-k; leave it out")
             if table := next((anchor for anchor in self.anchors if anchor.lower().endswith(".csv")), None):
-                raise BadInput(f"{table}: a table without --row; choose its rows: --row bank=16 --row bank=128")
+                raise Incomplete(f"{table}: a table without --row; choose its rows: --row bank=16 --row bank=128")
             return fit_runs(self._folders(), name=name, command=command, model=self.model, parameters=self.parameters)
         if len(self.anchors) != 1:
-            raise BadInput(
+            raise Conflict(
                 f"{len(self.anchors)} anchors with --row; expected one CSV file, of which the rows are the anchors"
             )
         if self.model is None:
-            raise BadInput(f"{first}: a table does not give layers and bytes; give --model")
+            raise Incomplete(f"{first}: a table does not give layers and bytes; give --model")
         return fit_rows(
             first,
             self.rows,

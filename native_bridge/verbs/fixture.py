@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.cli.progress import over_bytes
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Conflict, SimError
 from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.options import option, option_field
@@ -124,7 +124,7 @@ class MakeFixture(Writing):
         numbers = {name: value for name in NUMBERS if (value := getattr(self, name)) is not None}
         if self.named == "tiny" and numbers:
             given = ", ".join(flag_of(self, name) for name in numbers)
-            raise BadInput(f"{given}: the tiny model is as it is; leave out --size tiny to make one")
+            raise Conflict(f"{given}: the tiny model is as it is; leave out --size tiny to make one")
         return None if self.named != "seconds" and not numbers else FixtureShape(**numbers)
 
 

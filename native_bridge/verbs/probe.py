@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Missing
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import asked_size, size
 from flashmoe_sim.options import option, option_field
@@ -63,9 +63,9 @@ class Probe(Verb["tuple[Probed, Machine]"]):
 
         refuse_existing(self.out, force=self.force)
         if not self.out.absolute().parent.is_dir():
-            raise BadInput(f"{self.out}: its folder does not exist; make it, or give another --out")
+            raise Missing(f"{self.out}: its folder does not exist; make it, or give another --out")
         if self.model is not None and self.expert_bytes is not None:
-            raise BadInput("--model and --expert-bytes: give one of them; a model gives the sizes of its experts")
+            raise Conflict("--model and --expert-bytes: give one of them; a model gives the sizes of its experts")
         sizes: tuple[int, ...] = SIZES
         if self.model is not None:
             sizes = sizes_of(load_model(self.model))

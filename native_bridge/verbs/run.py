@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.cells import Column, percent, table
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, SimError
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -127,7 +127,7 @@ class RunEngine(RunOptions, Verb[Done]):
         names = tuple(dict.fromkeys(name.strip() for name in self.modes.split(",")))
         if self.prefetch is not None and (without := [name for name in names if name not in traced]):
             if len(without) == len(names):
-                raise BadInput(
+                raise Conflict(
                     f"--prefetch {self.prefetch}: no given mode supports it; add {' or '.join(traced)}, or leave it out"
                 )
             message(f"{', '.join(without)}: without --prefetch, which only {' and '.join(traced)} have")
@@ -153,14 +153,14 @@ class RunEngine(RunOptions, Verb[Done]):
         if self.model is not None:
             return Series(find_runtime(self.runtime), self.model, self.sidecar, **how)
         if self.sidecar is not None:
-            raise BadInput(f"{self.sidecar}: a sidecar without its model; give --model, too")
+            raise Incomplete(f"{self.sidecar}: a sidecar without its model; give --model, too")
         return self.series(bundled_model(), self.out, **how)
 
     def _prompt(self) -> str:
         if self.prompt_file is None:
             return PROMPT if self.prompt is None else self.prompt
         if self.prompt is not None:
-            raise BadInput("--prompt and --prompt-file; give one of them")
+            raise Conflict("--prompt and --prompt-file; give one of them")
         return read_prompt(self.prompt_file)
 
     def _announce(self, once: Sequence[Planned], model: ModelGeometry, modes: Mapping[str, Mode]) -> None:
@@ -214,7 +214,7 @@ def _banks(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     if not all(end.isascii() and end.isdigit() and int(end[:9]) for end in re.split(r",|\.\.", text.replace(" ", ""))):
-        raise BadInput(f"--bank {text}: the runtime counts a bank in slots of each layer, from 1; give such as 16,32")
+        raise Malformed(f"--bank {text}: the runtime counts a bank in slots of each layer, from 1; give such as 16,32")
     return tuple(bank.slots or 0 for bank in parse_banks(text))
 
 

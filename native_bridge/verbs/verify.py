@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flashmoe_sim.cli.common import KEPT_WHOLE, message
 from flashmoe_sim.io.cells import Column, interval, speed, table
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, SimError
 from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.options import option_field
 from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, first_difference, read_prompt, running
@@ -57,9 +57,9 @@ class Verify(RunOptions):
 
         given, rounds, cache = [Claim(*claim) for claim in claims], self.rounds or LEAST_ROUNDS, self.cache or "warm"
         if not given or len({claim.system.spec for claim in given}) < len(given):
-            raise BadInput(f"{len(given)} settings to verify; expected one or more, each once")
+            raise OutOfRange(f"{len(given)} settings to verify; expected one or more, each once")
         if rounds < LEAST_ROUNDS:
-            raise BadInput(f"{rounds} rounds do not give an order; expected {LEAST_ROUNDS} or more")
+            raise OutOfRange(f"{rounds} rounds do not give an order; expected {LEAST_ROUNDS} or more")
         assert self.gguf is not None
         with nullcontext(str(self.runs)) if self.runs else TemporaryDirectory(prefix="flashmoe-verify-") as folder:
             series = self.series(self.gguf, Path(folder), cache=cache, force=force)
@@ -88,7 +88,7 @@ class Verify(RunOptions):
         for claim in claims:
             request = series.engine.request_of(claim.system, model, series.runtime, **options)
             if series.cache == "cold" and not series.engine.modes[request.mode].slots:
-                raise BadInput(
+                raise Conflict(
                     f"system {claim.system.spec}: maps its experts, which are read while it decodes if the page cache "
                     "is cold; leave it out, or give --cache warm"
                 )
@@ -132,10 +132,10 @@ def file_of(gguf: Path | None, named: str | None) -> Path:
 
     file = gguf or Path(named or "")
     if gguf is None and (not file.is_file() or file.suffix != ".gguf"):
-        raise BadInput(f"--verify runs a GGUF file; found --model {named or 'not given'}; give the file with --gguf")
+        raise Incomplete(f"--verify runs a GGUF file; found --model {named or 'not given'}; give the file with --gguf")
     ours = _shape(read_gguf(file))
     if gguf is not None and named is not None and ours != (theirs := _shape(load_model(named))):
-        raise BadInput(f"--gguf {gguf}: has {ours}; --model {named} has {theirs}; give the same model twice")
+        raise Conflict(f"--gguf {gguf}: has {ours}; --model {named} has {theirs}; give the same model twice")
     return file
 
 

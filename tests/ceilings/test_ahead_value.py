@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from flashmoe_sim.ceilings.ahead_value import RECALLS, AheadValue, ahead_values, break_even
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
@@ -141,11 +141,11 @@ def test_extras_are_shares_of_what_a_token_uses() -> None:
 
 def test_refusals() -> None:
     workload = random_workload(2)
-    with pytest.raises(BadInput, match="price -1: expected 0 or more"):
+    with pytest.raises(OutOfRange, match="price -1: expected 0 or more"):
         break_even(workload, setup_of(2), price=-1)
-    with pytest.raises(BadInput, match="price nan"):
+    with pytest.raises(OutOfRange, match="price nan"):
         break_even(workload, setup_of(2), price=float("nan"))
-    with pytest.raises(BadInput, match="predictor hot is undefined under the contract sequential"):
+    with pytest.raises(Unsupported, match="predictor hot is undefined under the contract sequential"):
         ahead_values(workload, setup_of(2, "sequential"), [parse_prefetcher("hot")])
-    with pytest.raises(BadInput, match="policy static never installs"):
+    with pytest.raises(Unsupported, match="policy static never installs"):
         break_even(workload, setup_of(2, policy="static"), price=0.5)

@@ -15,7 +15,7 @@ from flashmoe_sim.ceilings.regime import cliff_of, regime_of
 from flashmoe_sim.ceilings.split import split_misses
 from flashmoe_sim.ceilings.stationarity import stationarity_of
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -83,20 +83,20 @@ def test_a_seed_says_which_null_traces() -> None:
     assert diagnose(workload, setup) == diagnose(workload, setup, seed=1)
     assert diagnose(workload, setup, seed=2).nulls.seed == 2
     assert len({diagnose(workload, setup, seed=seed).nulls.shuffled for seed in range(9)}) > 1
-    with pytest.raises(BadInput, match="seed -1"):
+    with pytest.raises(OutOfRange, match="seed -1"):
         diagnose(workload, setup, seed=-1)
 
 
 def test_a_predictor_is_refused() -> None:
     setup = Setup(Bank(slots=8), contract="runtime", prefetch=parse_prefetcher("temporal"))
-    with pytest.raises(BadInput, match="predictor temporal: a diagnosis is of a policy alone; leave the predictor out"):
+    with pytest.raises(Unsupported, match="predictor temporal: a diagnosis is of a policy alone"):
         diagnose(random_workload(1), setup)
 
 
 def test_a_bank_that_does_not_hold_the_largest_call_is_refused() -> None:
-    with pytest.raises(BadInput, match="slot-bank overflow"):
+    with pytest.raises(OutOfRange, match="slot-bank overflow"):
         diagnose(random_workload(1), Setup(Bank(slots=1), contract="runtime"))
-    with pytest.raises(BadInput, match="needs the size of an expert"):
+    with pytest.raises(Incomplete, match="needs the size of an expert"):
         diagnose(prepare(random_workload(1).trace), Setup(Bank(budget_bytes=100), contract="atomic"))
 
 

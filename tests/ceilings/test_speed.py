@@ -11,7 +11,7 @@ import pytest
 from flashmoe_sim.api import load_trace as load_workload
 from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
 from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, TooLarge
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
 from flashmoe_sim.question import ConditionOptions
@@ -384,12 +384,12 @@ def test_bad_input_is_one_line() -> None:
     assert idle.gpu is not None
     fitted = Anchors(("a run",), "a model", "2026-01-01", "sim machine fit")
     idle = replace(idle, gpu=replace(idle.gpu, weights_gb_s=None), anchors=fitted)
-    with pytest.raises(BadInput, match="computing takes no time there"):
+    with pytest.raises(Incomplete, match="computing takes no time there"):
         found(workload, idle, 2)
-    with pytest.raises(BadInput, match="do not fit tiny, which has 1 GiB on its GPU"):
+    with pytest.raises(TooLarge, match="do not fit tiny, which has 1 GiB on its GPU"):
         found(workload_of(one_layer(UNIONS), expert_bytes=800 << 20), tiny(), 2)
-    with pytest.raises(BadInput, match="give --model"):
+    with pytest.raises(Incomplete, match="give --model"):
         found(of_one_layer(UNIONS, 4), tiny(), 2)
     silent = workload.trace.with_(n_tokens=np.zeros(4, np.int32))
-    with pytest.raises(BadInput, match="no decoded step whose tokens are known"):
+    with pytest.raises(Incomplete, match="no decoded step whose tokens are known"):
         found(replace(workload, trace=silent), tiny(), 2)

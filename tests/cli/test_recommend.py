@@ -179,6 +179,11 @@ def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.Captu
     assert "Get it llama.cpp: released 2026-10-08; licence MIT; for Linux, macOS and Windows." in output
 
 
+def test_a_system_that_memory_cannot_hold_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "--model", "olmoe-1b-7b", "--machine", "m1-8", "--system", "all-gpu,cpu"]
+    assert "Too large for this machine: all-gpu." in " ".join(printed_by(capsys, *asked).split())
+
+
 def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "bounded-insert,static-profile,placed"]
     answer = document(capsys, *asked)

@@ -139,5 +139,5 @@ def test_a_drive_in_the_notes(tmp_path: Path) -> None:
     ],
 )
 def test_a_row_that_names_nothing_that_computes(tmp_path: Path, cells: dict[str, str], message: str) -> None:
-    with refused(begins=f"{tmp_path / 'rows.csv'}: line 2: {message}"):
+    with refused(BadInput, begins=f"{tmp_path / 'rows.csv'}: line 2: {message}"):
         machine_of(row(tmp_path, **cells))

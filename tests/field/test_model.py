@@ -67,7 +67,7 @@ def test_people_write_models_otherwise(tmp_path: Path, written: str, name: str) 
     ],
 )
 def test_a_model_that_is_not_known(tmp_path: Path, cells: dict[str, str], message: str) -> None:
-    with refused(begins=f"{tmp_path / 'rows.csv'}: line 2: {message}"):
+    with refused(BadInput, begins=f"{tmp_path / 'rows.csv'}: line 2: {message}"):
         model_of(row(tmp_path, **cells))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Unusable
 from reports.field.rows import COLUMNS, MEASURED, NEEDED, read_rows
 from tests.field.builders import DEFAULTS, row, write
 from tests.refusals import refused
@@ -62,7 +62,7 @@ def test_a_column_that_a_prediction_needs(tmp_path: Path, missing: str) -> None:
 )
 def test_a_bad_cell_is_one_line_with_its_line(tmp_path: Path, cells: dict[str, str], message: str) -> None:
     path = write(tmp_path / "rows.csv", DEFAULTS, DEFAULTS | {"id": "two"} | cells)
-    with refused(begins=f"{path}: {message}"):
+    with refused(BadInput, begins=f"{path}: {message}"):
         read_rows(path)
 
 
@@ -80,5 +80,5 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("")
     with pytest.raises(BadInput, match="line 1: no column id, engine"):
         read_rows(tmp_path / "b.csv")
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(Unusable, match="cannot be read"):
         read_rows(tmp_path)

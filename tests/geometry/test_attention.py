@@ -12,7 +12,7 @@ import pytest
 from flashmoe_sim.geometry import named_model, read_gguf
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.attention_keys import attention_of
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.io.sizes import MIB
 from native_bridge.fixture import bundled_model
 from tests.geometry.conftest import gguf, key, text
@@ -61,7 +61,7 @@ def test_types_of_the_cache(kv_type: str, bytes_of_32: int) -> None:
 
 
 def test_a_type_whose_blocks_do_not_fit() -> None:
-    with pytest.raises(BadInput, match="--kv-type q8_0: has blocks of 32, and a layer keeps 24 numbers of a token"):
+    with pytest.raises(Unsupported, match="--kv-type q8_0: has blocks of 32, and a layer keeps 24 numbers of a token"):
         Attention((LayerCache(24, 24),)).token_bytes(kv_type="q8_0")
 
 
@@ -168,12 +168,12 @@ def test_what_is_not_known() -> None:
     ],
 )
 def test_keys_that_cannot_be(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(Malformed, match=message):
         of("qwen3moe", **keys)
 
 
 def test_an_interval_of_nothing() -> None:
-    with pytest.raises(BadInput, match="full_attention_interval is 0; expected 1 or more"):
+    with pytest.raises(Malformed, match="full_attention_interval is 0; expected 1 or more"):
         of("qwen35moe", full_attention_interval=0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry import load_model, read_gguf
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, Missing
 from tests.geometry.conftest import gguf, key, tensor, text
 from tests.refusals import refused
 
@@ -160,13 +160,13 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED.keys())
 def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
     path = save(tmp_path / "bad.gguf", content)
-    with refused(message, str(path)):
+    with refused(BadInput, message, str(path)):
         read_gguf(path)
 
 
 def test_top_k_out_of_range(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
     keys = [*moe_keys[:3], key("qwen3moe.expert_used_count", U32, struct.pack("<I", 5))]
-    with pytest.raises(BadInput, match="expert_used_count is 5; expected 1 to 4"):
+    with pytest.raises(Malformed, match="expert_used_count is 5; expected 1 to 4"):
         read_gguf(save(tmp_path / "a.gguf", gguf(keys, moe_tensors, data_bytes=DATA_BYTES)))
 
 
@@ -176,7 +176,7 @@ def test_cut_anywhere_or_changed_anywhere(tmp_path: Path, moe_keys: list[bytes],
     path = tmp_path / "a.gguf"
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        with pytest.raises(BadInput):
+        with pytest.raises(Malformed):
             read_gguf(path)
     whole = content + bytes(DATA_BYTES)
     messages = []
@@ -216,7 +216,7 @@ def test_all_missing_files_are_named(tmp_path: Path, moe_keys: list[bytes], moe_
     paths = split(tmp_path, moe_keys, [moe_tensors[:1], moe_tensors[1:2], moe_tensors[2:3], moe_tensors[3:]])
     paths[1].unlink()
     paths[2].unlink()
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(Missing) as error:
         read_gguf(paths[3])
     assert str(error.value) == (
         f"{paths[3]}: 2 of the model's 4 files are missing (m-00002-of-00004.gguf, m-00003-of-00004.gguf), and each "
@@ -228,21 +228,21 @@ def test_split_files_under_wrong_names(tmp_path: Path, moe_keys: list[bytes], mo
     paths = split(tmp_path, moe_keys, [moe_tensors[:2], moe_tensors[2:]])
     lone = tmp_path / "lone.gguf"
     lone.write_bytes(paths[0].read_bytes())
-    with pytest.raises(BadInput, match=r"split\.count 2, but by its name it is file 1 of 1"):
+    with pytest.raises(Conflict, match=r"split\.count 2, but by its name it is file 1 of 1"):
         read_gguf(lone)
     paths[1].write_bytes(paths[0].read_bytes())
-    with pytest.raises(BadInput, match=r"m-00002-of-00002\.gguf: split\.no is 0"):
+    with pytest.raises(Conflict, match=r"m-00002-of-00002\.gguf: split\.no is 0"):
         read_gguf(paths[0])
     beyond = tmp_path / "m-00007-of-00002.gguf"
     beyond.write_bytes(paths[0].read_bytes())
-    with pytest.raises(BadInput, match="by its name it is file 7 of 2"):
+    with pytest.raises(Conflict, match="by its name it is file 7 of 2"):
         read_gguf(beyond)
 
 
 def test_split_files_that_do_not_fit_together(tmp_path: Path, moe_keys: list[bytes], moe_tensors: list[bytes]) -> None:
-    with pytest.raises(BadInput, match="is in two of its files"):
+    with pytest.raises(Malformed, match="is in two of its files"):
         read_gguf(split(tmp_path, moe_keys, [moe_tensors, moe_tensors[:1]])[0])
-    with pytest.raises(BadInput, match=r"4 tensors in its 2 files, but split\.tensors\.count is 9"):
+    with pytest.raises(Malformed, match=r"4 tensors in its 2 files, but split\.tensors\.count is 9"):
         read_gguf(split(tmp_path, moe_keys, [moe_tensors[:2], moe_tensors[2:]], **{"split.tensors.count": 9})[0])
 
 
@@ -259,12 +259,12 @@ def test_the_first_bytes_of_a_download(tmp_path: Path, moe_keys: list[bytes], mo
         assert model.notes == ("the weights are cut off: enough to simulate, not to run",)
         assert replace(model, notes=()) == expected
         with pytest.raises(
-            BadInput, match=f"at byte {length}: the file ends, but its tensors reach to byte {len(whole)}"
+            Malformed, match=f"at byte {length}: the file ends, but its tensors reach to byte {len(whole)}"
         ):
             read_gguf(path)
     for length in (header // 2, header - 1):
         save(path, whole[:length])
-        with pytest.raises(BadInput) as error:
+        with pytest.raises(Malformed) as error:
             load_model(path)
         assert re.search(rf": at byte \d+: .* file ends at byte {length}; its header is cut", str(error.value))
         assert "get the first 32 MiB (curl -L -r 0-33554431 -o m.gguf URL)" in str(error.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry import LayerGeometry, ModelGeometry, load_model, named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from tests.geometry.conftest import document, entry, gguf, write
 from tests.refusals import refused
 
@@ -68,7 +68,7 @@ def test_nothing_that_can_be_loaded(
     spec: str | Path, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with refused(match=message):
+    with refused(BadInput, match=message):
         load_model(spec)
 
 
@@ -78,14 +78,14 @@ def test_nothing_that_can_be_loaded(
 def test_files_that_are_neither(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(BadInput):
+    with pytest.raises(Malformed):
         load_model(path)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs permissions that bind")
 def test_a_file_that_may_not_be_read(sidecar: Path) -> None:
     sidecar.chmod(0)
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(Unusable, match="cannot be read"):
         load_model(sidecar)
 
 

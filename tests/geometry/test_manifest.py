@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.geometry import manifest as module
 from flashmoe_sim.geometry import read_manifest
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Missing, TooLarge, Unsupported, Unusable
 from tests.geometry.conftest import document, entry, write
 from tests.refusals import refused
 
@@ -39,7 +39,7 @@ def test_a_whole_sidecar(tmp_path: Path) -> None:
 def test_experts_that_are_converted_while_they_are_read_are_refused(tmp_path: Path, kind: object) -> None:
     path = write(tmp_path, document(whole(0)) | {"sidecar_kind": kind})
     with pytest.raises(
-        BadInput, match=r"manifest.json: sidecar_kind is '\w+': experts are converted .* give the model"
+        Unsupported, match=r"manifest.json: sidecar_kind is '\w+': experts are converted .* give the model"
     ):
         read_manifest(path)
     for known in ("flashmoe_gguf", "", None):
@@ -142,7 +142,7 @@ BAD_ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_bad_entry_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     bad = {**entry(0, GATE_UP, 4352), **changes}
     path = write(tmp_path, document([*whole(0), bad]))
-    with refused(message, str(path)):
+    with refused(Malformed, message, str(path)):
         read_manifest(path)
 
 
@@ -172,21 +172,21 @@ BAD_DOCUMENTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("content", "message"), BAD_DOCUMENTS.values(), ids=BAD_DOCUMENTS.keys())
 def test_a_bad_document(tmp_path: Path, content: Any, message: str) -> None:
-    with refused(message):
+    with refused(Malformed, message):
         read_manifest(write(tmp_path, content))
 
 
 def test_no_manifest_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no manifest\.json in this folder"):
+    with pytest.raises(Missing, match=r"no manifest\.json in this folder"):
         read_manifest(tmp_path)
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(Missing, match="no such file"):
         read_manifest(tmp_path / "nothing.json")
     (tmp_path / "manifest.json").mkdir()
-    with pytest.raises(BadInput, match="is a directory"):
+    with pytest.raises(Unusable, match="is a directory"):
         read_manifest(tmp_path)
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_MANIFEST_BYTES", 10)
-    with pytest.raises(BadInput, match="a manifest has at most"):
+    with pytest.raises(TooLarge, match="a manifest has at most"):
         read_manifest(write(tmp_path, document(whole(0))))

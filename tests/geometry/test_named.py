@@ -12,7 +12,7 @@ import pytest
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
 from flashmoe_sim.geometry.graph import UNKNOWN
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, is_name, model_names, more_bits, smaller
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import UnknownName
 from flashmoe_sim.trace import load_trace
 
 GB, GIB, MIB, KIB = 10**9, 2**30, 2**20, 2**10
@@ -304,7 +304,7 @@ def test_an_alias_gives_the_model_of_the_same_dimensions() -> None:
     assert named_model("Qwen3-30B-A3B-Instruct-2507:q8_0") == named_model("qwen3-30b-a3b:q8_0")
     assert is_name("Qwen3-30B-A3B-Thinking-2507")
     assert named_model("gpt-oss-120b-GGUF") == named_model("gpt-oss-120b")
-    with pytest.raises(BadInput, match="unknown model 'qwen3-30b-a3b-lite'"):
+    with pytest.raises(UnknownName, match="unknown model 'qwen3-30b-a3b-lite'"):
         named_model("qwen3-30b-a3b-lite")
     names = [*named_models(), *(alias for model in named_models().values() for alias in model.aliases)]
     assert len(names) == len(set(names))
@@ -336,16 +336,16 @@ def test_only_a_named_model_has_smaller_quantizations() -> None:
 
 def test_unknown_names() -> None:
     with pytest.raises(
-        BadInput, match=r"unknown model 'qwen3-30b-a3'; did you mean 'qwen3-30b-a3b'\? `sim model list` lists all"
+        UnknownName, match=r"unknown model 'qwen3-30b-a3'; did you mean 'qwen3-30b-a3b'\? `sim model list` lists all"
     ):
         named_model("qwen3-30b-a3")
-    with pytest.raises(BadInput, match=r"unknown model 'gpt-oss'; did you mean 'gpt-oss-20b'\? "):
+    with pytest.raises(UnknownName, match=r"unknown model 'gpt-oss'; did you mean 'gpt-oss-20b'\? "):
         named_model("gpt-oss:20b")  # as Ollama writes it
-    with pytest.raises(BadInput, match=r"unknown model 'olmoe'; did you mean 'olmoe-1b-7b'\? "):
+    with pytest.raises(UnknownName, match=r"unknown model 'olmoe'; did you mean 'olmoe-1b-7b'\? "):
         named_model("olmoe")
-    with pytest.raises(BadInput, match=r"unknown model 'zzz'; known: .*kimi-k2\.5.*manifest or a GGUF file"):
+    with pytest.raises(UnknownName, match=r"unknown model 'zzz'; known: .*kimi-k2\.5.*manifest or a GGUF file"):
         named_model("zzz")
-    with pytest.raises(BadInput, match=r"unknown quantization of gpt-oss-120b 'q4_k_m'; known: mxfp4$"):
+    with pytest.raises(UnknownName, match=r"unknown quantization of gpt-oss-120b 'q4_k_m'; known: mxfp4$"):
         named_model("gpt-oss-120b:q4_k_m")
-    with pytest.raises(BadInput, match="unknown quantization of kimi-k2 ''"):
+    with pytest.raises(UnknownName, match="unknown quantization of kimi-k2 ''"):
         named_model("kimi-k2:")

@@ -6,6 +6,7 @@ import pytest
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.io.errors import BadInput
 from tests.refusals import refused
 
 
@@ -37,5 +38,5 @@ def test_of_numbers() -> None:
     ],
 )
 def test_refusals(options: dict[str, Any], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         find_shape(**options)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io import whole
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Exists, Unusable
 from flashmoe_sim.io.whole import atomic_writer
 
 WRITER = """
@@ -62,7 +62,7 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
             path.write_bytes(b"theirs")
             stream.write(b"ours")
 
-    with pytest.raises(BadInput, match=r"o\.bin: exists by now: another process wrote it; give --force"):
+    with pytest.raises(Exists, match=r"o\.bin: exists by now: another process wrote it"):
         overtaken()
     assert path.read_bytes() == b"theirs"
     assert os.listdir(tmp_path) == ["o.bin"]
@@ -103,7 +103,7 @@ def test_a_link_put_where_the_part_will_be_is_not_followed(tmp_path: Path, monke
     victim.write_bytes(b"precious")
     monkeypatch.setattr("secrets.token_hex", lambda _: "0123456789abcdef")
     (tmp_path / ".o.bin.0123456789abcdef.part").symlink_to(victim)
-    with pytest.raises(BadInput, match=r"o\.bin: exists by now"):
+    with pytest.raises(Exists, match=r"o\.bin: exists by now"):
         write(path, b"ours")
     assert victim.read_bytes() == b"precious"
 
@@ -125,7 +125,7 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    with pytest.raises(BadInput, match=r"o\.bin: cannot be written \(No such file or directory\)"):
+    with pytest.raises(Unusable, match=r"o\.bin: cannot be written \(No such file or directory\)"):
         write(Path("o.bin"), b"1")
 
 
@@ -133,9 +133,9 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_paths_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
-    with pytest.raises(BadInput, match=r"loop: cannot be written \(Too many levels of symbolic links\)"):
+    with pytest.raises(Unusable, match=r"loop: cannot be written \(Too many levels of symbolic links\)"):
         write(Path("loop"), b"1", force=force)
-    with pytest.raises(BadInput, match=r"none/../o.bin: cannot be written \(No such file or directory\)"):
+    with pytest.raises(Unusable, match=r"none/../o.bin: cannot be written \(No such file or directory\)"):
         write(Path("none/../o.bin"), b"1", force=force)
     assert os.listdir() == ["loop"]
     Path("link").symlink_to("o.bin")

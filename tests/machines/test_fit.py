@@ -7,6 +7,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.fit import Equation, fit
 from tests.refusals import refused
 
@@ -132,7 +133,7 @@ def test_the_same_seed_gives_the_same_draws() -> None:
     ],
 )
 def test_what_is_not_told_is_refused_by_name(equations: list[dict[str, float]], parameters: str, message: str) -> None:
-    with refused(message):
+    with refused(Incomplete, message):
         fit([observed(terms) for terms in equations], parameters.split())
 
 

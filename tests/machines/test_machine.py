@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange, UnknownName
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Quantity, Storage
 from flashmoe_sim.machines.reads import MeasuredRead
@@ -41,10 +41,10 @@ def test_with_a_table() -> None:
 
 def test_wrong_reads() -> None:
     for size_bytes, depth in ((0, 1), (1, 0), (-5, 1)):
-        with pytest.raises(BadInput, match=f"a read of {size_bytes} bytes with {depth} in flight"):
+        with pytest.raises(OutOfRange, match=f"a read of {size_bytes} bytes with {depth} in flight"):
             storage().chunk_s(size_bytes, depth)
     cool = Storage(exactly(1), exactly(1), exactly(1))
-    with pytest.raises(BadInput, match=r"storage\.hot_share is not known for this machine"):
+    with pytest.raises(Incomplete, match=r"storage\.hot_share is not known for this machine"):
         cool.chunk_s(1, 1, hot=True)
 
 
@@ -112,5 +112,5 @@ def test_varied_changes_one_value() -> None:
 def test_varied_needs_a_quantity_that_is_there() -> None:
     machine = parse_machine(FULL, where="")
     for path in ("storage", "storage.read", "cpu.weights_gb_s", "storage.measured", "name"):
-        with pytest.raises(BadInput, match=f"unknown quantity of full '{path}'; "):
+        with pytest.raises(UnknownName, match=f"unknown quantity of full '{path}'; "):
             machine.varied(path, 1)

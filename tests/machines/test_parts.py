@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Missing
 from flashmoe_sim.machines.compose import CLASSES, compose
 from flashmoe_sim.machines.keys import SECTIONS
 from flashmoe_sim.machines.load import load_machine, parse_machine
@@ -385,7 +385,7 @@ def test_unlike_cards_are_in_a_written_file() -> None:
 def test_cards_that_a_file_describes_wrongly(before: str, after: str, message: str) -> None:
     text = toml(compose("rtx-3090 + rtx-3060 + ryzen-5600 + 64GiB"))
     assert before in text
-    with refused(begins=message):
+    with refused(BadInput, begins=message):
         parse_machine(text.replace(before, after, 1), where="mine")
 
 
@@ -397,5 +397,5 @@ def test_a_path_with_a_plus_is_a_path(tmp_path: Path) -> None:
     path = tmp_path / "a+b.toml"
     write_machine(compose(EXAMPLE), path)
     assert load_machine(str(path)) == compose(EXAMPLE)
-    with pytest.raises(BadInput, match=r"no\+such\.toml: no such file"):
+    with pytest.raises(Missing, match=r"no\+such\.toml: no such file"):
         load_machine("no+such.toml")

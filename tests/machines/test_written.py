@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
@@ -153,7 +153,7 @@ def test_a_preset_may_have_a_system() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_one_line(written: str, message: str) -> None:
-    with refused(begins=message):
+    with refused(BadInput, begins=message):
         load_machine(written)
 
 
@@ -161,7 +161,7 @@ def test_a_name_wins_over_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     Path("m2-ultra-192").write_text("")
     assert load_machine("m2-ultra-192").name == "m2-ultra + 192GiB"
-    with pytest.raises(BadInput, match=r"m2-ultra-192: \[storage\] is missing"):
+    with pytest.raises(Malformed, match=r"m2-ultra-192: \[storage\] is missing"):
         load_machine("./m2-ultra-192")
 
 

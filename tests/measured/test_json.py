@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange
 from flashmoe_sim.measured import missing, read_measured, read_with_notes
 from tests.refusals import refused
 
@@ -53,7 +53,7 @@ def test_a_response_of_ollama() -> None:
 
 @pytest.mark.parametrize("duration", [0, -5])
 def test_a_duration_that_cannot_be(duration: int, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"decode speed of 0\.0 tok/s"):
+    with pytest.raises(OutOfRange, match=r"decode speed of 0\.0 tok/s"):
         read_measured(changed("ollama-api.json", tmp_path, eval_duration=duration))
 
 
@@ -67,7 +67,7 @@ def test_vllm_one_request_at_a_time() -> None:
     ("at_once", "requests"), [(None, "up to any number of requests at once"), (8, "8 requests at once")]
 )
 def test_vllm_with_several_requests_at_once(at_once: int | None, requests: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=f"{requests}; measure one at a time: --max-concurrency 1"):
+    with pytest.raises(Malformed, match=f"{requests}; measure one at a time: --max-concurrency 1"):
         read_measured(changed("vllm.json", tmp_path, max_concurrency=at_once))
 
 
@@ -136,5 +136,5 @@ def test_runs_that_no_system_is(run: str, unplaced: str) -> None:
 def test_folders_of_runs_that_failed(record: Any, log: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(record))
     (tmp_path / "log.txt").write_text(log)
-    with refused(line):
+    with refused(BadInput, line):
         read_measured(tmp_path)

@@ -15,7 +15,7 @@ import pytest
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.named import named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
 from flashmoe_sim.machines.belief import at, error_loads
 from flashmoe_sim.machines.learning import Observation, after
 from flashmoe_sim.machines.load import load_machine
@@ -198,7 +198,7 @@ def _observation(of: Case, system: Any) -> Observation:
     ],
 )
 def test_what_cannot_be_is_one_line(measured: str, parts: str, words: str) -> None:
-    with refused(words):
+    with refused(BadInput, words):
         learn_from(measured, load_machine(parts), workload=workload())
 
 
@@ -209,7 +209,7 @@ def test_a_model_of_unknown_attention_is_measured_at_an_empty_context() -> None:
     for one in found:
         assert one.learnt is not None
         assert one.learnt.notes[0].startswith("learnt from cpu, 60.0 tok/s")
-    with refused("what attention of gpt-oss-20b:mxfp4 reads is not known"):
+    with refused(Incomplete, "what attention of gpt-oss-20b:mxfp4 reads is not known"):
         learn_from("cpu=60 depth=4096", on, model=model)
 
 
@@ -218,7 +218,7 @@ def test_another_quantization_is_refused(tmp_path: Path) -> None:
     for row in rows:
         row["model_size"] = row.get("model_size", 0) // 3 or 20 * 2**30
     (tmp_path / "bench.json").write_text(json.dumps(rows))
-    with pytest.raises(BadInput, match=r"a file of .* of gpt-oss-120b"):
+    with pytest.raises(Conflict, match=r"a file of .* of gpt-oss-120b"):
         learnt(tmp_path / "bench.json", parts=OWNER)
 
 
@@ -309,5 +309,5 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, change: tuple[str, str], wor
     text = (tmp_path / "mine.toml").read_text()
     assert change[0] in text
     (tmp_path / "mine.toml").write_text(text.replace(*change))
-    with refused(words):
+    with refused(Malformed, words):
         load_machine(tmp_path / "mine.toml")

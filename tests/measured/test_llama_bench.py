@@ -145,7 +145,7 @@ def test_placements(changed: dict[str, object], system: str, unplaced: str, tmp_
     ],
 )
 def test_bad_numbers_are_one_line(changed: dict[str, object], line: str, tmp_path: Path) -> None:
-    with refused(line, "b.txt"):
+    with refused(BadInput, line, "b.txt"):
         read(tmp_path, as_json([row(**changed)]))
 
 

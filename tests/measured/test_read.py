@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, Unusable
 from flashmoe_sim.measured import Measured, distinct, missing, read_measured, with_layers
 from flashmoe_sim.measured.read import FORMATS
 from flashmoe_sim.measured.value import quant_of
@@ -60,7 +60,7 @@ def test_by_hand(text: str, expected: Measured) -> None:
     ],
 )
 def test_by_hand_and_wrong(text: str, line: str) -> None:
-    with refused(line):
+    with refused(BadInput, line):
         read_measured(text)
 
 
@@ -84,14 +84,14 @@ def test_every_format_has_a_file_that_no_format_before_it_claims() -> None:
 )
 def test_files_that_are_none(content: bytes, line: str, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_bytes(content)
-    with refused(line):
+    with refused(Malformed, line):
         read_measured(tmp_path / "f.txt")
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(Missing, match="no such file"):
         read_measured(str(tmp_path / "none.json"))
-    with pytest.raises(BadInput, match="is a directory"):
+    with pytest.raises(Unusable, match="is a directory"):
         read_measured(tmp_path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.load import load_machine
 from native_bridge.check.anchors import anchors_among
 from native_bridge.cli.main import main
@@ -125,7 +125,7 @@ def test_runs_of_a_page_cache_left_as_it_is(tmp_path: Path) -> None:
         (place / name).rename(place / f"my-{name}")
     edit_flags(place / "my-cold-allhit", replay_of="warm-bank12")
     with pytest.raises(
-        BadInput, match="runs with the page cache as-is and warm are of two machines; give --cache as-is"
+        Conflict, match="runs with the page cache as-is and warm are of two machines; give --cache as-is"
     ):
         anchors_among([place], model=None, cache=None)
     found = anchors_among([place], model=None, cache="as-is")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from flashmoe_sim.geometry import read_gguf
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from native_bridge import page_cache
 from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest
@@ -43,7 +43,7 @@ def test_modes_without_a_bank_are_planned_once() -> None:
         *("oracle-all-hit", "oracle-prefetch-bank16", "oracle-prefetch-bank24"),
     ]
     assert {one.bank for one in requests if one.mode in ("stock", "oracle-all-hit")} == {64}
-    with pytest.raises(BadInput, match="mode slot-bank needs a bank; give --bank"):
+    with pytest.raises(Incomplete, match="mode slot-bank needs a bank; give --bank"):
         requests_of(["stock", "slot-bank"], [], read_gguf(MODEL), request, modes=MODES)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.geometry.manifest import repacked_files
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, TooLarge, Unusable
 from native_bridge import page_cache
 from native_bridge.cache import Cache, source_files
 from native_bridge.engines.base import RunRequest
@@ -42,7 +42,7 @@ def test_the_files_of_a_run(sidecar: Path) -> None:
     assert repacked_files(sidecar) == repacked_files(sidecar / "manifest.json") == layers
     assert source_files(MODES["slot-bank"], model=MODEL, sidecar=sidecar) == layers
     assert source_files(MODES["stock"], model=MODEL, sidecar=sidecar) == [MODEL]
-    with pytest.raises(BadInput, match="not JSON"):
+    with pytest.raises(Malformed, match="not JSON"):
         repacked_files(MODEL)
 
 
@@ -55,7 +55,7 @@ def test_cold_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.Monke
         assert group is None
     monkeypatch.setattr(page_cache, "drop", lambda files: None)
     with (
-        pytest.raises(BadInput, match=r"--cache cold: 100% of 6.38 MiB stay in the page cache"),
+        pytest.raises(Unusable, match=r"--cache cold: 100% of 6.38 MiB stay in the page cache"),
         Cache("cold").before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar),
     ):
         pass
@@ -66,7 +66,7 @@ def test_warm_is_checked_before_the_run(sidecar: Path, monkeypatch: pytest.Monke
     page_cache.drop(repacked_files(sidecar))
     monkeypatch.setattr(page_cache, "warm", lambda files: None)
     with (
-        pytest.raises(BadInput, match=r"--cache warm: 0% of 6.38 MiB are in the page cache"),
+        pytest.raises(TooLarge, match=r"--cache warm: 0% of 6.38 MiB are in the page cache"),
         Cache("warm").before(REQUEST, MODES[REQUEST.mode], GEOMETRY, model=MODEL, sidecar=sidecar),
     ):
         pass

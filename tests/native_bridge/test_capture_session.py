@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, SimError, Unsupported
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.capture.record import RoutedCall, TraceWriter
 from native_bridge.capture.session import Captured, CaptureRequest, capture, choose
@@ -141,7 +141,7 @@ def test_what_cannot_be_a_choice_is_not_written(tmp_path: Path) -> None:
 
 def test_a_model_without_routers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Model, "evaluate", lambda *_, output: [])
-    with pytest.raises(BadInput, match="no router was seen"):
+    with pytest.raises(Unsupported, match="no router was seen"):
         captured(tmp_path / "t.jsonl", Model(), REQUEST)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import SimError, Unsupported
 from native_bridge.capture.tensors import Ggml, RouterTap, TensorHead, extent_bytes, strided
 
 I32, F32, F16 = 26, 0, 1
@@ -139,5 +139,5 @@ def test_layers_without_rows_are_left_out_and_the_order_is_kept() -> None:
 def test_a_layer_routed_twice_is_refused() -> None:
     tap = RouterTap(weights=False)
     take(tap, "ffn_moe_topk-2", [[[[5, 2]]]])
-    with pytest.raises(BadInput, match="layer 2 is routed twice"):
+    with pytest.raises(Unsupported, match="layer 2 is routed twice"):
         take(tap, "ffn_moe_topk-2", [[[[5, 2]]]])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported, Unusable
 from flashmoe_sim.prefetchers.recorded import Recorded
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -269,8 +269,8 @@ def test_a_dense_model_and_a_folder_of_something_else(tmp_path: Path) -> None:
     folder = tmp_path / "dense"
     save_tokenizer(folder)
     save_model(folder, "Llama", {name: SHAPE[name] for name in list(SHAPE)[:-1]}, "gate")
-    with pytest.raises(BadInput, match=r"no layer of this model .llama. calls routed experts"):
+    with pytest.raises(Unsupported, match=r"no layer of this model .llama. calls routed experts"):
         Transformers(folder)
     (folder / "config.json").write_text('{"model_type": "nobody-knows"}')
-    with pytest.raises(BadInput, match="transformers cannot load it"):
+    with pytest.raises(Unusable, match="transformers cannot load it"):
         Transformers(folder)

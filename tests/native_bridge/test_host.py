@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Missing
 from flashmoe_sim.machines.load import load_machine
 from native_bridge import host
 from native_bridge.probe import facts
@@ -31,7 +31,7 @@ def test_memory_and_disk(tmp_path: Path) -> None:
 
 def test_without_psutil_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psutil", None)
-    with pytest.raises(BadInput, match=re.escape("pip install '.[bridge]'")):
+    with pytest.raises(Missing, match=re.escape("pip install '.[bridge]'")):
         host.physical_cores()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, OutOfRange, TooLarge, Unusable
 from native_bridge.probe import scratch as module
 from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_file
 
@@ -97,9 +97,9 @@ def test_how_large_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 100 * MIB))
     assert file_bytes(tmp_path, least_bytes=8 * MIB, most_bytes=20 * MIB) == 16 * MIB
     assert file_bytes(tmp_path, least_bytes=8 * MIB, most_bytes=1 << 40) == 48 * MIB
-    with pytest.raises(BadInput, match=r"--max-bytes 4.00 MiB: too few; these reads need a file of 8.00 MiB"):
+    with pytest.raises(OutOfRange, match=r"--max-bytes 4.00 MiB: too few; these reads need a file of 8.00 MiB"):
         file_bytes(tmp_path, least_bytes=8 * MIB, most_bytes=4 * MIB)
-    with pytest.raises(BadInput, match="100 MiB free, of which a probe takes half at most"):
+    with pytest.raises(TooLarge, match="100 MiB free, of which a probe takes half at most"):
         file_bytes(tmp_path, least_bytes=64 * MIB, most_bytes=1 << 40)
 
 
@@ -120,7 +120,7 @@ def test_writing_ends_in_time(tmp_path: Path) -> None:
     now = time.monotonic()
     written, _ = write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now + 60, tell=str)
     assert written == 8 * MIB
-    with pytest.raises(BadInput, match=r"only 0 B could be written in time.* 6.00 MiB; give more --seconds"):
+    with pytest.raises(OutOfRange, match=r"only 0 B could be written in time.* 6.00 MiB"):
         write_file(path, size_bytes=1 << 40, least_bytes=6 * MIB, until=now, latest=now, tell=str)
 
 
@@ -129,7 +129,7 @@ def test_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(BadInput, match=r"No space left on device after 4.00 MiB") as raised, scratch(tmp_path) as place:
+    with pytest.raises(Unusable, match=r"No space left on device after 4.00 MiB") as raised, scratch(tmp_path) as place:
         write_file(
             place / "reads", size_bytes=5 * MIB, least_bytes=MIB, until=0, latest=time.monotonic() + 60, tell=str
         )

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry import named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, Unusable
 from native_bridge.probe import own_reads, storage
 from native_bridge.probe.own_reads import (
     OpenFile,
@@ -85,7 +85,7 @@ def test_a_thread_reads_at_least_once(file: Path) -> None:
 
 
 def test_reads_that_fail(file: Path) -> None:
-    with open_cached(file) as reading, pytest.raises(BadInput, match="cannot be read"):
+    with open_cached(file) as reading, pytest.raises(Unusable, match="cannot be read"):
         read_for(OpenFile(reading.descriptor + 900, "direct", 2 * MIB), size_bytes=4096, depth=2, until=0, seed=1)
 
 
@@ -165,7 +165,7 @@ def test_what_was_not_reached_in_time_is_said(file: Path, monkeypatch: pytest.Mo
     assert 1 <= len(found.points) < 8
     assert any("sizes and depths were not reached in time" in note for note in found.notes)
     assert any("of 5 rounds" in note for note in found.notes)
-    with pytest.raises(BadInput, match="no read ended in time; give more --seconds"):
+    with pytest.raises(OutOfRange, match="no read ended in time; give more --seconds"):
         measure_storage(file, [4096], fio=None, until=0, tell=str)
 
 
@@ -207,5 +207,5 @@ def test_sizes_of_an_expert() -> None:
     assert sizes_of_expert(139264) == (139264, 4 * MIB)
     assert sizes_of_expert(4 * MIB) == (4 * MIB,)
     for wrong in (0, (1 << 30) + 1):
-        with pytest.raises(BadInput, match="expected 1 B to 1 GiB"):
+        with pytest.raises(OutOfRange, match="expected 1 B to 1 GiB"):
             sizes_of_expert(wrong)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange
 from flashmoe_sim.policies.bank import Bank, parse_bank, parse_banks
 
 GIB = 2**30
@@ -73,13 +73,13 @@ def test_one_bank(text: str, bank: Bank, written: str) -> None:
     ],
 )
 def test_not_a_bank(text: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(f"bank {text!r}: expected slots, bytes or a share")):
+    with pytest.raises(Malformed, match=re.escape(f"bank {text!r}: expected slots, bytes or a share")):
         parse_bank(text)
 
 
 @pytest.mark.parametrize("text", ["0", "0GiB", "0.0001B", "0..8", "0,8", "0%", "0/8"])
 def test_an_empty_bank(text: str) -> None:
-    with pytest.raises(BadInput, match="bank 0: expected at least one slot or byte"):
+    with pytest.raises(OutOfRange, match="bank 0"):
         parse_banks(text)
 
 
@@ -196,7 +196,7 @@ def test_slots_of_a_layer(text: str, experts: int, slots: int) -> None:
 
 
 def test_a_bank_is_slots_or_bytes() -> None:
-    with pytest.raises(BadInput, match="bank None: expected at least one slot or byte"):
+    with pytest.raises(OutOfRange, match="bank None: expected at least one slot or byte"):
         Bank()
 
 

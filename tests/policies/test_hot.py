@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, Unsupported
 from flashmoe_sim.policies import hot_profile
 from flashmoe_sim.policies._perf_profile import SCHEMAS, read_profile
 from flashmoe_sim.policies.bank import Bank
@@ -600,7 +600,7 @@ GOOD = {"layer": 0, "experts": [[0, 1]]}
 )
 def test_not_a_profile(tmp_path: Path, layers: Any, says: str) -> None:
     path = write(tmp_path, layers)
-    with refused(f"{path}: {says}" if says.startswith("layers") else says):
+    with refused(Malformed, f"{path}: {says}" if says.startswith("layers") else says):
         parse_policy(f"hot-profile:profile={path}")
 
 
@@ -621,14 +621,14 @@ def test_not_a_profile(tmp_path: Path, layers: Any, says: str) -> None:
 def test_not_even_the_schema(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "profile.json"
     path.write_text(text)
-    with pytest.raises(BadInput, match=re.escape(f"{path}: {says}")):
+    with pytest.raises(Malformed, match=re.escape(f"{path}: {says}")):
         parse_policy(f"hot-profile:profile={path}")
 
 
 def test_a_profile_without_times_has_no_timed_weighting(tmp_path: Path) -> None:
     path = write(tmp_path, [GOOD])
     says = f"policy hot-profile: weighting=time needs the times of a profile, and {path} has none"
-    with pytest.raises(BadInput, match=re.escape(says)):
+    with pytest.raises(Incomplete, match=re.escape(says)):
         parse_policy(f"hot-profile:profile={path}:weighting=time")
     path = write(tmp_path, [GOOD | {WAIT: 5}])
     parse_policy(f"hot-profile:profile={path}:weighting=smooth")
@@ -652,16 +652,16 @@ def test_a_layer_without_its_time_has_its_wait_instead(tmp_path: Path) -> None:
 def test_a_profile_of_another_model(tmp_path: Path) -> None:
     path = write(tmp_path, [GOOD, GOOD | {"layer": 7}])
     says = f"{path}: has layer 7, which written by hand never routes; give a profile of the model that was traced"
-    with pytest.raises(BadInput, match=re.escape(says)):
+    with pytest.raises(Conflict, match=re.escape(says)):
         run(two_layers(), 2, f"hot-profile:profile={path}")
     path = write(tmp_path, [{"layer": 1, "experts": [[3, 1], [4, 1]]}])
     says = f"{path}: layer 1 has expert 4, but written by hand has 4 experts there"
-    with pytest.raises(BadInput, match=re.escape(says)):
+    with pytest.raises(Conflict, match=re.escape(says)):
         run(two_layers(), 2, f"hot-profile:profile={path}")
 
 
 @pytest.mark.parametrize("contract", ["runtime", "protected", "sequential"])
 @pytest.mark.parametrize("policy", ["hot-window", "hot-profile"])
 def test_only_atomic(policy: str, contract: str) -> None:
-    with pytest.raises(BadInput, match=f"{policy} is undefined under the contract {contract}; use --contract atomic"):
+    with pytest.raises(Unsupported, match=f"{policy} is undefined under the contract {contract}"):
         run(two_layers(), 2, policy, contract)

@@ -16,7 +16,7 @@ import pytest
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.workload import Workload
@@ -141,11 +141,11 @@ def test_of_all_only_what_can_be_and_of_the_others_everything(folder: Path) -> N
     """Of `all`, what the contract does not define is left out; what is named apart is refused."""
     assert "hot-window" not in {setup.policy.spec for setup in plan_setups(64, policy="all,fifo")}
     for prefetch in ("none", "all", "all,eam"):
-        with pytest.raises(BadInput, match="policy hot-window is undefined under the contract protected"):
+        with pytest.raises(Unsupported, match="policy hot-window is undefined under the contract protected"):
             plan_setups(64, policy="all,hot-window", prefetch=prefetch)
-    with pytest.raises(BadInput, match="predictor eam is undefined under the contract sequential"):
+    with pytest.raises(Unsupported, match="predictor eam is undefined under the contract sequential"):
         plan_setups(64, policy="all", prefetch="all,eam", contract="sequential")
-    with pytest.raises(BadInput, match="predictor eam cannot work: policy static never installs a miss"):
+    with pytest.raises(Unsupported, match="predictor eam cannot work: policy static never installs a miss"):
         plan_setups(64, policy="static", prefetch="eam", contract="atomic")
 
 
@@ -195,7 +195,7 @@ def test_a_slot_that_cannot_be_evicted(
         return
     number, returned = twin
     spec = constant(width=slot).spec
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(Malformed) as refused:
         sim.replay(workload, bank=4, policy=constant(width=slot), contract=contract)
     assert str(refused.value).startswith(
         f"policy {spec}: constant.py:12: choose_victim returned {returned} at call {number} of written by hand "
@@ -209,13 +209,13 @@ def test_an_empty_slot_cannot_be_evicted(constant: Any) -> None:
     """Of experts of two sizes: the slot that the large one left is empty while two small ones are in others."""
     calls = [(0, [0], 1), (0, [1], 1), (1, [0], 1), (0, [2], 1), (0, [3], 1), (0, [4], 1)]
     mixed = workload_of(calls, {0: 5, 1: 5}, {0: 10, 1: 20})
-    with pytest.raises(BadInput, match=r"choose_victim returned 0 .* a slot that holds an expert"):
+    with pytest.raises(Malformed, match=r"choose_victim returned 0 .* a slot that holds an expert"):
         sim.replay(mixed, bank="20B", policy=constant(width=0), contract="sequential", scope="global")
 
 
 def test_a_wrong_victim_of_a_prediction(constant: Any, workload: Workload) -> None:
     for contract in ("protected", "atomic"):
-        with pytest.raises(BadInput, match="choose_victim returned -2 at call "):
+        with pytest.raises(Malformed, match="choose_victim returned -2 at call "):
             sim.replay(workload, bank=4, policy=constant(width=-2), contract=contract, prefetch="oracle-1")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.policies.base import ALL_CONTRACTS, PoolShape
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -256,5 +256,5 @@ def test_one_expert_a_call_is_the_same_under_every_contract(policy: str) -> None
 
 @pytest.mark.parametrize("policy", ["bounded-lru", "second-miss", "nth-miss"])
 def test_what_may_refuse_a_miss_is_for_contracts_that_let_it(policy: str) -> None:
-    with pytest.raises(BadInput, match="use --contract atomic or sequential"):
+    with pytest.raises(Unsupported, match="use --contract atomic or sequential"):
         run(trace_of(one_by_one([0]), 8), 2, policy, "runtime")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import parse_policy
@@ -71,7 +71,7 @@ def test_steps_are_counted_from_the_first_of_the_trace() -> None:
 def test_steps_that_begin_again_have_no_first_ones() -> None:
     twice = prepare(TRACE.with_(step=np.tile(np.arange(6, dtype=np.int32), 2)))
     assert run(twice, 1, "static").contents[0].tolist() == [2]
-    with pytest.raises(BadInput, match="steps of written by hand begin again within it"):
+    with pytest.raises(Incomplete, match="steps of written by hand begin again within it"):
         run(twice, 1, "static:profile=first-7")
 
 
@@ -165,7 +165,7 @@ def test_a_bad_profile_is_refused_before_anything_runs(workload: Workload, tmp_p
     ):
         seen: list[int] = []
         setups = [Setup(Bank(slots=3), policy, "atomic") for policy in (Static(), Static(profile=profile))]
-        with refused(says):
+        with refused(BadInput, says):
             sweep([workload], setups, progress=lambda done, total, seen=seen: seen.append(done))
         assert seen == []
         with pytest.raises(BadInput):

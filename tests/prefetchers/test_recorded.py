@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, Missing, OutOfRange
 from flashmoe_sim.prefetchers.base import Predictions
 from flashmoe_sim.prefetchers.recorded import Recorded
 from flashmoe_sim.prefetchers.table import parse_prefetcher
@@ -115,20 +115,20 @@ def test_equal_predictions_have_equal_content(tmp_path: Path) -> None:
 )
 def test_bad_lines(tmp_path: Path, line: dict[str, Any] | str, says: str) -> None:
     path = written(tmp_path / "said.jsonl", {"step": 0, "layer": 0, "ahead": {"1": [1]}}, line)
-    with refused(f"{path}: line 2: ", says):
+    with refused(Malformed, f"{path}: line 2: ", says):
         Recorded(str(path))
 
 
 def test_files_without_predictions(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="give file=FILE"):
+    with pytest.raises(Incomplete, match="give file=FILE"):
         parse_prefetcher("recorded")
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(Missing, match="no such file"):
         Recorded(str(tmp_path / "none"))
-    with pytest.raises(BadInput, match="holds no predictions"):
+    with pytest.raises(Malformed, match="holds no predictions"):
         Recorded(str(written(tmp_path / "trace", {"step": 0, "layer": 0, "experts": [1]})))
     good = written(tmp_path / "good", {"step": 0, "layer": 0, "ahead": {"1": [1]}})
     for parameter in ("calls", "width"):
-        with pytest.raises(BadInput, match=f"{parameter}=-1 is not in 0..2147483647"):
+        with pytest.raises(OutOfRange, match=f"{parameter}=-1 is not in 0..2147483647"):
             parse_prefetcher(f"recorded:file={good}:{parameter}=-1")
 
 
@@ -144,12 +144,12 @@ def test_files_without_predictions(tmp_path: Path) -> None:
     ],
 )
 def test_predictions_of_another_run(tmp_path: Path, line: dict[str, Any], says: str) -> None:
-    with refused(says):
+    with refused(Conflict, says):
         Recorded(str(written(tmp_path / "said", line))).predict(TRACE)
 
 
 def test_two_calls_of_a_layer_in_one_step(tmp_path: Path) -> None:
     path = written(tmp_path / "said", {"step": 0, "layer": 0, "ahead": {"1": [1]}})
-    with pytest.raises(BadInput, match="has 2 such calls"):
+    with pytest.raises(Conflict, match="has 2 such calls"):
         Recorded(str(path)).predict(TRACE.with_(step=np.zeros(4, np.int32)))
     assert run(prepare(TRACE), 2, prefetch=f"recorded:file={path}").counts.total()["prefetch_issued"] == 1

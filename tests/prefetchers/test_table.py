@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import UnknownName
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.prefetchers.last_call import LastCall
 from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
@@ -48,5 +48,5 @@ KNOWN = f"known: {', '.join(sorted(PREFETCHERS))}"
     ],
 )
 def test_unknown_predictors(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)):
+    with pytest.raises(UnknownName, match=re.escape(says)):
         parse_prefetcher(text)

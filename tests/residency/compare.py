@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_profile import request_starts
 from flashmoe_sim.prefetchers.base import Prefetcher
@@ -62,7 +62,7 @@ def assert_twins(
             kinds=kinds_of(trace),
         )
     except naive.Overflow:
-        with pytest.raises(BadInput, match="slot-bank overflow") as refused:
+        with pytest.raises(OutOfRange, match="slot-bank overflow") as refused:
             run(workload, bank, policy, contract, scope=scope, prefetch=prefetch)
         _assert_names_a_call(str(refused.value), calls)
         return

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.schema import OF_STEPS, REQUEST_COLUMNS, STEP_COLUMNS
 from flashmoe_sim.trace.merge import concat, interleave
 
@@ -53,5 +53,5 @@ def test_requests_add_up_too_and_come_in_order(how: str) -> None:
 
 
 def test_a_trace_without_requests_says_so() -> None:
-    with pytest.raises(BadInput, match="records no requests"):
+    with pytest.raises(Incomplete, match="records no requests"):
         api.replay("python-256", bank=16, by="request")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.residency.curve import hit_curve, one_pass_policy, pool_curve
@@ -79,9 +79,9 @@ def test_the_curve_of_a_workload(contract: str, policy: str) -> None:
 
 
 def test_a_policy_without_a_curve_is_refused() -> None:
-    with pytest.raises(BadInput, match="policy fifo has no one-pass curve under the contract atomic"):
+    with pytest.raises(Unsupported, match="policy fifo has no one-pass curve under the contract atomic"):
         hit_curve(random_workload(0), parse_policy("fifo"))
-    with pytest.raises(BadInput, match="policy lru has no one-pass curve under the contract runtime"):
+    with pytest.raises(Unsupported, match="policy lru has no one-pass curve under the contract runtime"):
         hit_curve(random_workload(0), parse_policy("lru"), contract="runtime")
 
 

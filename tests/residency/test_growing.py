@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, OutOfRange, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -126,7 +126,7 @@ def _compare(seed: int, policy: str, contract: str, predictor: str) -> None:
     try:
         whole = replay(prepare(trace, geometry), setup)
     except BadInput:
-        with pytest.raises(BadInput, match="slot-bank overflow") as error:
+        with pytest.raises(OutOfRange, match="slot-bank overflow") as error:
             counted(long, setup, geometry)
         call, asked = map(int, re.search(r"call (\d+) of .* for (\d+) distinct", str(error.value)).groups())
         assert asked == len(set(trace.expert[trace.offset[call] : trace.offset[call + 1]].tolist()))
@@ -156,7 +156,7 @@ def test_curves_of_lru() -> None:
             curve.add(calls)
         for setup, found in zip(setups, curve.counts(setups, [capacities(head, one) for one in setups]), strict=True):
             if found is None:
-                with pytest.raises(BadInput, match="slot-bank overflow"):
+                with pytest.raises(OutOfRange, match="slot-bank overflow"):
                     replay(prepare(trace), setup)
             else:
                 assert_same(found, replay(prepare(trace), setup).counts)
@@ -172,14 +172,14 @@ def test_what_needs_the_whole_trace_is_refused_in_one_line() -> None:
         ("hot-window", "atomic", "none", "plans over all steps"),
     ):
         setup = Setup(Bank(slots=2), parse_policy(policy), contract, parse_prefetcher(predictor))
-        with refused(match=why):
+        with refused(Unsupported, match=why):
             begin(head, setup)
 
 
 def test_a_chunk_of_another_model_is_refused() -> None:
     trace = trace_of([(0, [1, 2], 1), (1, [0, 3], 1)], 4)
     head = fit_head(cut_up(trace, []).head)
-    with pytest.raises(BadInput, match="layer 2 in the calls from 0"):
+    with pytest.raises(Conflict, match="layer 2 in the calls from 0"):
         chunk_workload(head, trace_of([(2, [1], 1)], 4), Last())
-    with pytest.raises(BadInput, match="expert 9"):
+    with pytest.raises(Malformed, match="expert 9"):
         chunk_workload(head, trace_of([(1, [9], 1)], 16), Last())

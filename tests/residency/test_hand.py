@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import prepare
@@ -71,9 +71,9 @@ def test_runtime_serves_a_union_larger_than_the_bank_where_it_aliases() -> None:
     assert result.slot.tolist() == [0, 1, 0, 0, 1]
     assert some(result, *INSTALLS, "aliased") == (5, 2, 3, 2, 1, 0, 1)
     says = r"call 2 of .* asks for 3 distinct experts and a bank holds 2: slot-bank overflow"
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(OutOfRange, match=says):
         run(trace_of([*calls, *one_layer([[1, 2, 0]])], 4), 2, "lru", "runtime")
-    with pytest.raises(BadInput, match=r"call 1 of .* asks for 3 distinct experts and a bank holds 2"):
+    with pytest.raises(OutOfRange, match=r"call 1 of .* asks for 3 distinct experts and a bank holds 2"):
         run(trace_of(calls, 4), 2, "lru", "protected")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.minor import parse_minor
@@ -158,10 +158,10 @@ def test_what_is_no_rule(rule: str, words: str) -> None:
 
 def test_what_needs_weights_a_machine_or_every_miss() -> None:
     with pytest.raises(
-        BadInput, match=r"policy lru:minor=drop@4 needs the rank of each reference, which python-256 does"
+        Incomplete, match=r"policy lru:minor=drop@4 needs the rank of each reference, which python-256 does"
     ):
         sim.replay("python-256", bank=16, minor="drop@4")
-    with pytest.raises(BadInput, match="ceilings are of runs that read every miss"):
+    with pytest.raises(Unsupported, match="ceilings are of runs that read every miss"):
         sim.ceilings("requests-64", bank=16, policy="lru:minor=drop@4", machine="m1-8")
     assert run(of_one_layer([[0], [1]], 2), Bank(slots=1), "lru", "atomic").counts.total()["minor_misses"] == 0
 

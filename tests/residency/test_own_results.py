@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import PinningPolicy, ScheduledPolicy
 from flashmoe_sim.prefetchers.base import Predictions, Prefetcher
@@ -86,7 +86,7 @@ def test_what_can_be(workload: Workload) -> None:
     ],
 )
 def test_pins_that_cannot_be(workload: Workload, given: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=rf"policy pins: .*test_own_results\.py:\d+: .*{says}"):
+    with pytest.raises(Malformed, match=rf"policy pins: .*test_own_results\.py:\d+: .*{says}"):
         replay(workload, Setup(Bank(slots=1), Pins(lambda: given), "atomic"))
 
 
@@ -105,7 +105,7 @@ def test_pins_that_cannot_be(workload: Workload, given: Any, says: str) -> None:
     ],
 )
 def test_residents_that_cannot_be(workload: Workload, given: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=rf"policy plans: .*test_own_results\.py:\d+: schedule returned .*{says}"):
+    with pytest.raises(Malformed, match=rf"policy plans: .*test_own_results\.py:\d+: schedule returned .*{says}"):
         replay(workload, Setup(Bank(slots=1), Plans(lambda: given), "atomic"))
 
 
@@ -125,5 +125,5 @@ def test_residents_that_cannot_be(workload: Workload, given: Any, says: str) -> 
     ],
 )
 def test_predictions_that_cannot_be(workload: Workload, given: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=rf"predictor guesses: .*test_own_results\.py:\d+: predict returned .*{says}"):
+    with pytest.raises(Malformed, match=rf"predictor guesses: .*test_own_results\.py:\d+: predict returned .*{says}"):
         replay(workload, Setup(Bank(slots=1), contract="atomic", prefetch=Guesses(lambda: given)))

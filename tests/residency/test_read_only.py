@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unusable
 from flashmoe_sim.policies.base import Candidates, PinningPolicy, ScheduledPolicy
 from flashmoe_sim.prefetchers.last_call import Temporal
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -106,7 +106,7 @@ def test_a_policy_cannot_change_what_later_policies_see(tmp_path: Path) -> None:
     workload = sim.load_trace(trace_of(CALLS, 8))
     right = sim.replay(workload, bank=4, policy="static", contract="atomic")["hits"].item()
     for policy in (Greedy, Rewriter):
-        with pytest.raises(BadInput, match=rf"test_read_only\.py:\d+: ValueError: {READ_ONLY}"):
+        with pytest.raises(Unusable, match=rf"test_read_only\.py:\d+: ValueError: {READ_ONLY}"):
             sim.sweep(workload, bank=[2], policy=[policy()], contract="atomic", out=tmp_path / "x")
     for _ in range(2):
         table = sim.sweep(workload, bank=[4], policy=["static"], contract="atomic", out=tmp_path / "x")

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, OutOfRange
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import round_sizes
 from flashmoe_sim.residency.sample import LEAST_HALF, estimate, pick, sampled_curve
@@ -171,13 +171,13 @@ def test_round_sizes() -> None:
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(BadInput, match="seed -1: expected 0 or more"):
+    with pytest.raises(OutOfRange, match="seed -1: expected 0 or more"):
         sampled_curve(uneven(), parse_policy("fifo"), share=0.5, seed=-1)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan")])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(BadInput, match="expected a share of the layers"):
+    with pytest.raises(OutOfRange, match="expected a share of the layers"):
         sampled_curve(uneven(), parse_policy("fifo"), share=share)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, Malformed, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, PoolShape, State
 from flashmoe_sim.policies.lru import Lru
@@ -254,7 +254,7 @@ def test_a_trace_without(absent: str, without: str) -> None:
     class Wants(Lru):
         sees: ClassVar[tuple[str, ...]] = (without,)
 
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(Incomplete) as refused:
         replay(prepare(lacking), Setup(Bank(slots=2), Wants(), "atomic"))
     assert str(refused.value) == (
         f"policy lru needs the {without} of each reference, which written by hand does not have; "
@@ -268,15 +268,15 @@ def test_tokens_of_different_width_have_no_ranks() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(BadInput, match="sees the weight of each reference, which no prediction has; use --prefetch"):
+    with pytest.raises(Unsupported, match="sees the weight of each reference, which no prediction has; use --prefetch"):
         Setup(Bank(slots=2), LeastWeight(), "atomic", parse_prefetcher("eam"))
     trace = random_trace(0)
-    with pytest.raises(BadInput, match=r"sees the position .* follows from the whole trace; replay the trace when"):
+    with pytest.raises(Incomplete, match=r"sees the position .* follows from the whole trace; replay the trace when"):
         counted(cut_up(trace, [5]), Setup(Bank(slots=6), All(), "atomic"))
 
     def refused(sees: Any) -> str:
         kind = dataclass(frozen=True)(type("Wrong", (LeastWeight,), {"sees": sees}))
-        with pytest.raises(BadInput) as error:
+        with pytest.raises(Malformed) as error:
             Setup(Bank(slots=2), kind(), "atomic")
         return str(error.value)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -29,7 +29,7 @@ def test_policies_and_predictors_that_a_contract_defines(contract: str) -> None:
             assert getattr(Setup(Bank(slots=4), contract=contract, **{option: one}), option) is one
         else:
             expected = f"{word} {one.name} is undefined under the contract {contract}; use --contract "
-            with pytest.raises(BadInput, match=re.escape(expected + " or ".join(one.contracts))):
+            with pytest.raises(Unsupported, match=re.escape(expected + " or ".join(one.contracts))):
                 Setup(Bank(slots=4), contract=contract, **{option: one})
 
 
@@ -62,14 +62,14 @@ def test_refused_combinations(options: dict[str, object], says: str) -> None:
 @pytest.mark.parametrize("policy", ["lru", "static", "min:forced"])
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_a_bank_larger_than_the_model(policy: str, scope: str) -> None:
-    with pytest.raises(BadInput, match="bank 5: a layer of written by hand has 4 experts; give at most --bank 4"):
+    with pytest.raises(OutOfRange, match="bank 5: a layer of written by hand has 4 experts; give at most --bank 4"):
         run(TRACE, 5, policy, scope=scope)
 
 
 def test_layers_with_fewer_experts_than_the_bank_hold_all_of_theirs() -> None:
     trace = trace_of([(0, [0, 1], 1), (1, [5], 1)], {0: 2, 1: 8})
     assert run(trace, 8, scope="global").counts.slots == 2 + 8
-    with pytest.raises(BadInput, match="give at most --bank 8"):
+    with pytest.raises(OutOfRange, match="give at most --bank 8"):
         run(trace, 9)
 
 
@@ -79,7 +79,7 @@ def test_a_bank_smaller_than_the_union(contract: str) -> None:
         r"bank 2: call 0 of written by hand \(layer 0\) asks for 3 distinct experts and a bank holds 2: slot-bank "
         r"overflow; the largest call needs 3 slots"
     )
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(OutOfRange, match=says):
         run(TRACE, 2, "lru", contract)
     assert run(TRACE, 2, "lru", contract, scope="global").counts.slots == 4
     assert run(TRACE, 2, "lru", "atomic").counts.slots == 2
@@ -87,15 +87,15 @@ def test_a_bank_smaller_than_the_union(contract: str) -> None:
 
 
 def test_a_bank_in_bytes_needs_a_geometry() -> None:
-    with pytest.raises(BadInput, match="bank 1KiB: a bank in bytes needs the size of an expert; give --model"):
+    with pytest.raises(Incomplete, match="bank 1KiB"):
         run(TRACE, Bank(budget_bytes=1024))
 
 
 def test_a_bank_in_bytes_that_holds_no_expert() -> None:
     workload = prepare(TRACE, geometry_of({0: 2**20, 1: 3 * 2**20}, 4))
-    with pytest.raises(BadInput, match=r"bank 5MiB: 2621440 bytes .* do not hold one expert .* at least --bank 6MiB"):
+    with pytest.raises(OutOfRange, match=r"bank 5MiB: 2621440 bytes .* do not hold one expert .* at least --bank 6MiB"):
         run(workload, Bank(budget_bytes=5 * 2**20))
-    with pytest.raises(BadInput, match=r"bank 2MiB: .* give at least --bank 3MiB"):
+    with pytest.raises(OutOfRange, match=r"bank 2MiB: .* give at least --bank 3MiB"):
         run(workload, Bank(budget_bytes=2 * 2**20), scope="global")
     assert run(workload, Bank(budget_bytes=6 * 2**20)).counts.resident_bytes == 6 * 2**20
     assert run(workload, Bank(budget_bytes=3 * 2**20), scope="global").counts.resident_bytes == 3 * 2**20
@@ -104,7 +104,7 @@ def test_a_bank_in_bytes_that_holds_no_expert() -> None:
 @pytest.mark.parametrize("contract", ["runtime", "protected"])
 def test_fixed_slots_for_experts_of_two_sizes(contract: str) -> None:
     workload = prepare(TRACE, geometry_of({0: 10, 1: 30}, 4))
-    with pytest.raises(BadInput, match="layers differ in expert size"):
+    with pytest.raises(Conflict, match="layers differ in expert size"):
         run(workload, Bank(budget_bytes=200), "lru", contract, scope="global")
     # For each layer the share of 120 bytes is rounded down to slots: all 4 of 10 bytes, and 4 of 30.
     assert run(workload, Bank(budget_bytes=240), "lru", contract).counts.resident_bytes == 4 * 10 + 4 * 30
@@ -113,9 +113,9 @@ def test_fixed_slots_for_experts_of_two_sizes(contract: str) -> None:
 
 
 def test_a_trace_of_another_model() -> None:
-    with pytest.raises(BadInput, match=r"routes layer 1, but toy has MoE layers 0\.\.0"):
+    with pytest.raises(Conflict, match=r"routes layer 1, but toy has MoE layers 0\.\.0"):
         prepare(TRACE, geometry_of({0: 10}, 4))
-    with pytest.raises(BadInput, match="layer 1 asks for expert 3, but toy has 3 experts there"):
+    with pytest.raises(Conflict, match="layer 1 asks for expert 3, but toy has 3 experts there"):
         prepare(TRACE, geometry_of({0: 10, 1: 10}, 3))
     assert prepare(TRACE, geometry_of({0: 10, 1: 10, 2: 10}, 64)).n_experts == (64, 64)
 
@@ -133,7 +133,7 @@ def test_a_trace_without_calls() -> None:
         offset=np.zeros(1, np.int64),
         expert=np.zeros(0, np.int16),
     )
-    with pytest.raises(BadInput, match="no routed calls in it"):
+    with pytest.raises(Incomplete, match="no routed calls in it"):
         prepare(empty)
 
 

@@ -11,7 +11,7 @@ import polars
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
@@ -104,7 +104,7 @@ def test_rows_of_policies_and_layers() -> None:
     ],
 )
 def test_policies_without_victims(policy: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(Unsupported, match=says):
         sim.victims("prose-256", bank=32, policy=policy, contract="atomic")
 
 
@@ -123,5 +123,5 @@ def test_an_error_of_your_own_policy_names_its_file(tmp_path: Path, monkeypatch:
         "def choose_victim(state, slot_key, blocked, mark):\n    return len(slot_key)\n\n"
         "class Wrong(Fifo):\n    name = 'wrong'\n    kernels = {**Fifo.kernels, 'choose_victim': choose_victim}\n"
     )
-    with pytest.raises(BadInput, match=r"policy wrong: .*elsewhere.py:3: choose_victim returned \d+ at call "):
+    with pytest.raises(Malformed, match=r"policy wrong: .*elsewhere.py:3: choose_victim returned \d+ at call "):
         sim.victims("prose-256", bank=32, policy="elsewhere:Wrong", contract="sequential")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashmoe_sim import api
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Unsupported
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.growing import why_not_while_written
@@ -91,7 +91,7 @@ def test_only_the_trace_itself_is_hindsight_by_name() -> None:
 
 def test_a_profile_is_a_trace(tmp_path: Path) -> None:
     (tmp_path / "uses.json").write_text('{"enabled": true}')
-    with pytest.raises(BadInput, match=r"uses.json': expected a trace, whose requests count: .*no format claims it"):
+    with pytest.raises(Malformed, match=r"uses.json': expected a trace, whose requests count: .*no format claims it"):
         run(workload_of(USED, {0: 4}), 2, f"lru:warm={tmp_path}/uses.json", "protected")
 
 
@@ -105,11 +105,11 @@ def test_one_word_starts_every_policy_that_installs() -> None:
 
 
 def test_what_cannot_start_warm() -> None:
-    with pytest.raises(BadInput, match="sees the tokens of each reference, which no profile has; leave out warm="):
+    with pytest.raises(Unsupported, match="sees the tokens of each reference, which no profile has; leave out warm="):
         plan_setup("4", policy=All, warm="trace")
-    with pytest.raises(BadInput, match="an empty warm; give first-N"):
+    with pytest.raises(Malformed, match="an empty warm; give first-N"):
         plan_setup("4", warm="")
-    with pytest.raises(BadInput, match="profile 'nowhere': expected first-N"):
+    with pytest.raises(Malformed, match="profile 'nowhere': expected first-N"):
         run(workload_of(USED, {0: 4}), 2, "lru:warm=nowhere", "protected")
     written = Setup(Bank(slots=2), plan_policy("lru:warm=first-9"))
     assert "give it another trace as profile (lru:warm=FILE)" in str(why_not_while_written(written))

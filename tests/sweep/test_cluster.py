@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.api import load_trace
 from flashmoe_sim.api import sweep as api_sweep
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PoolShape, State
@@ -369,7 +369,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     "address", ["", "local", "local:0", "local:x", "local:1000", "tcp://here", "here:8786", "tls://a:1"]
 )
 def test_odd_addresses(address: str) -> None:
-    with pytest.raises(BadInput, match=r"expected tcp://HOST:PORT or local:N, with N from 1 to 256$"):
+    with pytest.raises(Malformed, match=r"expected tcp://HOST:PORT or local:N, with N from 1 to 256$"):
         on_cluster(address)
 
 
@@ -381,6 +381,6 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_a_cluster_and_threads(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(BadInput, match="threads and a cluster"):
+    with pytest.raises(Conflict, match="threads and a cluster"):
         api_sweep("python-256", bank=16, threads=2, cluster="local:2")
     assert "--threads N in place of --cluster" in refusal(capsys, "sweep", *ASKED, "--cluster", "local:2", "--dry-run")

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.api import load_trace
 from flashmoe_sim.ceilings.optimum import ceiling_setup
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors
 from flashmoe_sim.policies.bank import Bank
@@ -72,7 +72,7 @@ def test_progress_begins_at_none_and_ends_at_all(workloads: list[Workload]) -> N
 
 def test_a_setup_that_does_not_fit_is_refused_before_anything_runs(workloads: list[Workload]) -> None:
     seen: list[int] = []
-    with pytest.raises(BadInput, match="bank 9: "):
+    with pytest.raises(OutOfRange, match="bank 9: "):
         sweep(
             workloads,
             [*SETUPS, Setup(Bank(slots=9), contract="runtime")],

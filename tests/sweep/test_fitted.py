@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from flashmoe_sim import api
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.base import PoolShape, State
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.policies.table import POLICIES
@@ -126,5 +127,5 @@ def test_progress_never_goes_back() -> None:
     ],
 )
 def test_what_cannot_be_fitted_is_one_line(asked: dict[str, Any], expected: str) -> None:
-    with refused(expected):
+    with refused(BadInput, expected):
         fitted("python-256", **asked)

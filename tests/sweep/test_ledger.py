@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import BadInput, Malformed, SimError, Unusable
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import ledger as module
 from flashmoe_sim.sweep.ledger import FILE, Ledger
@@ -184,7 +184,7 @@ def test_an_interruption_just_before_a_locked_block_says_nothing(tmp_path: Path)
 def test_a_file_of_any_size_that_is_no_ledger_is_refused_at_once(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as stream:
         stream.truncate(1 << 40)
-    with pytest.raises(BadInput, match="is not a ledger of results"):
+    with pytest.raises(Malformed, match="is not a ledger of results"):
         Ledger(tmp_path)
 
 
@@ -262,7 +262,7 @@ def test_force_is_refused_while_another_writes(tmp_path: Path) -> None:
     with Ledger(tmp_path) as first:
         first.begin()
         first.append([row(1)])
-        with pytest.raises(BadInput, match="another sweep is writing to it; wait for its end, or give another folder"):
+        with pytest.raises(Unusable, match="another sweep is writing to it; wait for its end, or give another folder"):
             write(tmp_path, force=True)
         first.append([row(2)])
     write(tmp_path, row(3), force=True)
@@ -288,9 +288,9 @@ def test_what_is_no_file_or_a_link_to_one_is_refused(tmp_path: Path) -> None:
     (linked / FILE).symlink_to(mine)
     mine.write_text("precious")
     for force in (False, True):
-        with pytest.raises(BadInput, match="is not a file; remove it, or give another folder"):
+        with pytest.raises(Unusable, match="is not a file; remove it, or give another folder"):
             write(piped, row(1), force=force)
-    with pytest.raises(BadInput, match=f"is a link to {mine}, which --force would empty; remove the link"):
+    with pytest.raises(Unusable, match=f"is a link to {mine}, which --force would empty"):
         write(linked, row(1), force=True)
     assert mine.read_text() == "precious"
     mine.unlink()

@@ -11,7 +11,7 @@ import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
 from flashmoe_sim.policies.lru import Lru
@@ -201,5 +201,5 @@ def test_from_python_too(store: str) -> None:
     )
     assert in_chunks.equals(whole)
     assert in_chunks.height == 4
-    with pytest.raises(BadInput, match="in_chunks reads files; give the path"):
+    with pytest.raises(Conflict, match="in_chunks reads files; give the path"):
         api.sweep(api.load_trace(store), bank=4, in_chunks=True)

@@ -15,7 +15,7 @@ import polars
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput, SimError
+from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import store
 from flashmoe_sim.sweep.store import FILES, check_folder, write_results
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_folder_as_it_was(
     before = snapshot(tmp_path)
     if break_it:
         break_it(monkeypatch)
-    with pytest.raises(BadInput, match=r"where: No space left on device; nothing was written"):
+    with pytest.raises(Unusable, match=r"where: No space left on device; nothing was written"):
         write_results([ROW, EMPTY], folder, draw=draw if break_it else draw_half)
     assert snapshot(tmp_path) == before
     assert sorted(os.listdir(tmp_path)) == (["some"] if existing else [])
@@ -137,12 +137,12 @@ def test_a_full_disk_is_one_line(
 
 def test_a_folder_where_a_file_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.csv").mkdir()
-    with pytest.raises(BadInput, match=r"results\.csv: is not a file; give another folder"):
+    with pytest.raises(Unusable, match=r"results\.csv: is not a file"):
         check_folder(tmp_path, force=True)
 
 
 def test_a_folder_named_like_a_file_is_refused_unless_it_is_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"o\.html: is named like a file; --out takes a folder.*give --out o$"):
+    with pytest.raises(Malformed, match=r"o\.html: is named like a file; --out takes a folder.*give --out o$"):
         check_folder(tmp_path / "o.html", force=True)
     check_folder(tmp_path / "v1.2", force=False)
     (tmp_path / "o.html").mkdir()
@@ -152,7 +152,7 @@ def test_a_folder_named_like_a_file_is_refused_unless_it_is_there(tmp_path: Path
 def test_a_link_to_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "o").symlink_to(tmp_path / "none")
     for place in (tmp_path / "o", tmp_path / "o" / "a"):
-        with pytest.raises(BadInput, match=r"o: is a link to .*none, which does not exist; make that folder first"):
+        with pytest.raises(Missing, match=r"o: is a link to .*none, which does not exist"):
             check_folder(place, force=False)
     (tmp_path / "none").mkdir()
     check_folder(tmp_path / "o", force=False)
@@ -162,7 +162,7 @@ def test_a_folder_is_checked_and_not_made(tmp_path: Path) -> None:
     check_folder(tmp_path / "a" / "b", force=False)
     assert os.listdir(tmp_path) == []
     store.write_results([ROW], tmp_path / "a", draw=draw)
-    with pytest.raises(BadInput, match="already; give another folder"):
+    with pytest.raises(Exists, match="already"):
         check_folder(tmp_path / "a", force=False)
     check_folder(tmp_path / "a", force=True)
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from flashmoe_sim import api
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, OutOfRange
 from flashmoe_sim.schema import JUDGED
 
 TRACES = ["python-256", "prose-256"]
@@ -65,7 +65,7 @@ def test_a_policy_against_itself_differs_nowhere() -> None:
     """Least-stale is LRU where a step is one token."""
     row = judged("python-256", policy="least-stale").row(0, named=True)
     assert (row["more_hits"], row["more_hits_lo"], row["more_hits_hi"], row["p"]) == (0, 0, 0, 1)
-    with pytest.raises(BadInput, match="is the policy to judge against"):
+    with pytest.raises(Conflict, match="is the policy to judge against"):
         judged("python-256", policy="lru")
 
 
@@ -73,7 +73,7 @@ def test_skipped_steps_do_not_count() -> None:
     """The first steps fill the bank: without them a replay hits more, and all of them cannot be skipped."""
     rates = [judged("python-256", skip_steps=skipped)["hit_rate"][0] for skipped in (0, 50, 200)]
     assert all(after > before for before, after in pairwise(rates))
-    with pytest.raises(BadInput, match="two or more must be left"):
+    with pytest.raises(OutOfRange, match="two or more must be left"):
         judged("python-256", skip_steps=10_000)
     timed = judged("python-256", skip_steps=200, machine="rtx-3090").row(0, named=True)
     assert timed["gain"] > 0
@@ -106,5 +106,5 @@ def test_banks_that_do_not_fit_are_left_out() -> None:
     with pytest.warns(UserWarning, match="left out of gemma-4-26b-phone"):
         table = judged("python-256", "gemma-4-26b-phone", policy="fifo", contract="protected", bank=[8, 16])
     assert set(table.drop_nulls("trace")["trace"]) == {"python-256"}
-    with pytest.raises(BadInput):
+    with pytest.raises(OutOfRange):
         judged("gemma-4-26b-phone", policy="fifo", contract="protected", bank=8)

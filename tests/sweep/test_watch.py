@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, OutOfRange, Unsupported
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setups
@@ -43,7 +43,7 @@ def assert_replayed(seen: Look, path: Path) -> None:
     for row in seen.rows:
         if row.whole is None:
             assert row.reason
-            with pytest.raises(BadInput):
+            with pytest.raises(OutOfRange):
                 replay(prepare(trace), row.setup)
         else:
             assert_same(row.whole, replay(prepare(trace), row.setup).counts)
@@ -141,11 +141,11 @@ def test_bytes_and_recorded_aliasing(tmp_path: Path) -> None:
     seen = Watcher(path, plan_setups("2"), geometry=geometry_of({0: 100}, {0: 8})).look(0)
     assert seen.aliased == 4
     assert seen.rows[0].whole.total()["bytes_read"] == 200
-    with pytest.raises(BadInput, match="layer 0 asks for expert 1"):
+    with pytest.raises(Malformed, match="layer 0 asks for expert 1"):
         Watcher(path, plan_setups("1"), geometry=geometry_of({0: 100}, {0: 1})).look(0)
 
 
 @pytest.mark.parametrize("policy", ["min", "static", "hot-window"])
 def test_what_needs_the_whole_trace_is_refused(policy: str) -> None:
-    with pytest.raises(BadInput, match=f"policy {policy}"):
+    with pytest.raises(Unsupported, match=f"policy {policy}"):
         Watcher(Path("t.jsonl"), plan_setups("2", policy=policy, contract="atomic"))

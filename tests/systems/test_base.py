@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, Cost, Launch, Share, System, gpu_left, ladder
@@ -76,9 +76,9 @@ def test_memory_of_a_case() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     AllGpu().check(case(gpu_gib=2.25))  # 1 GiB of dense weights, 1 of buffers, a quarter of experts
-    with pytest.raises(BadInput, match=r"takes 2\.2 GiB of the GPU, which has 2\.0 for it"):
+    with pytest.raises(TooLarge, match=r"takes 2\.2 GiB of the GPU, which has 2\.0 for it"):
         AllGpu().check(case(gpu_gib=2))
-    with pytest.raises(BadInput, match=r"takes 2\.0 GiB of RAM, which has 0\.5 for it"):
+    with pytest.raises(TooLarge, match=r"takes 2\.0 GiB of RAM, which has 0\.5 for it"):
         Cpu().check(case("laptop-ddr4", ram_gib=1))
 
 
@@ -125,5 +125,5 @@ def test_flash_moe_has_no_cache_of_its_own() -> None:
     system, on = FlashMoe(top_k=1), case("m3-max-48")
     assert Share("experts", "mapped", on.model.routed_bytes) in system.memory(on)
     assert system.plan(on).execution.name == "page-cache"
-    with pytest.raises(BadInput, match=r"top_k=9 is not in 1\.\.8"):
+    with pytest.raises(OutOfRange, match=r"top_k=9 is not in 1\.\.8"):
         FlashMoe(top_k=9)

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, TooLarge, UnknownName
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.load import load_machine
@@ -88,8 +88,15 @@ def test_a_hit_rate_instead_of_a_trace() -> None:
     assert rows["slot-bank"].hit_rate == pytest.approx(0.75)
     assert rows["slot-bank"].miss_bytes_per_token == pytest.approx(0.25 * small.model.token_cycle_bytes())
     assert rows["all-gpu"].hit_rate == 1.0
-    with pytest.raises(BadInput, match="give either a trace or a hit rate"):
+    with pytest.raises(Conflict, match="give either a trace or a hit rate"):
         compare(None, small, EVERY)
+
+
+def test_what_does_not_fit_is_told_from_what_cannot_run() -> None:
+    small = case(gpu_gib=1)
+    rows = by_name(compare(workload(small.model), small, parse_systems("all-gpu,flash-moe,cpu")))
+    assert {name: row.code for name, row in rows.items()} == {"all-gpu": TooLarge.code, "flash-moe": "", "cpu": ""}
+    assert rows["flash-moe"].why_not
 
 
 def test_a_borrowed_trace_widens_what_misses_decide_and_nothing_else() -> None:
@@ -139,7 +146,7 @@ def test_dense_weights_of_the_trace() -> None:
     of = workload(small.model)
     with_dense = replace(of, trace=of.trace.with_(dense_bytes=dict.fromkeys(of.trace.layers, 7)))
     assert case_of(bare, small.machine, workload=with_dense).dense_bytes == 28
-    with pytest.raises(BadInput, match="does not record its dense weights"):
+    with pytest.raises(Incomplete, match="does not record its dense weights"):
         case_of(bare, small.machine, workload=None)
 
 
@@ -217,9 +224,9 @@ def test_words_for_systems() -> None:
     assert parse_systems("slot-bank:slots=8, all-gpu,slot-bank:slots=8") == [SlotBank(slots=8), SYSTEMS["all-gpu"]()]
     assert parse_systems("all") == EVERY
     assert parse_systems(SlotBank()) == [SlotBank()]
-    with pytest.raises(BadInput, match="unknown system 'slotbank'; did you mean 'slot-bank'"):
+    with pytest.raises(UnknownName, match="unknown system 'slotbank'; did you mean 'slot-bank'"):
         parse_systems("slotbank")
-    with pytest.raises(BadInput, match="no systems given"):
+    with pytest.raises(Incomplete, match="no systems given"):
         parse_systems([])
 
 

@@ -11,6 +11,7 @@ import pytest
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.named import model_names, named_models
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import compare
@@ -87,7 +88,7 @@ def table(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_bad_table_is_one_line(changes: dict[str, Any], message: str) -> None:
-    with refused(message):
+    with refused(BadInput, message):
         read_engine("toy", table(**changes))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Exists, Unusable
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies._perf_profile import read_profile
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -126,7 +126,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     of = case()
     traced, system = workload(of.model), StaticProfile(slots=3)
     (tmp_path / "mine-profile.csv").write_text("old")
-    with pytest.raises(BadInput, match=r"mine-profile\.csv: exists; give --force"):
+    with pytest.raises(Exists, match=r"mine-profile\.csv:"):
         write_files(system, of, traced, tmp_path)
     assert (tmp_path / "mine-profile.csv").read_text() == "old"
     write_files(system, of, traced, tmp_path, force=True)
@@ -135,11 +135,11 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
 
 def test_all_files_are_written_or_none(tmp_path: Path) -> None:
     files = {tmp_path / "a.csv": b"a", tmp_path / "none" / "b.md": b"b"}
-    with pytest.raises(BadInput, match=r"b\.md: cannot be written"):
+    with pytest.raises(Unusable, match=r"b\.md: cannot be written"):
         write_together(files)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "c.md").write_text("old")
-    with pytest.raises(BadInput, match=r"c\.md: exists"):
+    with pytest.raises(Exists, match=r"c\.md: exists"):
         write_together({tmp_path / "a.csv": b"a", tmp_path / "c.md": b"c"})
     assert [path.name for path in tmp_path.iterdir()] == ["c.md"]
 
@@ -181,7 +181,7 @@ def test_a_full_disk_leaves_none_of_them(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:
-        with pytest.raises(BadInput, match=r"a\.csv: cannot be written \(File too large\)"):
+        with pytest.raises(Unusable, match=r"a\.csv: cannot be written \(File too large\)"):
             write_together({tmp_path / "a.csv": b"a" * 50, tmp_path / "b.csv": b"b"})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

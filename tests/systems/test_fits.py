@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
@@ -62,16 +62,18 @@ def test_nothing_is_made_for_a_model_that_fits_nowhere(monkeypatch: pytest.Monke
     monkeypatch.setattr("flashmoe_sim.systems.borrow.borrow", refuse)
     kimi, small = load_model("kimi-k2"), load_machine("m1-8")
     with pytest.raises(
-        BadInput, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is 7\.\d GiB"
+        TooLarge, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is 7\.\d GiB"
     ):
         resolve(workload=None, model=kimi, machine=small)
 
 
 def test_a_file_that_some_engine_reads_is_named() -> None:
     mac = Case(load_model("glm-5.3-flash"), load_machine("m5-max-128"))
-    with pytest.raises(BadInput, match=r"; --model glm-5\.3-flash:ds4-q2 is another quantization, which ds4 can run"):
+    with pytest.raises(
+        Unsupported, match=r"; --model glm-5\.3-flash:ds4-q2 is another quantization, which ds4 can run"
+    ):
         check_any_fits(mac, parse_systems("placed,ds4"))
-    with pytest.raises(BadInput, match=r"does not run qwen3moe; it serves [^;]*$"):
+    with pytest.raises(Unsupported, match=r"does not run qwen3moe; it serves [^;]*$"):
         check_any_fits(Case(load_model("qwen3-30b-a3b"), load_machine("m5-max-128")), parse_systems("ds4"))
 
 
@@ -105,7 +107,7 @@ def test_several_machines_get_a_file_that_some_engine_on_one_of_them_reads() -> 
 def test_several_machines_are_not_refused_for_the_first() -> None:
     model, small = load_model("olmoe-1b-7b"), load_machine("m1-8")
     assert resolve(workload=None, model=model, machine=small, systems="placed", must_fit=False).workload is not None
-    with pytest.raises(BadInput, match="no system can run"):
+    with pytest.raises(Unsupported, match="no system can run"):
         resolve(workload=None, model=model, machine=small, systems="placed")
 
 
@@ -116,7 +118,7 @@ def test_three_reasons_are_named_each_with_its_systems() -> None:
         "m1-8: no system can run small there: cpu, slot-bank: no; placed: never; crow: hardly; and 2 more"
     )
     check_any_fits(of, [Cpu()])
-    with pytest.raises(BadInput, match="placed: needs a GPU with a memory of its own"):
+    with pytest.raises(Unsupported, match="placed: needs a GPU with a memory of its own"):
         check_any_fits(of, [PlacedLayers()])
-    with pytest.raises(BadInput, match="1 slots; a token routes 2 experts"):
+    with pytest.raises(Unsupported, match="1 slots; a token routes 2 experts"):
         check_any_fits(of, [SlotBank(slots=1)])

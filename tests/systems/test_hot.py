@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import prepare
@@ -67,7 +67,7 @@ def test_a_hot_window_as_large_as_the_gpu_has_room(gpu_mib: int, kv_mib: int, sl
 
 
 def test_no_room_for_a_hot_window() -> None:
-    with pytest.raises(BadInput, match=r"0\.0 GiB are left for slots on the GPU, too little"):
+    with pytest.raises(TooLarge, match=r"0\.0 GiB are left for slots on the GPU, too little"):
         HotWindowSlots().sized(case(gpu_mib=2048 + 4))
     assert HotWindowSlots().sizes(case(gpu_mib=2048 + 4)) == []
     assert HotWindowSlots().sizes(case()) == [2, 4]
@@ -130,11 +130,11 @@ def test_a_hot_cache_takes_what_the_gpu_has_beside_context_and_reserve(
 
 
 def test_no_room_for_a_hot_cache() -> None:
-    with pytest.raises(BadInput, match="are left for hot experts on the GPU, too little"):
+    with pytest.raises(TooLarge, match="are left for hot experts on the GPU, too little"):
         HotCache().sized(case(gpu_mib=2048))
     says = "1 MiB; an expert and the empty slot beside it take 2.0"
     assert HotCache(max_mib=1).why_not(case()) == says
-    with pytest.raises(BadInput, match=re.escape(says)):
+    with pytest.raises(Unsupported, match=re.escape(says)):
         HotCache().sized(case(gpu_mib=2049))
     assert HotCache().sizes(case(gpu_mib=2048 + 8)) == [1, 2, 4, 8]
     assert HotCache().sizes(case(gpu_mib=2048)) == []

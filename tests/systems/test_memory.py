@@ -11,7 +11,7 @@ import pytest
 
 from flashmoe_sim.budget import DESKTOP_BYTES, Context, own_memory, spare_bytes
 from flashmoe_sim.geometry import named_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.compose import DRIVER_GIB
 from flashmoe_sim.machines.load import load_machine
@@ -126,7 +126,7 @@ def test_sizes_leave_room_for_a_desktop_and_the_error_of_the_plan() -> None:
 def test_what_is_within_the_error_of_the_plan_is_not_refused() -> None:
     """2.25 GiB: refused only if it is more than 4% above what the GPU has."""
     AllGpu().check(case(gpu_gib=2.17))
-    with pytest.raises(BadInput, match=r"takes 2\.2 GiB of the GPU, which has 2\.1 for it"):
+    with pytest.raises(TooLarge, match=r"takes 2\.2 GiB of the GPU, which has 2\.1 for it"):
         AllGpu().check(case(gpu_gib=2.12))
 
 
@@ -153,7 +153,7 @@ def test_what_is_left_free() -> None:
 def test_a_mac_that_needs_a_higher_limit_is_told() -> None:
     of = named_model("gpt-oss-20b")
     on = case_of(of, load_machine("m2-16"), workload=None, kv_bytes=Context(4096).bytes_of(of), context=4096)
-    with pytest.raises(BadInput, match=r"takes 11\.8 GiB of the GPU, which has 10\.7 for it; `sudo sysctl iogpu"):
+    with pytest.raises(TooLarge, match=r"takes 11\.8 GiB of the GPU, which has 10\.7 for it; `sudo sysctl iogpu"):
         AllGpu().check(on)
 
 

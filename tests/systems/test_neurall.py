@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.scored_swaps import ScoredSwaps
@@ -86,7 +86,7 @@ def test_every_gpu_has_its_reserve_and_buffers() -> None:
             held = {share.what: share.size_bytes for share in Neurall(slots=1).memory(of)}
             assert held["compute buffers of the other GPUs"] == buffers * MIB
         else:
-            with pytest.raises(BadInput, match="too little"):
+            with pytest.raises(TooLarge, match="too little"):
                 Neurall().sized(of)
             assert Neurall().sizes(of) == []
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import Replayed
@@ -85,7 +85,7 @@ def test_its_own_size_is_a_tenth_and_whole_layers_get_the_rest() -> None:
     held = {share.what: share.size_bytes for share in sized.memory(case)}
     assert held["experts of whole layers"] + held["experts"] == 90 * GIB
     fewer = Qvac(cache_mib=sized.cache_mib, cpu_layers=sized.cpu_layers - 1)
-    with pytest.raises(BadInput, match="of the GPU"):
+    with pytest.raises(TooLarge, match="of the GPU"):
         fewer.check(case)
     words = f"--n-cpu-moe {sized.cpu_layers} -fa on -ub 512 -np 1 --moe-cache-mib {sized.cache_mib}"
     assert sized.launch(case).line.endswith(words)
@@ -119,11 +119,11 @@ def test_a_layer_on_the_gpu_uploads_nothing_and_frees_ram() -> None:
     ],
 )
 def test_what_cannot_be(system: Cached, machine: str, words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(Unsupported, match=words):
         system.check(case_of(2, machine))
 
 
 @pytest.mark.parametrize("layers", [0, -2])
 def test_no_layers(layers: int) -> None:
-    with pytest.raises(BadInput, match=f"system qvac: cpu_layers={layers}"):
+    with pytest.raises(OutOfRange, match=f"system qvac: cpu_layers={layers}"):
         Qvac(cpu_layers=layers)

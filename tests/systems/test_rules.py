@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import Replayed
@@ -187,7 +187,7 @@ def test_ds4_evicts_the_least_used_of_all_layers_and_keeps_a_model_that_fits() -
     large = _case("m3-max-48", model_of(60 * GIB, layers=60, arch="deepseek4"))
     own = Ds4().sized(large)
     assert own.experts * (60 * GIB // 60 // 64) <= 0.8 * large.gpu_bytes
-    with pytest.raises(BadInput, match="experts=1; a token routes 2 in a layer"):
+    with pytest.raises(Unsupported, match="experts=1; a token routes 2 in a layer"):
         Ds4(experts=1).check(large)
 
 
@@ -217,7 +217,7 @@ def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
     assert _misses(_replayed(Cached(cache_mib=300), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
     parts = _timed(Cached(cache_mib=300), calls, case).timing.part_ms_per_token
     assert parts["upload"] > parts["cold_lane"] == 0
-    with pytest.raises(BadInput, match="199 MiB; the experts of a token in one layer take 200"):
+    with pytest.raises(Unsupported, match="199 MiB; the experts of a token in one layer take 200"):
         Cached(cache_mib=199).check(case)
 
 
@@ -255,7 +255,7 @@ def test_moe_cache_has_room_for_64_matrices_of_each_kind_or_none() -> None:
     """Gate and up share a pool; in bytes, the one of down is 64 for each 64 experts, and theirs twice as many."""
     kinds = {"gate": MIB, "up": MIB, "down": 2 * MIB}
     model = replace(model_of(GIB, layers=1, arch="qwen3moe"), layers={0: LayerGeometry(128, kinds)})
-    with pytest.raises(BadInput, match="255 MiB; its cache begins with 256"):
+    with pytest.raises(Unsupported, match="255 MiB; its cache begins with 256"):
         MoeCache(cache_mib=255).check(_case("rtx-3090", model))
     MoeCache(cache_mib=256).check(_case("rtx-3090", model))
     alike = replace(model, layers={0: LayerGeometry(128, dict.fromkeys(kinds, MIB // 2))})
@@ -263,7 +263,7 @@ def test_moe_cache_has_room_for_64_matrices_of_each_kind_or_none() -> None:
     variable = "GGML_CUDA_MOE_CACHE_MIN_EXPERT_KB=512 "
     assert MoeCache(cache_mib=32).launch(_case("rtx-3090", alike)).line.startswith(variable)
     assert not MoeCache(cache_mib=256).launch(_case("rtx-3090", model)).environment
-    with pytest.raises(BadInput, match="its cache takes no BF16"):
+    with pytest.raises(Unsupported, match="its cache takes no BF16"):
         MoeCache(cache_mib=256).check(_case("rtx-3090", replace(model, quant="BF16+Q8_0")))
 
 
@@ -295,5 +295,5 @@ def test_crow_takes_half_of_the_ram() -> None:
     assert Crow().tier(_case()) == 32
     assert Crow().sized(_case()).slots == EXPERTS - 1  # with all of them it would load the whole model
     assert "--moe-stream-l2 32" in Crow().sized(_case()).launch(_case()).line
-    with pytest.raises(BadInput, match="of RAM"):
+    with pytest.raises(TooLarge, match="of RAM"):
         Crow(slots=6, tier_gib=60).check(_case())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
@@ -99,7 +99,7 @@ def test_a_resident_bank_has_all_experts_and_misses_none() -> None:
     assert sum(one.size_bytes for one in system.memory(small)) == GIB + BUFFERS_BYTES + small.model.routed_bytes
     (row,) = compare(workload(small.model), small, [system], best=True)
     assert (row.hit_rate, row.miss_bytes_per_token) == (1, 0)
-    with pytest.raises(BadInput, match="of the GPU"):
+    with pytest.raises(TooLarge, match="of the GPU"):
         system.check(case(gpu_gib=2, experts=160))
     large = case(gpu_gib=99, experts=16 * 160)
     assert system.why_not(large) == "40.0 GiB of experts; resident-bank refuses more than 32, see mode=resident"
@@ -117,7 +117,7 @@ def test_packed_experts_are_copied_from_ram() -> None:
     assert packed.timing.part_ms_per_token["upload"] > 0
     assert timed(SlotBank(mode="resident-slot-bank", slots=2), case()).timing.part_ms_per_token["upload"] == 0
     assert np.array_equal(packed.work.misses, streamed.work.misses)
-    with pytest.raises(BadInput, match="of RAM"):
+    with pytest.raises(TooLarge, match="of RAM"):
         system.check(case(ram_gib=0.6))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
@@ -91,7 +91,7 @@ def test_a_switch_of_phase_empties_the_slots() -> None:
 
 
 def test_a_call_larger_than_the_slots_is_an_error() -> None:
-    with pytest.raises(BadInput, match="asks for 33 distinct experts"):
+    with pytest.raises(OutOfRange, match="asks for 33 distinct experts"):
         _replayed(one_layer([range(33)]), 32, n_experts=64)
 
 

@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.systems.base import BUFFERS_BYTES, Case
 from flashmoe_sim.systems.compare import compare
@@ -61,7 +61,7 @@ def test_one_gpu_may_overflow_while_all_have_room() -> None:
     """The second holds 3 x 146.3 + 2 x 640 MiB beside its buffers, 183 more than it has; with 5 and 2 layers 4 x 146.3
     + 786.3 and 786.3 + 146.3 fit."""
     of = two_gpus(BUFFERS_BYTES // MIB + 1536)
-    with pytest.raises(BadInput, match=r"of GPU 1, 0.2 more than it has; give ts=5/2$"):
+    with pytest.raises(TooLarge, match=r"of GPU 1, 0.2 more than it has; give ts=5/2$"):
         PlacedLayers(cpu_layers=4, ts="1/1").check(of)
     PlacedLayers(cpu_layers=4, ts="5/2").check(of)
     by_itself = PlacedLayers(cpu_layers=4)
@@ -78,7 +78,7 @@ def test_one_gpu_may_overflow_while_all_have_room() -> None:
 def test_no_cut_may_fit() -> None:
     """Experts of three layers are on one GPU 2 x 640 + 3 x 146.3 MiB at best, which is more than 1600."""
     of = two_gpus(BUFFERS_BYTES // MIB + 1600)
-    with pytest.raises(BadInput, match="no ts that fits was found; put more layers on the CPU"):
+    with pytest.raises(TooLarge, match="no ts that fits was found; put more layers on the CPU"):
         PlacedLayers(cpu_layers=3).check(of)
     PlacedLayers(cpu_layers=4).check(of)
     assert PlacedLayers().sizes(of) == [4, 6]
@@ -87,7 +87,7 @@ def test_no_cut_may_fit() -> None:
 
 def test_the_default_with_several_gpus_is_fit() -> None:
     assert PlacedLayers().launch(two_gpus()).line.startswith("llama-server -m MODEL.gguf -fa on")
-    with pytest.raises(BadInput, match="ts without cpu_layers or ot"):
+    with pytest.raises(Incomplete, match="ts without cpu_layers or ot"):
         PlacedLayers(ts="3/1")
 
 
@@ -99,9 +99,9 @@ def test_overrides_name_gpus() -> None:
     assert sizes == [GIB // 7] * 7
     assert held == [BUFFERS_BYTES + 2 * 640 * MIB, BUFFERS_BYTES + 640 * MIB]
     assert overridden(model(), r"blk\.5\.=CPU", gpus=2)[2] == ""
-    with pytest.raises(BadInput, match="expected a pattern, = and CPU or CUDA0 or CUDA1"):
+    with pytest.raises(Malformed, match="expected a pattern, = and CPU or CUDA0 or CUDA1"):
         PlacedLayers(ot="exps=CUDA2").on_cpu(small)
-    with pytest.raises(BadInput, match="puts only a part of the experts of layer 2 on one GPU"):
+    with pytest.raises(Unsupported, match="puts only a part of the experts of layer 2 on one GPU"):
         overridden(model(), "ffn_up_exps=CUDA1", gpus=2)
 
 
@@ -131,7 +131,7 @@ def test_ik_takes_as_few_as_leave_each_gpu_room() -> None:
     sized = PlacedIk().sized(of)
     assert sized.cpu_layers > 0
     sized.check(of)
-    with pytest.raises(BadInput):
+    with pytest.raises(TooLarge):
         PlacedIk(cpu_layers=sized.cpu_layers - 1).check(of)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from flashmoe_sim.drafts import MTP, Drafts
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import prepare
@@ -137,7 +137,7 @@ def test_it_takes_what_the_gpu_has_beside_its_reserve(gpu_mib: int, experts: int
 
 
 def test_no_room() -> None:
-    with pytest.raises(BadInput, match="too little"):
+    with pytest.raises(TooLarge, match="too little"):
         Strata().sized(case(gpu_mib=2048 + 702))
     assert Strata().sizes(case(gpu_mib=2048 + 702)) == []
     assert Strata().sizes(case()) == [1, 2, 4, 8]

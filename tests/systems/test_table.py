@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from flashmoe_sim.budget import own_memory
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import PAGE_FAULTS, Case, System
@@ -115,7 +115,7 @@ def test_its_own_size_fits_and_too_large_ones_are_refused(system: System) -> Non
         assert one.plan(case).setup.bank.size >= 1
         assert all(share.size_bytes >= 0 for share in one.memory(case))
     small = Case(case.model, case.machine, 10**15)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(TooLarge) as error:
         system.sized(small).check(small)
     assert "\n" not in str(error.value)
 

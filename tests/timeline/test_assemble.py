@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Whose, ends, errors
@@ -159,7 +159,7 @@ def test_decisions_take_the_host_in_every_call_where_there_is_a_bank(execution: 
 @pytest.mark.parametrize("cost_us", ["-1", "nan", "1000001"])
 def test_decisions_of_impossible_length(cost_us: str) -> None:
     for chosen in ({"policy": f"lru:cost_us={cost_us}"}, {"prefetch": f"temporal:cost_us={cost_us}"}):
-        with pytest.raises(BadInput, match="expected 0 to 1,000,000 microseconds in a routed call"):
+        with pytest.raises(OutOfRange, match="expected 0 to 1,000,000 microseconds in a routed call"):
             plan_setup("2", **chosen)
 
 
@@ -256,18 +256,16 @@ def test_everything_resident_needs_room_for_everything() -> None:
 
 
 def test_a_bank_where_there_is_none_is_refused() -> None:
-    with pytest.raises(
-        BadInput, match=r"^policy lru: keeps experts in a bank, but page-cache has no bank; use --policy de"
-    ):
+    with pytest.raises(Conflict, match=r"^policy lru: keeps experts in a bank, but page-cache has no bank"):
         seconds_of(load_machine("vm-2core"), "page-cache", policy="lru")
     assert seconds_of(load_machine("vm-2core"), "page-cache", policy="demand").timing.tok_s
 
 
 def test_ram_is_needed_to_compute_in_it() -> None:
-    with pytest.raises(BadInput, match=r"needs \[gpu\], \[cpu\] with weights_gb_s, and \[memory\]"):
+    with pytest.raises(Unsupported, match=r"needs \[gpu\], \[cpu\] with weights_gb_s, and \[memory\]"):
         seconds_of(replace(load_machine("rtx-4090"), memory=None), "hot-cold")
     source, setup = workload(), plan_setup(4, policy="static", contract="atomic")
-    with pytest.raises(BadInput, match=r"^--direct-io: hot-cold uses experts where they lie in RAM"):
+    with pytest.raises(Conflict, match=r"^--direct-io: hot-cold uses experts where they lie in RAM"):
         costs_of(source, setup, load_machine("rtx-4090"), Conditions(parse_execution("hot-cold"), 0, direct_io=True))
 
 
@@ -277,14 +275,14 @@ def test_computing_is_never_free() -> None:
     assert on.cpu is not None
     bare = replace(on, cpu=replace(on.cpu, weights_gb_s=None))
     with pytest.raises(
-        BadInput, match=r"^machine vm-2core: cpu\.weights_gb_s is missing, so computing would take no t"
+        Incomplete, match=r"^machine vm-2core: cpu\.weights_gb_s is missing, so computing would take no t"
     ):
         seconds_of(bare, PLAIN.name)
     for routed_bytes in (None, 8 * EXPERT):
         fitted = Anchors(("run",), "this model", "2026-01-01", "sim machine fit", routed_bytes)
         assert seconds_of(replace(bare, anchors=fitted), PLAIN.name).timing.tok_s
     other = Anchors(("run",), "another model", "2026-01-01", "sim machine fit", 9 * EXPERT)
-    with pytest.raises(BadInput, match=r"^machine vm-2core: was fitted on another model, and its cpu\.layer_us holds"):
+    with pytest.raises(Conflict, match=r"^machine vm-2core: was fitted on another model, and its cpu\.layer_us holds"):
         seconds_of(replace(bare, anchors=other), PLAIN.name)
     assert seconds_of(replace(on, anchors=other), PLAIN.name).timing.tok_s
 
@@ -301,7 +299,7 @@ def test_seconds_need_all_layers_but_a_last_one_that_drafts() -> None:
     assert seconds(0, 1).timing.tok_s
     for some in ((0,), (1, 2), (0, 2)):
         with pytest.raises(
-            BadInput, match=f"has {len(some)} of the 3 MoE layers of .*leave --machine out to count onl"
+            Incomplete, match=f"has {len(some)} of the 3 MoE layers of .*leave --machine out to count onl"
         ):
             seconds(*some)
 

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_estimates
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.load import load_machine
@@ -152,7 +152,7 @@ def test_a_rate_is_estimated_where_a_file_has_none() -> None:
 def test_what_is_not_known_is_said() -> None:
     on, model = load_machine("rtx-3090"), load_model("gpt-oss-120b")
     weights = weigh(model, tuple(model.layers.values()), Conditions())
-    with pytest.raises(BadInput, match=r"--depth 9: machine rtx-3090 has no gpu\.attention_gb_s; add it"):
+    with pytest.raises(Incomplete, match=r"--depth 9: machine rtx-3090 has no gpu\.attention_gb_s"):
         price(weights, bare(on), Conditions(depth=9), io_split=4)
-    with pytest.raises(BadInput, match=r"--depth 9: what attention of .* reads is not known; leave it out"):
+    with pytest.raises(Incomplete, match=r"--depth 9: what attention of .* reads is not known"):
         price(replace(weights, attention=None), on, Conditions(depth=9), io_split=4)

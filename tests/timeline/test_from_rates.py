@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
@@ -82,7 +82,7 @@ def test_page_cache_serves_what_it_holds_of_what_the_bank_does_not() -> None:
     free = MACHINE.memory.ram_gib.value - MACHINE.memory.reserve_gib.value
     for bank, inside in [(None, 0), (Bank(slots=64), 2), (Bank(budget_bytes=3 * GIB), 3), (Bank(slots=9999), 32)]:
         if inside > free:
-            with pytest.raises(BadInput, match=r"^here: bank 9999: 32\.0 GiB of slots"):
+            with pytest.raises(TooLarge, match=r"^here: bank 9999: 32\.0 GiB of slots"):
                 page_cache_share(large, weights, MACHINE, SERIAL, bank, "here")
         else:
             share = page_cache_share(large, weights, MACHINE, SERIAL, bank, "here")
@@ -95,7 +95,7 @@ def test_banks_and_experts_of_a_row_come_before_those_of_all() -> None:
     assert (first.top_k, first.misses_per_call, str(first.rate.bank)) == (3, 1.5, "16")
     assert (second.top_k, second.misses_per_call, str(second.rate.bank)) == (2, 1.0, "8")
     assert one(0.5).top_k == MODEL.top_k
-    with pytest.raises(BadInput, match="here: 65 experts a token; made has 64 a layer"):
+    with pytest.raises(OutOfRange, match="here: 65 experts a token; made has 64 a layer"):
         one(0.5, top_k=65)
 
 

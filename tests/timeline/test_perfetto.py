@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Exists, OutOfRange
 from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.timeline.names import KINDS
 from flashmoe_sim.timeline.perfetto import write_perfetto
@@ -111,7 +111,7 @@ def test_some_steps(tmp_path: Path) -> None:
     complete = [event for event in events_of(tmp_path / "t.json") if event["ph"] == "X"]
     assert [event["name"] for event in complete if event["pid"] == 1] == ["token 6", "layer 0", "layer 1"]
     assert min(event["ts"] for event in complete) == 3e6
-    with pytest.raises(BadInput, match="none of the steps to write is in the run, which has 5 to 6"):
+    with pytest.raises(OutOfRange, match="none of the steps to write is in the run, which has 5 to 6"):
         write_perfetto(timeline, work, tmp_path / "other.json", steps=range(5))
     assert not (tmp_path / "other.json").exists()
 
@@ -121,7 +121,7 @@ def test_nothing_is_overwritten_or_half_written(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     write_perfetto(timeline, work, path)
     before = path.read_bytes()
-    with pytest.raises(BadInput, match="--force"):
+    with pytest.raises(Exists, match="--force"):
         write_perfetto(timeline, work, path)
     with pytest.raises(IndexError):  # in the middle of writing: the second row has no layer
         write_perfetto(timeline, work, path, layers=[3], force=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
 from reports.fidelity.from_table import PUBLISHED
@@ -103,7 +103,7 @@ def test_published_tables_are_read(name: str) -> None:
 )
 def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
-    with refused(message, begins=str(path)):
+    with refused(BadInput, message, begins=str(path)):
         read_rates(path)
 
 
@@ -116,5 +116,5 @@ def test_hit_rates_that_cannot_be(text: str) -> None:
 def test_a_call_cannot_miss_more_than_it_asks_for() -> None:
     rate = Rate("t.csv: line 2", misses_per_call=4.5)
     assert rate.misses(8) == 4.5
-    with pytest.raises(BadInput, match=r"t\.csv: line 2: 4\.5 misses a call, which asks for 4 experts"):
+    with pytest.raises(OutOfRange, match=r"t\.csv: line 2: 4\.5 misses a call, which asks for 4 experts"):
         rate.misses(4)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
@@ -85,5 +85,5 @@ def test_a_sweep_in_seconds_and_what_is_not_timed() -> None:
         rule: sim.replay("requests-64", **asked, minor=rule)["tok_s"].item() for rule in (None, "half@4", "half@1")
     }
     assert speed[None] < speed["half@4"] < speed["half@1"]
-    with pytest.raises(BadInput, match="reads of half the bytes are not timed beside reads ahead"):
+    with pytest.raises(Conflict, match="reads of half the bytes are not timed beside reads ahead"):
         sim.replay("requests-64", **asked, minor="half@4", prefetch="oracle-1")

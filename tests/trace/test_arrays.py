@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
 from tests.refusals import refused
@@ -90,7 +90,7 @@ def test_requests_that_are_filled_up_at_their_ends(tmp_path: Path) -> None:
     ],
 )
 def test_arrays_that_cannot_be_used(tmp_path: Path, content: bytes, hints: dict[str, Any], found: str) -> None:
-    with refused(match=found):
+    with refused(BadInput, match=found):
         read(tmp_path, content, **hints)
 
 
@@ -111,7 +111,7 @@ def test_an_array_of_objects_is_not_loaded(tmp_path: Path, packed: bool) -> None
         np.savez(stream, a=array)
     else:
         np.save(stream, array)
-    with pytest.raises(BadInput, match="expected whole numbers"):
+    with pytest.raises(Malformed, match="expected whole numbers"):
         read(tmp_path, stream.getvalue(), phase="decode")
     assert not witness.exists()
 
@@ -134,7 +134,7 @@ GOOD = safetensors(ids=made().expert, gates=made().expert / 16)
     ],
 )
 def test_safetensors_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
-    with refused(match=found):
+    with refused(BadInput, match=found):
         read(tmp_path, content, phase="decode", array="ids", weights_array="gates")
 
 
@@ -161,5 +161,5 @@ def test_shared_experts_are_dropped_with_their_weights(tmp_path: Path) -> None:
     found = read(tmp_path, npz(ids=wide, gates=of_all), shared=(300,), **hints)
     assert calls(found) == calls(plain)
     assert found.weight.tolist() == plain.weight.tolist()
-    with pytest.raises(BadInput, match="tokens have no expert but the shared 1"):
+    with pytest.raises(Conflict, match="tokens have no expert but the shared 1"):
         read(tmp_path, npy(np.ones((9, 2, 1), np.int64)), prompt_tokens=7, shared=(1,))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -84,7 +84,7 @@ def test_what_is_out_of_bounds_is_named(name: str) -> None:
         lambda: sim.replay(trace, bank=4),
     )
     for door in doors:
-        with refused(found, match="; record or convert the trace again$"):
+        with refused(Malformed, found, match="; record or convert the trace again$"):
             door()
 
 
@@ -100,7 +100,7 @@ def test_calls_without_references() -> None:
     empty = trace_of((0, [1, 2]), (1, []), (0, [3]), (2, []), n_tokens=[1, 0, 1, 0], n_experts={0: 4, 1: 4, 2: 4})
     check_trace(empty.with_(top_k=0), where="here")
     assert largest_experts(empty).tolist() == [3, -1, -1]
-    with pytest.raises(BadInput, match="layer 0 asks for expert 3; it has 3"):
+    with pytest.raises(Malformed, match="layer 0 asks for expert 3; it has 3"):
         check_trace(empty.with_(n_experts={0: 3, 1: 1, 2: 1}), where="here")
 
 

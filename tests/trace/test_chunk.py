@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.trace import runtime_jsonl, store
 from flashmoe_sim.trace.chunk import Chunk, Last, cut_up, joined, regrouped, steps_after, whole
 from flashmoe_sim.trace.load import load_trace, open_long
@@ -79,7 +79,7 @@ def test_a_changed_store_is_found_at_the_end(tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({store.METADATA_KEY: json.dumps(about).encode()}), path)
     chunks = store.read_chunks(path).read()
     assert next(chunks).calls == 2
-    with pytest.raises(BadInput, match="checksum does not match"):
+    with pytest.raises(Malformed, match="checksum does not match"):
         next(chunks)
 
 
@@ -128,7 +128,7 @@ def test_a_jsonl_that_changes_between_two_readings(tmp_path: Path) -> None:
     with open_long(path) as long:
         with path.open("a") as more:
             more.write('{"layer":0,"experts":[1]}\n')
-        with pytest.raises(BadInput, match="changed while it was read"):
+        with pytest.raises(Unusable, match="changed while it was read"):
             list(long.read())
 
 

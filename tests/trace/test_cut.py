@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, code_of
 from flashmoe_sim.trace.cut import cut, shown_layers
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -98,7 +99,7 @@ def test_layers_and_steps_together_hold_every_call(trace: RoutingTrace) -> None:
     ],
 )
 def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         cut(trace, **options)  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace import grouped_pairs
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from tests.refusals import refused
@@ -75,7 +75,7 @@ def test_threes_that_differ_are_kept(path: Path) -> None:
     ],
 )
 def test_bad_documents(path: Path, changes: dict[str, Any], found: str) -> None:
-    with refused(found):
+    with refused(Malformed, found):
         grouped_pairs.read(written(path, CALLS, repeats=3, **changes))
 
 
@@ -87,5 +87,5 @@ def test_an_expert_again_begins_a_call(path: Path) -> None:
 def test_a_document_cut_short(path: Path) -> None:
     written(path, CALLS, repeats=3)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(BadInput, match="not a complete JSON document"):
+    with pytest.raises(Malformed, match="not a complete JSON document"):
         grouped_pairs.read(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
 from tests.refusals import refused
 
@@ -62,7 +62,7 @@ def test_a_file(tmp_path: Path, text: str) -> None:
 def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
     path = tmp_path / "curve.csv"
     path.write_bytes(text.encode("latin-1" if text.isascii() or "\xff" in text else "utf-8"))
-    with refused(found, begins=str(path)):
+    with refused(BadInput, found, begins=str(path)):
         read_hit_points(path)
 
 
@@ -81,11 +81,11 @@ def test_bad_files(tmp_path: Path, text: str, found: str) -> None:
     ],
 )
 def test_bad_points(text: str, found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         read_hit_points(text)
 
 
 def test_points_from_python() -> None:
     assert list(check_hit_points({32: 0.5, 16: 0.25}.items())) == [16, 32]
-    with pytest.raises(BadInput, match="no points"):
+    with pytest.raises(Malformed, match="no points"):
         check_hit_points([])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Missing, UnknownName, Unusable
 from flashmoe_sim.trace import FORMATS, load_trace
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.formats import find_format
@@ -83,7 +83,7 @@ def test_the_content_tells_the_format(example: tuple[str, Path]) -> None:
 def test_content_that_is_no_trace(tmp_path: Path, content: bytes, found: str) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(content)
-    with refused(found, match="" if "empty" in found else "token-pairs"):
+    with refused(Malformed, found, match="" if "empty" in found else "token-pairs"):
         load_trace(path)
 
 
@@ -93,18 +93,16 @@ def test_the_folder_of_a_run_stands_for_its_trace(tmp_path: Path) -> None:
     assert (trace.name, trace.calls) == ("prose-bank24", file.calls)
     assert (trace.expert == file.expert).all()
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(
-        BadInput, match=r"a run without trace.jsonl.gz, which only slot-bank and resident-slot-bank rec"
-    ):
+    with pytest.raises(Missing, match=r"a run without trace.jsonl.gz, which only slot-bank and resident-slot-bank rec"):
         load_trace(tmp_path)
 
 
 def test_missing_files_folders_and_formats(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(Missing, match="no such file"):
         load_trace(tmp_path / "none")
-    with pytest.raises(BadInput, match="is a directory"):
+    with pytest.raises(Unusable, match="is a directory"):
         load_trace(tmp_path)
-    with pytest.raises(BadInput, match="unknown trace format 'xml'; known: array, grouped-pairs, "):
+    with pytest.raises(UnknownName, match="unknown trace format 'xml'; known: array, grouped-pairs, "):
         load_trace(tmp_path / "none", format="xml")
 
 
@@ -112,7 +110,7 @@ def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("flashmoe_sim.trace.lines.MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "a"
     path.write_bytes(b"[[1, 2]" + b", [1, 2]" * 200_000)
-    with pytest.raises(BadInput, match="line 1 is longer than 1 MiB"):
+    with pytest.raises(Malformed, match="line 1 is longer than 1 MiB"):
         load_trace(path)
 
 
@@ -167,7 +165,7 @@ def test_cut_off_data_is_read_up_to_the_cut(tmp_path: Path, pack: Callable[[byte
     whole = pack(LINES)
     path = tmp_path / "cut.jsonl.gz"
     path.write_bytes(whole + whole[: len(whole) // 2])
-    with pytest.raises(BadInput, match="data is cut off; copy or record it again, or read up to there with"):
+    with pytest.raises(Malformed, match="data is cut off; copy or record it again, or read up to there with"):
         load_trace(path)
     trace = load_trace(path, lenient=True)
     assert 60_000 < trace.calls < 120_000

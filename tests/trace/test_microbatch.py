@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.prompt import in_micro_batches
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -56,7 +56,7 @@ def test_what_is_not_known_is_left_alone() -> None:
     assert calls_of(in_micro_batches(unknown, 1)) == calls_of(unknown)
     decoded = made(phase=(DECODE,) * 4)
     assert in_micro_batches(decoded, 1) is decoded
-    with pytest.raises(BadInput, match="expected at least 1"):
+    with pytest.raises(OutOfRange, match="expected at least 1"):
         in_micro_batches(made(), 0)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.io.notes import MISREAD, code_of
 from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.lint import lint
@@ -67,7 +67,7 @@ def test_several_sequences_of_imp_share_a_pass(tmp_path: Path) -> None:
 
 def test_an_importance_matrix_has_no_order(tmp_path: Path) -> None:
     with pytest.raises(
-        BadInput, match=r"an importance matrix: counts, which hold no order of tokens \(`sim trace synth`"
+        Malformed, match=r"an importance matrix: counts, which hold no order of tokens \(`sim trace synth`"
     ):
         named(tmp_path, b"GGUF\x03\0\0\0" + bytes(16) + b"general.type\x08\0\0\0imatrix")
 
@@ -160,7 +160,7 @@ def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, content: bytes, found: str) -> None:
-    with refused(match=found):
+    with refused(BadInput, match=found):
         read(tmp_path, content)
 
 
@@ -196,7 +196,7 @@ GOOD = b'{"step":0,"layer":3,"rank":0,"num_tokens":2,"topk":2,"top_indices":[[4,
     ],
 )
 def test_lines_of_megatron_that_cannot_be_used(tmp_path: Path, line: bytes, found: str) -> None:
-    with pytest.raises(BadInput, match=found):
+    with pytest.raises(Malformed, match=found):
         read(tmp_path, GOOD + line + GOOD)
     assert calls(read(tmp_path, GOOD + line, lenient=True))[0][3:] == (2, [4, 9, 1, 9])
 

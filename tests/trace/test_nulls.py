@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.ceilings.diagnose import diagnose
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -165,5 +165,5 @@ def test_an_empty_trace_and_empty_calls(null: type) -> None:
 
 @pytest.mark.parametrize("null", NULLS)
 def test_a_negative_seed_is_refused(null: type) -> None:
-    with pytest.raises(BadInput, match="seed -1"):
+    with pytest.raises(OutOfRange, match="seed -1"):
         null(trace_of(one_layer([[0]]), 1), seed=-1)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, Malformed, TooLarge, Unusable
 from flashmoe_sim.trace import on_disk, routing, store
 from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.chunk import cut_up, joined, parts_of, whole
@@ -72,7 +72,7 @@ def test_any_trace_and_any_cut(small_blocks: None, trace: RoutingTrace, data: st
 def test_statistics(small_blocks: None, trace: RoutingTrace, data: st.DataObject) -> None:
     found = unpacked(trace, data)
     if not trace.calls:
-        with pytest.raises(BadInput, match="no routed calls"):
+        with pytest.raises(Incomplete, match="no routed calls"):
             inspect(found)
         return
     by_parts = inspect(found, banks=[1, 2, 5])
@@ -120,7 +120,7 @@ def test_an_error_names_the_call_of_the_whole_trace() -> None:
         ({"offset": np.array([0, 2, 4, 6, 8, 10, 12, 11, 16])}, "offset goes back at call 6"),
         ({"n_tokens": tokens, "n_text": np.array([1, 1, 1, 1, 1, 1, 2, 1], np.int32)}, "n_text 6 is 2; the call has 1"),
     ):  # fmt: skip
-        with pytest.raises(BadInput, match=says):
+        with pytest.raises(Malformed, match=says):
             check_trace(trace.with_(**changes), where="t")
 
 
@@ -134,7 +134,7 @@ def test_files_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FLASHMOE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(BadInput, match="name another folder with FLASHMOE_CACHE"):
+    with pytest.raises(Unusable, match="name another folder with FLASHMOE_CACHE"):
         scratch_file()
 
 
@@ -147,7 +147,7 @@ class Full:
 
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never in a map, where it would end the process."""
-    with pytest.raises(BadInput, match="No space left on device"):
+    with pytest.raises(Unusable, match="No space left on device"):
         Growing(Full(), np.int16).add(np.ones(1, np.int16))  # type: ignore[arg-type]
 
     def full(*_: Any) -> None:
@@ -155,7 +155,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = unpack(cut_up(trace_of((0, [1, 2])), []))
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(BadInput, match="No space left on device"):
+    with pytest.raises(Unusable, match="No space left on device"):
         found.empty(on_disk.FILE_BYTES, np.int16)
 
 
@@ -170,7 +170,7 @@ def test_arrays_do_not_overlap() -> None:
 
 def test_more_calls_than_kernels_can_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_disk, "MOST_CALLS", 2)
-    with pytest.raises(BadInput, match="has more than 2 calls; cut it into several traces"):
+    with pytest.raises(TooLarge, match="has more than 2 calls"):
         unpack(cut_up(trace_of((0, [1]), (1, [1]), (0, [1])), [1]))
 
 
@@ -181,10 +181,10 @@ def test_a_damaged_store_is_found(tmp_path: Path) -> None:
     content = path.read_bytes()
     for at in (len(content) // 3, len(content) // 2):
         path.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
-        with pytest.raises(BadInput, match="damaged"):
+        with pytest.raises(Malformed, match="damaged"):
             load_on_disk(path)
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(BadInput, match="damaged"):
+    with pytest.raises(Malformed, match="damaged"):
         load_on_disk(path)
 
 

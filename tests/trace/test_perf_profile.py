@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.api import sweep
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.policies._perf_profile import read_profile
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.load import load_trace
@@ -59,7 +59,7 @@ def test_the_strict_reader_reads_it_back(name: str, tmp_path: Path) -> None:
 
 
 def test_no_reference_no_profile(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="uses no expert"):
+    with pytest.raises(Incomplete, match="uses no expert"):
         write_perf_profile(trace_of([(0, [], 0)], n_experts=4), tmp_path / "p.json")
     assert not (tmp_path / "p.json").exists()
 

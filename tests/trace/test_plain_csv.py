@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.notes import TORN, code_of
 from flashmoe_sim.trace import csv_rows, lines, plain_csv
 from flashmoe_sim.trace.csv_rows import TextColumn
@@ -101,7 +101,7 @@ def test_n_tokens_column(path: Path) -> None:
 )
 def test_malformed(path: Path, content: str, found: str) -> None:
     path.write_text(content)
-    with refused(found):
+    with refused(Malformed, found):
         plain_csv.read(path)
 
 
@@ -134,5 +134,5 @@ def test_both_ways_of_reading_agree(fields: list[tuple[str, str]]) -> None:
 def test_a_line_without_an_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     path.write_bytes(b"layer,expert\n0,1\n" + b"0,2\n" * (1 << 19) + b"0," + b"1" * (3 << 20))
-    with pytest.raises(BadInput, match=f"line {(1 << 19) + 3} is longer than 1 MiB"):
+    with pytest.raises(Malformed, match=f"line {(1 << 19) + 3} is longer than 1 MiB"):
         plain_csv.read(path)

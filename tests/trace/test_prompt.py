@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange
 from flashmoe_sim.trace import prompt as module
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.prompt import with_prompt
@@ -72,12 +72,12 @@ def test_calls_of_unknown_tokens_are_left_out() -> None:
     made = with_prompt(unknown, 2)
     assert (made.tokens, made.recorded) == (2, 0)
     assert calls(made.trace, PHASE_PROMPT) == [[6, 7, 8, 9]]
-    with pytest.raises(BadInput, match="does not record the tokens of its calls"):
+    with pytest.raises(Incomplete, match="does not record the tokens of its calls"):
         with_prompt(recorded().with_(n_tokens=np.zeros(5, np.int32)), 2)
 
 
 def test_no_prompt_is_refused() -> None:
-    with pytest.raises(BadInput, match="a prompt of 0 tokens"):
+    with pytest.raises(OutOfRange, match="a prompt of 0 tokens"):
         with_prompt(recorded(), 0)
 
 

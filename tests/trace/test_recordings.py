@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Malformed, Unsupported
 from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
@@ -154,7 +154,7 @@ def test_a_prompt_alone_lacks_its_last_token(tmp_path: Path) -> None:
 
 
 def test_a_cut_recording_of_unknown_length(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="12 rows of routing from token 0 on, but 30 prompt tokens"):
+    with pytest.raises(Malformed, match="12 rows of routing from token 0 on, but 30 prompt tokens"):
         read(tmp_path, served(recordings.vllm(made(), usage={"prompt_tokens": 30})))
 
 
@@ -174,7 +174,7 @@ def test_a_stated_start_is_taken_at_its_word(tmp_path: Path) -> None:
     assert calls(read(tmp_path, served(document), Hints(top_k=3))) == expected([one], cached=2)
     document["meta_info"]["routed_experts_start_len"] = 1
     with pytest.raises(
-        BadInput, match=r"10 rows of routing, but 7 prompt tokens and 6 generated make 12 .*, 1 of them"
+        Malformed, match=r"10 rows of routing, but 7 prompt tokens and 6 generated make 12 .*, 1 of them"
     ):
         read(tmp_path, served(document), Hints(top_k=3, n_layers=3))
 
@@ -202,12 +202,12 @@ def test_sglang_with_rows_that_no_number_explains(tmp_path: Path) -> None:
         r"63 ids with top-k 3 are no whole number of layers for 12 rows: 7 prompt tokens, 1 of them cached and 0 "
         r"before the first row, and 6 generated; rows are missing: give --model"
     )
-    with pytest.raises(BadInput, match=found):
+    with pytest.raises(Malformed, match=found):
         read(tmp_path, served(document), Hints(top_k=3))
     assert calls(read(tmp_path, served(document), Hints(top_k=3, start=5))) == expected([one], cached=5)
     longer = recordings.sglang(made(prompt=8), prompt_tokens=3)
     with pytest.raises(
-        BadInput, match=r"13 rows of routing, but 3 prompt tokens and 6 generated make 8 tokens fed, 0 of"
+        Malformed, match=r"13 rows of routing, but 3 prompt tokens and 6 generated make 8 tokens fed, 0 of"
     ):
         read(tmp_path, served(longer), Hints(top_k=3, n_layers=3))
 
@@ -217,7 +217,7 @@ def test_rows_that_do_not_add_up_name_all_four_numbers(tmp_path: Path, prompt: i
     document = recordings.vllm(made(), usage={"prompt_tokens": prompt, "completion_tokens": generated})
     fed = prompt + generated - 1
     text = f"12 rows of routing, but {prompt} prompt tokens and {generated} generated make {fed} tokens fed, 0 of them"
-    with pytest.raises(BadInput, match=text):
+    with pytest.raises(Malformed, match=text):
         read(tmp_path, served(document))
 
 
@@ -234,7 +234,7 @@ def test_a_row_of_zeros_is_refused_or_left_out_and_counted(tmp_path: Path) -> No
     holes = one.expert.copy()
     holes[2:4] = 0
     content = served(recordings.vllm(Made(holes, one.prompt)))
-    with pytest.raises(BadInput, match=r"token 2 has no routing in layer 0 \(2 such tokens\); .* --lenient"):
+    with pytest.raises(Malformed, match=r"token 2 has no routing in layer 0 \(2 such tokens\); .* --lenient"):
         read(tmp_path, content)
     trace = read(tmp_path, content, lenient=True)
     rest = Made(np.delete(one.expert, [2, 3], axis=0), one.prompt - 2)
@@ -244,7 +244,7 @@ def test_a_row_of_zeros_is_refused_or_left_out_and_counted(tmp_path: Path) -> No
 
 def test_nothing_but_zeros_is_an_empty_capture(tmp_path: Path) -> None:
     one = made()
-    with pytest.raises(BadInput, match=r"no token of it has routing, every row is \[0, 0, 0\] .* capture was empty"):
+    with pytest.raises(Malformed, match=r"no token of it has routing, every row is \[0, 0, 0\] .* capture was empty"):
         read(tmp_path, served(recordings.vllm(Made(np.zeros_like(one.expert), one.prompt))))
 
 
@@ -327,14 +327,14 @@ def test_routed_layers_alone_get_the_model_s_numbers(tmp_path: Path, encoding: s
         trace = read(tmp_path, content, Hints(prompt_tokens=hints.prompt_tokens, **known))  # type: ignore[arg-type]
         assert calls(trace) == expected([one], layers=[3, 4, 5])
         assert not any("numbered" in note for note in trace.notes)
-    with pytest.raises(BadInput, match=r"3 layers, but the model routes in 2: 3-4; check --model or --moe-layers"):
+    with pytest.raises(Conflict, match="3 layers, but the model routes in 2: 3-4"):
         read(tmp_path, content, Hints(prompt_tokens=hints.prompt_tokens, moe_layers=(3, 4)))
 
 
 def test_ids_beyond_the_model(tmp_path: Path) -> None:
     one = made()
     small = dict.fromkeys(range(3), 5)
-    with pytest.raises(BadInput, match=r"expert \d+ in layer \d, which has 5 in the model, counted from 0"):
+    with pytest.raises(Conflict, match=r"expert \d+ in layer \d, which has 5 in the model, counted from 0"):
         read(tmp_path, served(recordings.vllm(one)), Hints(model=small))
     trace = read(tmp_path, served(recordings.vllm(one)), Hints(model=dict.fromkeys(range(3), 12)))
     assert trace.n_experts_known
@@ -343,7 +343,7 @@ def test_ids_beyond_the_model(tmp_path: Path) -> None:
 
 def test_a_wrong_top_k_shows_as_repeats(tmp_path: Path) -> None:
     one = made(prompt=40, k=4, experts=12)
-    with pytest.raises(BadInput, match=r"names an expert twice, such as .* check the order of the axes and --top-k"):
+    with pytest.raises(Malformed, match=r"names an expert twice, such as .* check the order of the axes and --top-k"):
         read(tmp_path, served(recordings.sglang(one)), Hints(top_k=12, n_layers=1))
 
 
@@ -352,7 +352,7 @@ def test_ranks_are_not_cut(tmp_path: Path) -> None:
 
     for encoding in ("vllm", "sglang recorder", "megatron"):
         _, content, hints = ENCODINGS[encoding](made())
-        with pytest.raises(BadInput, match="does not record the router-rank order"):
+        with pytest.raises(Unsupported, match="does not record the router-rank order"):
             cut(read(tmp_path, content, hints), top_k=1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.trace.arrays import npy_array
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
@@ -85,14 +85,14 @@ def vllm_text() -> str:
     ],
 )
 def test_responses_that_cannot_be_used(tmp_path: Path, content: bytes | str, found: str) -> None:
-    with refused(match=found):
+    with refused(BadInput, match=found):
         read(tmp_path, content.encode() if isinstance(content, str) else content)
 
 
 def test_lines_without_routing_are_skipped_if_lenient(tmp_path: Path) -> None:
     one = made()
     content = lines([vllm(one), {"choices": [{"routed_experts": None}]}, vllm(one)])
-    with pytest.raises(BadInput, match="line 2: routed_experts is null"):
+    with pytest.raises(Malformed, match="line 2: routed_experts is null"):
         read(tmp_path, content)
     trace = read(tmp_path, content, lenient=True)
     assert calls(trace) == expected([one, one])
@@ -102,7 +102,7 @@ def test_lines_without_routing_are_skipped_if_lenient(tmp_path: Path) -> None:
 def test_a_prompt_of_unknown_length(tmp_path: Path) -> None:
     document = vllm(made())
     del document["usage"]
-    with pytest.raises(BadInput, match=r"neither usage.prompt_tokens nor prompt_token_ids .* --prompt-tokens"):
+    with pytest.raises(Malformed, match=r"neither usage.prompt_tokens nor prompt_token_ids .* --prompt-tokens"):
         read(tmp_path, json.dumps(document).encode())
     for known in (document | {"prompt_token_ids": [1] * 7}, document):
         trace = read(tmp_path, json.dumps(known).encode(), hints=Hints(prompt_tokens=7))
@@ -110,16 +110,16 @@ def test_a_prompt_of_unknown_length(tmp_path: Path) -> None:
 
 
 def test_mixed_requests(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1"):
+    with pytest.raises(Conflict, match=r"2 experts per token \(mixed top-k\), but 3 in responses.jsonl: line 1"):
         read(tmp_path, lines([vllm(made()), vllm(made(k=2))]))
-    with pytest.raises(BadInput, match=r"one has only the routed layers, as vLLM 0\.21 writes them"):
+    with pytest.raises(Conflict, match=r"one has only the routed layers, as vLLM 0\.21 writes them"):
         read(tmp_path, lines([vllm(made()), vllm_021(made())]))
 
 
 def test_counts_of_021_must_fit(tmp_path: Path) -> None:
     document = vllm_021(made()) | {"usage": {"prompt_tokens": 8, "completion_tokens": 6}}
     with pytest.raises(
-        BadInput, match="7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and 6"
+        Malformed, match="7 rows of prompt_routed_experts and 5 of routed_experts, but 8 prompt tokens and 6"
     ):
         read(tmp_path, json.dumps(document).encode())
 
@@ -163,7 +163,7 @@ def test_a_header_that_promises_much_of_nothing(tmp_path: Path, shape: bytes, fo
     sent = {"routed_experts": base64.b64encode(content).decode()}
     document = {"choices": [sent], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
     for usage in (document["usage"], {"prompt_tokens": 1, "completion_tokens": 0}):
-        with pytest.raises(BadInput, match=rf"{found}|0 rows of routing"):
+        with pytest.raises(Malformed, match=rf"{found}|0 rows of routing"):
             read(tmp_path, json.dumps(document | {"usage": usage}).encode())
 
 

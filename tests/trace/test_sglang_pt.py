@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, TooLarge
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.sglang_pt import read_ranks
 from flashmoe_sim.trace.source import Archive
@@ -50,7 +50,7 @@ def test_physical_experts_are_mapped_back(tmp_path: Path) -> None:
     assert calls(trace) == expected([one])
     document = recorder(one, physical=physical)
     document["last_physical_to_logical_map"] = physical[:, :4].copy()
-    with pytest.raises(BadInput, match=r"physical expert 1[01], but the map has 4"):
+    with pytest.raises(Malformed, match=r"physical expert 1[01], but the map has 4"):
         read(tmp_path, torch_zip(document))
 
 
@@ -84,7 +84,7 @@ def test_ranks_are_joined_pass_by_pass(tmp_path: Path) -> None:
     assert main(["trace", "import", *map(str, paths), "--out", str(tmp_path / "all.parquet")]) == 0
     assert calls(load_trace(tmp_path / "all.parquet")) == found
     paths[1].write_bytes(torch_zip(recorder(made(layers=2))))
-    with pytest.raises(BadInput, match="records have different numbers of layers"):
+    with pytest.raises(Conflict, match="records have different numbers of layers"):
         read_ranks(paths)
 
 
@@ -110,7 +110,7 @@ def test_other_files_of_torch(tmp_path: Path, document: Any, found: str) -> None
 def test_mixed_top_k(tmp_path: Path) -> None:
     document = recorder(made())
     document["records"][0]["topk_ids_of_layer"][1, 2, 2] = -1
-    with pytest.raises(BadInput, match=r"pass 0, layer 1: a token has fewer than 3 experts \(mixed top-k\)"):
+    with pytest.raises(Malformed, match=r"pass 0, layer 1: a token has fewer than 3 experts \(mixed top-k\)"):
         read(tmp_path, torch_zip(document))
 
 
@@ -128,7 +128,7 @@ class Evil:
 def test_no_pickle_is_run(tmp_path: Path, protocol: int) -> None:
     witness = tmp_path / "witness"
     pickled = pickle.dumps({"records": [Evil(f"touch {witness}")]}, protocol=protocol)
-    with pytest.raises(BadInput, match=r"a pickle (that calls (posix|nt)\.system|with \w+).*: it is not run"):
+    with pytest.raises(Malformed, match=r"a pickle (that calls (posix|nt)\.system|with \w+).*: it is not run"):
         read(tmp_path, torch_zip(None, pickled=pickled))
     assert not witness.exists()
     pickle.loads(pickled)  # the file would have done it
@@ -203,12 +203,12 @@ def test_an_archive_that_unpacks_to_much_more_than_it_is(tmp_path: Path, monkeyp
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(10 << 20))
-    with pytest.raises(BadInput, match=r"'archive/data\.pkl' unpacks to more than 100 times the file's size"):
+    with pytest.raises(TooLarge, match=r"'archive/data\.pkl' unpacks to more than 100 times the file's size"):
         read(tmp_path, stream.getvalue())
 
 
 def test_damaged_archives(tmp_path: Path) -> None:
     content = torch_zip(recorder(made()))
     for damaged in (content[:-30], content[:200], content.replace(b"records", b"rEcords")):
-        with pytest.raises(BadInput, match="damaged zip archive"):
+        with pytest.raises(Malformed, match="damaged zip archive"):
             read(tmp_path, damaged)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
 from flashmoe_sim.trace import csv_rows, grouped_pairs, source
 from flashmoe_sim.trace.load import load_trace
 
@@ -62,7 +62,7 @@ def test_a_document_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(grouped_pairs, "MAX_DOCUMENT_BYTES", 1 << 20)
     path = tmp_path / "a.json"
     path.write_bytes(b'{"trace":[[0,1]' + b",[0,1]" * 200_000 + b"]}")
-    with pytest.raises(BadInput, match="a JSON document of more than 1 MiB is not read; cut it"):
+    with pytest.raises(TooLarge, match="a JSON document of more than 1 MiB is not read"):
         load_trace(path)
 
 
@@ -85,7 +85,7 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path, content: bytes) -> Non
 def test_a_key_twice_in_grouped_pairs(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(GROUPED[:-1] + b',"entry_bytes":2}')
-    with pytest.raises(BadInput, match="key 'entry_bytes' occurs twice"):
+    with pytest.raises(Malformed, match="key 'entry_bytes' occurs twice"):
         load_trace(path)
 
 
@@ -101,7 +101,7 @@ def test_a_weight_that_no_float_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for text in ("1e39", "-1e39", "1_0", "inf", "nan"):
         path.write_text(f"layer,expert,weight\n0,1,0.5\n0,2,{text}\n0,3,1\n")
-        with pytest.raises(BadInput, match=f"line 3: weight is '{text}', expected a 32-bit float"):
+        with pytest.raises(Malformed, match=f"line 3: weight is '{text}', expected a 32-bit float"):
             load_trace(path)
     path.write_text("layer,expert,weight\n0,1,3.4e38\n0,2,-3.4e38\n")
     weight = load_trace(path).weight
@@ -126,7 +126,7 @@ def test_one_unusual_line_makes_only_its_block_slow(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(csv_rows, "_line_by_line", counted)
     rows[400_000] = "5,x"
     path.write_text("layer,expert\n" + "\n".join(rows) + "\n")
-    with pytest.raises(BadInput, match=r"line 400002: expert is 'x'"):
+    with pytest.raises(Malformed, match=r"line 400002: expert is 'x'"):
         load_trace(path)
     assert len(slow) == 1
     assert slow[0] < 3 << 20

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed
 from flashmoe_sim.trace.check import check_trace
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.load import load_trace
@@ -100,7 +100,7 @@ def test_the_plain_twin(parts: list[RoutingTrace], draft: int, accept: float, re
     assert same(speculate(trace, draft=0), unchanged)
     if not naive.draftable(trace):
         if draft:
-            with pytest.raises(BadInput, match="nothing can be drafted"):
+            with pytest.raises(Incomplete, match="nothing can be drafted"):
                 speculate(trace, draft=draft)
         return
     drafted = speculate(trace, draft=draft, accept=accept, rejected=rejected, seed=seed)
@@ -141,7 +141,7 @@ def test_as_many_are_accepted_as_should_be() -> None:
     ],
 )
 def test_refusals(trace: RoutingTrace, options: dict[str, object], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         speculate(trace, **options)  # type: ignore[arg-type]
 
 
@@ -158,7 +158,7 @@ def test_what_was_accepted_is_kept(tmp_path: Path) -> None:
     assert in_micro_batches(drafted, 1).text.tolist() == [1, 1, 1, 3, 2, 1]
     assert with_prompt(drafted, 3).trace.text.tolist() == [3, 1, 3, 2, 1]
     wrong = drafted.with_(n_text=drafted.n_tokens + np.int32(1))
-    with pytest.raises(BadInput, match="n_text 0 is 3; the call has 2 tokens"):
+    with pytest.raises(Malformed, match="n_text 0 is 3; the call has 2 tokens"):
         check_trace(wrong, where="here")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, OutOfRange
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.statistics import (
     aliased_by_call,
@@ -56,7 +56,7 @@ def test_calls_without_tokens_ask_for_nothing() -> None:
 @LITTLE
 def test_equal_to_the_plain_twins(trace: RoutingTrace) -> None:
     if not trace.calls:
-        with pytest.raises(BadInput, match="no routed calls"):
+        with pytest.raises(Incomplete, match="no routed calls"):
             inspect(trace)
         return
     statistics = inspect(trace)
@@ -107,7 +107,7 @@ def test_recorded_phases_give_the_prompt_share() -> None:
 
 
 def test_a_bank_has_at_least_one_slot() -> None:
-    with pytest.raises(BadInput, match="a bank of 0 slots"):
+    with pytest.raises(OutOfRange, match="a bank of 0 slots"):
         inspect(trace_of((0, [1])), banks=[4, 0])
 
 
@@ -143,7 +143,7 @@ def test_a_window_without_requests_has_no_hot_set() -> None:
 
 
 def test_what_has_no_windows() -> None:
-    with pytest.raises(BadInput, match="has 1 steps; expected at least 2"):
+    with pytest.raises(Incomplete, match="has 1 steps; expected at least 2"):
         hot_set_drift(trace_of((0, [1])))
-    with pytest.raises(BadInput, match="1 windows: expected at least 2"):
+    with pytest.raises(OutOfRange, match="1 windows: expected at least 2"):
         hot_set_drift(trace_of((0, [1]), (0, [1])), windows=1)

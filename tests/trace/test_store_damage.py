@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
 from flashmoe_sim.trace import store
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -176,7 +176,7 @@ COLUMNS: dict[str, tuple[str, Callable[[], pa.Array], str]] = {
 def test_metadata_that_no_store_has(path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     about, found = METADATA[name]
     write_about(path, about)
-    with refused(found, begins=f"{path}: "):
+    with refused(Malformed, found, begins=f"{path}: "):
         load_trace(path)
     for verb in (["trace", "inspect"], ["trace", "lint"], ["replay", "--bank", "4"], ["sweep", "--bank", "2,4"]):
         assert main([*verb, str(path)]) == 2
@@ -187,7 +187,7 @@ def test_metadata_that_no_store_has(path: Path, name: str, capsys: pytest.Captur
 def test_columns_that_no_store_has(path: Path, name: str) -> None:
     of, values, found = COLUMNS[name]
     column(path, of, values())
-    with refused(found, begins=f"{path}: "):
+    with refused(Malformed, found, begins=f"{path}: "):
         load_trace(path)
 
 
@@ -200,7 +200,7 @@ def test_columns_of_other_names(path: Path) -> None:
         (["step" if name == "layer" else name for name in table.column_names], "a column 'step' that no store has"),
     ):
         pq.write_table(table.rename_columns(names).replace_schema_metadata(table.schema.metadata), path)
-        with pytest.raises(BadInput, match=found):
+        with pytest.raises(Malformed, match=found):
             load_trace(path)
 
 
@@ -208,13 +208,13 @@ def test_a_key_twice_in_the_metadata(path: Path) -> None:
     table = pq.ParquetFile(path).read()
     about = json.dumps(about_of(table))
     rewrite(path, table, f'{about[:-1]}, "top_k": 2}}'.encode())
-    with pytest.raises(BadInput, match=r"a damaged trace store \(key 'top_k' occurs twice"):
+    with pytest.raises(Malformed, match=r"a damaged trace store \(key 'top_k' occurs twice"):
         load_trace(path)
 
 
 def test_metadata_nested_deeply(path: Path) -> None:
     rewrite(path, pq.ParquetFile(path).read(), b"[" * 100_000 + b"]" * 100_000)
-    with pytest.raises(BadInput, match="a damaged trace store"):
+    with pytest.raises(Malformed, match="a damaged trace store"):
         load_trace(path)
 
 
@@ -228,7 +228,7 @@ def test_a_store_without_a_checksum_reads(path: Path) -> None:
 def test_a_checksum_of_other_content(path: Path) -> None:
     for about in ({"name": "u"}, {"notes": []}, {"top_k": 0}, {"n_experts": [[0, 9], [3, 8]]}):
         write_about(path, about, checksum=True)
-        with pytest.raises(BadInput, match="its checksum does not match"):
+        with pytest.raises(Malformed, match="its checksum does not match"):
             load_trace(path)
         store.write_store(TRACE, path, force=True)
 
@@ -288,5 +288,5 @@ def test_a_store_that_would_fill_the_memory(path: Path) -> None:
     about = about_of(pq.ParquetFile(path).read()) | {"calls": calls, "refs": calls}
     rewrite(path, pa.table(columns), json.dumps(about).encode())
     assert path.stat().st_size < 100_000
-    with pytest.raises(BadInput, match="9,000,000 values in"):
+    with pytest.raises(TooLarge, match="9,000,000 values in"):
         load_trace(path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.curve import hit_curve
 from flashmoe_sim.residency.workload import prepare
@@ -93,7 +94,7 @@ def test_the_others_are_passed_on() -> None:
     ],
 )
 def test_refusals(options: dict[str, Any], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         synthesize(**options)
 
 
@@ -110,5 +111,5 @@ def test_refusals(options: dict[str, Any], found: str) -> None:
     ],
 )
 def test_shapes_that_cannot_be(n_experts: dict[int, int], top_k: int, found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         Shape("m", n_experts, top_k)

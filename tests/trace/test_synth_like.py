@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_setup
@@ -172,5 +173,5 @@ def test_extremes(tokens: list[list[int]], overlap: float | None) -> None:
     ],
 )
 def test_refusals(trace: RoutingTrace, options: dict[str, int], found: str) -> None:
-    with refused(found):
+    with refused(BadInput, found):
         alike(trace, **options)

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.io.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace import token_pairs
 from flashmoe_sim.trace.requests import ReadOptions
@@ -77,7 +77,7 @@ def test_a_torn_last_line_is_dropped_and_noted(path: Path) -> None:
 def test_malformed_lines(path: Path, line: bytes, found: str) -> None:
     first, second = TWO_TOKENS.splitlines(keepends=True)
     path.write_bytes(first + line + b"\n" + second)
-    with refused(found):
+    with refused(Malformed, found):
         token_pairs.read(path)
     lenient = token_pairs.read(path, ReadOptions(lenient=True))
     assert lenient.calls == 4
@@ -87,7 +87,7 @@ def test_malformed_lines(path: Path, line: bytes, found: str) -> None:
 
 def test_nothing_complete(path: Path) -> None:
     path.write_bytes(b"[[1, 5], [1")
-    with pytest.raises(BadInput, match="no complete token"):
+    with pytest.raises(Malformed, match="no complete token"):
         token_pairs.read(path)
 
 

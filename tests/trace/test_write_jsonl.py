@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.write_jsonl import lost_in_jsonl, write_jsonl
@@ -65,7 +65,7 @@ def test_reads_back_as_it_was(tmp_path: Path, trace: RoutingTrace) -> None:
 
 
 def test_unknown_tokens_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="call 1 has 4 references of 0 tokens"):
+    with pytest.raises(Unsupported, match="call 1 has 4 references of 0 tokens"):
         write_jsonl(example().with_(n_tokens=np.array([1, 0], dtype=np.int32)), tmp_path / "a.jsonl")
     assert not list(tmp_path.iterdir())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.schema import PARTS
 from flashmoe_sim.systems.compare import NEAR, at_setting
 from flashmoe_sim.systems.slot_bank import SlotBank
@@ -135,6 +135,6 @@ def test_tokens_of_a_prompt_do_not_count() -> None:
 @pytest.mark.parametrize("tokens", [2, LEAST_TOKENS - 1])
 def test_too_short(tokens: int) -> None:
     small = case(arch="gemma4")  # the slots are on the GPU
-    with pytest.raises(BadInput, match=f"made: has {tokens} decoded tokens; a recommendation needs 64 or more"):
+    with pytest.raises(Incomplete, match=f"made: has {tokens} decoded tokens; a recommendation needs 64 or more"):
         check_length(drawn(small, [SIX] * (tokens + 100), prompt=100))
     check_length(drawn(small, [SIX] * LEAST_TOKENS))

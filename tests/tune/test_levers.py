@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
@@ -132,5 +132,5 @@ def test_several_gpus_keep_their_size() -> None:
 
 
 def test_what_does_not_run_has_no_levers() -> None:
-    with pytest.raises(BadInput, match="rtx-3060: all-gpu does not run there: takes 14"):
+    with pytest.raises(Unsupported, match="rtx-3060: all-gpu does not run there: takes 14"):
         levers(Resizer(workload(LARGE), Case(LARGE, machine("rtx-3060", gpu_gib=11.2)), [AllGpu()]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose_parts
 from flashmoe_sim.machines.rows import read_table
 from flashmoe_sim.report.advice import _without_a_price
@@ -136,7 +137,7 @@ def test_prices_at_launch() -> None:
 def test_a_table_that_is_wrong(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     file.write_text(text)
-    with refused(begins=f"{file}: {message}"):
+    with refused(BadInput, begins=f"{file}: {message}"):
         read_prices(file)
 
 

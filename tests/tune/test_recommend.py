@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors
@@ -107,22 +107,22 @@ def test_neighbours_of_a_system_without_a_size() -> None:
 
 def test_a_model_that_fits_nowhere_says_what_would_be_needed() -> None:
     of = Case(load_model("kimi-k2"), load_machine("m1-8"))
-    with pytest.raises(BadInput, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is \d+"):
+    with pytest.raises(TooLarge, match=r"m1-8: no system can run kimi-k2.*the least that any of them needs is \d+"):
         recommend(workload(model()), of, parse_systems("slot-bank,all-gpu"))
 
 
 def test_a_budget_below_the_floor_is_refused_with_the_floor() -> None:
-    with pytest.raises(BadInput, match="1 slots; a token routes 2 experts, and each needs a slot"):
+    with pytest.raises(Unsupported, match="1 slots; a token routes 2 experts"):
         found(None, SlotBank(slots=1))
 
 
 def test_a_short_trace_is_refused_with_what_is_needed() -> None:
-    with pytest.raises(BadInput, match="has 2 decoded tokens; a recommendation needs 64 or more"):
+    with pytest.raises(Incomplete, match="has 2 decoded tokens; a recommendation needs 64 or more"):
         found(tokens=2)
 
 
 def test_a_trace_of_another_model_is_refused_beside_the_first() -> None:
-    with pytest.raises(BadInput, match="is a trace of another model"):
+    with pytest.raises(Conflict, match="is a trace of another model"):
         found(others=[workload(model(experts=32))])
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.counts import Counts
@@ -73,7 +73,7 @@ def test_refillable_lru(name: str, row: dict) -> None:
     """The estimator stamps a call's hits before its misses, which the runtime itself does not."""
     setup = Setup(Bank(slots=row["bank_size"]), parse_policy("lru:stamp=hits-first"), "protected")
     if (name, row["bank_size"]) in OVERFLOWS:
-        with pytest.raises(BadInput, match="slot-bank overflow"):
+        with pytest.raises(OutOfRange, match="slot-bank overflow"):
             replay(workload(name), setup)
         return
     counts = replay(workload(name), setup).counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.report.figures.rows import LINE, ROW, place, y
@@ -32,7 +32,7 @@ def systems(table: polars.DataFrame) -> Chart:
     altair = altair_module()
     every = table.to_dicts()
     if not every:
-        raise BadInput("systems: no rows; give the table of a comparison")
+        raise Incomplete("systems: no rows; give the table of a comparison")
     ran = sorted((row for row in every if row["tok_s"] is not None), key=lambda row: -row["tok_s"])
     cannot = [row for row in every if row["tok_s"] is None]
     names = labels([row["setting"] for row in every], NAME_LETTERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.style import HEIGHT, SHAPES, Chart, altair_module, labels, titled, values
 
@@ -21,7 +21,7 @@ def speeds_by_depth(rows: polars.DataFrame) -> Chart:
     altair = altair_module()
     known = [row for row in rows.to_dicts() if row["tok_s"] is not None]
     if not known:
-        raise BadInput("speeds by depth: no row has a speed; give a model whose context is known")
+        raise Incomplete("speeds by depth: no row has a speed; give a model whose context is known")
     names = labels(list(dict.fromkeys(row["setting"] for row in known)))
     data = [row | {"system": names[row["setting"]], "speed": three(row["tok_s"])} for row in known]
     first, order = data[0]["system"], list(names.values())

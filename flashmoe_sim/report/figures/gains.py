@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.report.figures.lines import line_of, named
 from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, need, titled, values
 from flashmoe_sim.sweep.summary import foresees, of_user
@@ -32,7 +32,7 @@ def gains(rows: polars.DataFrame) -> Chart:
     points = _points(known)
     traces = {trace for of_traces in points.values() for trace in of_traces}
     if len(traces) < 2:
-        raise BadInput("gains: rows of two traces or more are needed, each under lru and another policy")
+        raise Incomplete("gains: rows of two traces or more are needed, each under lru and another policy")
     names, kind = named(known, "hit_rate").of, {line_of(row): kind_of(row) for row in known}
     mean = {line: fmean(of_traces.values()) for line, of_traces in points.items()}
     ranked = sorted(points, key=lambda line: (kind[line] != YOURS, -mean[line]))

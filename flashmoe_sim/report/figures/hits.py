@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.report.figures.lines import (
     Axis,
     Named,
@@ -43,7 +43,7 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
         row for row in rows.unique(alike, maintain_order=True, keep="first").to_dicts() if row["hit_rate"] is not None
     ]
     if not known:
-        raise BadInput("hit curves: no row has a hit rate; give the rows of a sweep or a curve")
+        raise Incomplete("hit curves: no row has a hit rate; give the rows of a sweep or a curve")
     of_trace: dict[tuple[str, str], list[Row]] = {}
     for row in known:
         of_trace.setdefault((row["trace_id"], row["trace"]), []).append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.report.figures.gains import KINDS, ROW_PIXELS, kind_of
 from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, need, titled, values
 
@@ -27,7 +27,7 @@ def judged(rows: polars.DataFrame) -> Chart:
     need(rows, ("trace", "bank", "policy", "against", "more_hits", "gain"), "judged", "judge_policies")
     every = rows.to_dicts()
     if not every:
-        raise BadInput("judged: no rows; give the table of judge_policies")
+        raise Incomplete("judged: no rows; give the table of judge_policies")
     timed = all(row["gain"] is not None for row in every)
     value, scale, nothing = ("gain", 1.0, 1.0) if timed else ("more_hits", 100.0, 0.0)
     means = [row for row in every if row["trace"] is None] or every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.style import Chart, Row, altair_module, label, need, titled, values
 
@@ -29,10 +29,10 @@ def misses_by_layer(rows: polars.DataFrame) -> Chart:
     need(rows, ("trace", "policy", "bank", "layer", "requests", "misses"), "misses by layer", 'replay(..., by="layer")')
     known = rows.filter(rows["requests"] > 0).to_dicts()
     if not known:
-        raise BadInput("misses by layer: no layer was asked for anything; give the rows of replays by layer")
+        raise Incomplete("misses by layer: no layer was asked for anything; give the rows of replays by layer")
     for name in ("trace", "policy"):
         if len(several := {row[name] for row in known}) > 1:
-            raise BadInput(f"misses by layer: {len(several)} {name} values; give the rows of one")
+            raise Conflict(f"misses by layer: {len(several)} {name} values; give the rows of one")
     banks = sorted(dict.fromkeys(row["bank"] for row in known), key=lambda bank: parse_bank(bank).size)
     if len(banks) > MOST_BANKS:
         banks = [banks[round(one * (len(banks) - 1) / (MOST_BANKS - 1))] for one in range(MOST_BANKS)]

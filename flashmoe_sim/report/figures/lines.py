@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.report.figures.style import DASHES, HEIGHT, SHAPES, Row, cleaned, labels, spread, values
@@ -137,7 +137,7 @@ def bank_axis(rows: Sequence[Row]) -> Axis:
     banks = {text: parse_bank(text) for text in dict.fromkeys(row["bank"] for row in rows)}
     units = {bank.unit for bank in banks.values()}
     if len(units) > 1:
-        raise BadInput(f"banks in {' and in '.join(sorted(units))} have no axis in common; draw them one by one")
+        raise Conflict(f"banks in {' and in '.join(sorted(units))} have no axis in common; draw them one by one")
     unit = units.pop()
     memory = {row["bank"]: row["resident_bytes"] for row in rows}
     scope = ", in one bank" if rows[0]["scope"] == "global" else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, Malformed
 from flashmoe_sim.report.figures.style import SHAPES, Chart, Row, altair_module, label, labels, titled, values
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ def predicted_measured(rows: polars.DataFrame) -> Chart:
     """
     altair = altair_module()
     if missing := [name for name in ("measured_tok_s", "tok_s") if name not in rows.columns]:
-        raise BadInput(
+        raise Malformed(
             f"predicted against measured: no column {missing[0]}; give rows of a prediction with measurements"
         )
     known = [row for row in rows.to_dicts() if (row["measured_tok_s"] or 0) > 0 and (row["tok_s"] or 0) > 0]
     if not known:
-        raise BadInput("predicted against measured: no row has both speeds; give a table with measured ones")
+        raise Incomplete("predicted against measured: no row has both speeds; give a table with measured ones")
     groups = labels([row.get("group") or "" for row in known], 34)
     data = [_point(row, groups) for row in known]
     speeds = [row[name] for row in data for name in ("measured", "predicted", "lo", "hi") if row[name] > 0]

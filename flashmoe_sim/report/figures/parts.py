@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flashmoe_sim.ceilings.speed import ALL_HIT, SpeedCeilings
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.rows import ROW, place, y
 from flashmoe_sim.report.figures.style import TITLE_LETTERS, Chart, Row, altair_module, label, titled, values
@@ -23,7 +23,7 @@ def waterfall(found: SpeedCeilings) -> Chart:
     total = sum(found.part_ms_per_token.values())
     parts = {name: ms for name, ms in found.part_ms_per_token.items() if ms > LEAST_SHARE * total}
     if not parts:
-        raise BadInput("waterfall: a token takes no time; give the ceilings of a machine that has costs")
+        raise Incomplete("waterfall: a token takes no time; give the ceilings of a machine that has costs")
     rows: list[Row] = []
     start = 0.0
     for name, ms in parts.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed, Missing
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 
@@ -43,7 +43,7 @@ def _picture(spec: dict[str, Any], path: Path, *, in_points: bool) -> bytes:
     elif path.suffix == ".pdf":
         drawn = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
     else:
-        raise BadInput(f"{path}: a figure is saved as .png, .svg, .pdf or .csv; give it one of these endings")
+        raise Malformed(f"{path}: a figure is saved as .png, .svg, .pdf or .csv; give it one of these endings")
     return drawn
 
 
@@ -82,5 +82,5 @@ def converter() -> Any:
     try:
         import vl_convert
     except ImportError:
-        raise BadInput(f"figures and pages need the package vl-convert-python: {INSTALL}") from None
+        raise Missing(f"figures and pages need the package vl-convert-python: {INSTALL}") from None
     return vl_convert

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.ceilings.speed import ALL_HIT, FLOOR, ORACLE, SpeedCeilings
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.report.figures.lines import (
     Axis,
@@ -52,10 +52,10 @@ def speeds(rows: polars.DataFrame, *, ceilings: SpeedCeilings | None = None) -> 
     need(rows, ("trace", "machine", "policy", "prefetch", "bank", "tok_s", "tok_s_hi"), "speeds", "sweep")
     known = [row for row in rows.to_dicts() if row["tok_s"] is not None]
     if not known:
-        raise BadInput("speeds: no row has a speed; give rows of a sweep with a machine whose memory holds the model")
+        raise Incomplete("speeds: no row has a speed; give rows of a sweep with a machine whose memory holds the model")
     for name in ("trace", "machine"):
         if len(several := {row[name] for row in known}) > 1:
-            raise BadInput(f"speeds: {len(several)} {name} values; give the rows of one")
+            raise Conflict(f"speeds: {len(several)} {name} values; give the rows of one")
     names, axis = named(known, "tok_s"), bank_axis(known)
     top = ROOM * max(row["tok_s_hi"] or row["tok_s"] for row in known)
     rules = [] if ceilings is None else [row for name in RULES if (row := ceilings.row(name)) is not None]

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from flashmoe_sim.io.errors import BadInput, shortened
+from flashmoe_sim.io.errors import Conflict, Malformed, Missing, shortened
 from flashmoe_sim.io.printable import UNPRINTABLE
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ def altair_module() -> Any:
     try:
         import altair
     except ImportError:
-        raise BadInput(f"figures need the package altair: {INSTALL}") from None
+        raise Missing(f"figures need the package altair: {INSTALL}") from None
     return altair
 
 
 def need(rows: polars.DataFrame, columns: Sequence[str], figure: str, verb: str) -> None:
     """Raise BadInput for a table without one of these columns. verb: whose table has them."""
     if missing := [name for name in columns if name not in rows.columns]:
-        raise BadInput(f"{figure}: the table has no column {missing[0]}; give the table of {verb}")
+        raise Malformed(f"{figure}: the table has no column {missing[0]}; give the table of {verb}")
 
 
 def styled(
@@ -104,7 +104,7 @@ def styled(
     shown = chart.copy(deep=False)
     if isinstance(shown, altair.ConcatChart):
         if width == "container":
-            raise BadInput('width="container" needs a single trace; give a width in pixels')
+            raise Conflict('width="container" needs a single trace; give a width in pixels')
         shown.columns = 1 if width < NARROW else 2
         panel = width // shown.columns - 75
         size = {"width": panel} | ({} if height is None else {"height": height})

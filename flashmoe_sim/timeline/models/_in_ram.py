@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Unsupported
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.timeline.ahead import upload_beside
 from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now
@@ -141,12 +141,12 @@ class InRam(ExecutionModel):
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         if machine.gpu is None or machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:
-            raise BadInput(
+            raise Unsupported(
                 f"machine {machine.name}: {self.name} computes on a GPU and a CPU and needs [gpu], "
                 "[cpu] with weights_gb_s, and [memory]; choose another --execution or another machine"
             )
         if direct_io:
-            raise BadInput(
+            raise Conflict(
                 f"--direct-io: {self.name} uses experts where they lie in RAM, which is the page cache; "
                 "leave it out, or choose another --execution"
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Unsupported
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.timeline.ahead import only_read
 from flashmoe_sim.timeline.calls import compute
@@ -41,12 +41,12 @@ class Mapped(ExecutionModel):
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         if machine.cpu is None or machine.cpu.weights_gb_s is None or machine.memory is None:
-            raise BadInput(
+            raise Unsupported(
                 f"machine {machine.name}: {self.name} computes in RAM, and needs [memory], and [cpu] with "
                 "weights_gb_s; choose another --execution or another machine"
             )
         if direct_io:
-            raise BadInput(
+            raise Conflict(
                 f"--direct-io: {self.name} uses experts where they lie in RAM, which is the page cache; "
                 "leave it out, or choose another --execution"
             )

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT, ModelGeometry
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import (
+    Conflict,
+    Incomplete,
+    Malformed,
+    OutOfRange,
+    TooLarge,
+    Unsupported,
+    Unusable,
+    unknown_name,
+)
 from flashmoe_sim.systems.slot_bank_flags import INSTALLS, IO_SPLIT, VARIABLES, bank_flags
 from native_bridge.engines.base import DoctorFinding, RunRequest, Runtime
 from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH, TRACED
@@ -62,7 +71,7 @@ class FlashMoeEngine(LlamaProgram):
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:
-            raise BadInput(f"{runtime.path}: has no flag --moe-mode: a llama-cli that is not patched", advice=GET_ONE)
+            raise Unusable(f"{runtime.path}: has no flag --moe-mode: a llama-cli that is not patched", advice=GET_ONE)
 
     def check_request(
         self,
@@ -80,19 +89,19 @@ class FlashMoeEngine(LlamaProgram):
             raise unknown_name("mode", request.mode, offered)
         if MODES[request.mode].sidecar and not sidecar_follows:
             if sidecar is None:
-                raise BadInput(
+                raise Incomplete(
                     f"mode {request.mode} reads experts from a sidecar; give --sidecar, written by "
                     "`sim model make-sidecar`"
                 )
             if read_manifest(sidecar).layers != model.layers:
-                raise BadInput(
+                raise Conflict(
                     f"{sidecar}: is not the sidecar of {model.name}: its layers, experts or their bytes "
                     "differ; give this model's, or write it again"
                 )
         if MODES[request.mode].replays and replay is None:
-            raise BadInput(f"mode {request.mode} replays a run of slot-bank; add that mode, or give --replay FOLDER")
+            raise Incomplete(f"mode {request.mode} replays a run of slot-bank; add that mode, or give --replay FOLDER")
         if request.top_k > model.top_k > 0:
-            raise BadInput(
+            raise OutOfRange(
                 f"--topk {request.top_k}: {model.name} uses {model.top_k} experts a token, and the runtime can only "
                 f"use fewer; give 1 to {model.top_k}"
             )
@@ -101,20 +110,20 @@ class FlashMoeEngine(LlamaProgram):
             if request.prefetch not in PREFETCH:
                 raise unknown_name("prefetch", request.prefetch, PREFETCH)
             if request.mode not in TRACED:
-                raise BadInput(f"--prefetch works in {' and '.join(TRACED)}; found mode {request.mode}; leave it out")
+                raise Conflict(f"--prefetch works in {' and '.join(TRACED)}; found mode {request.mode}; leave it out")
         if request.io_split is not None and not 1 <= request.io_split <= MAX_IO_SPLIT:
-            raise BadInput(f"--io-split {request.io_split}; expected 1 to {MAX_IO_SPLIT}")
+            raise OutOfRange(f"--io-split {request.io_split}; expected 1 to {MAX_IO_SPLIT}")
         if request.n_predict < 1 or request.threads < 1 or not 1 <= request.ubatch <= request.batch:
-            raise BadInput(
+            raise OutOfRange(
                 f"{request.n_predict} tokens, {request.threads} threads, micro-batch {request.ubatch} of "
                 f"{request.batch}; expected each from 1, the micro-batch at most the batch"
             )
         if not request.prompt.strip():
-            raise BadInput("the prompt is empty; give some text with --prompt or --prompt-file")
+            raise Incomplete("the prompt is empty; give some text with --prompt or --prompt-file")
         if "\0" in request.prompt:
-            raise BadInput("the prompt has a NUL character, which the runtime cannot be given; take it out")
+            raise Malformed("the prompt has a NUL character, which the runtime cannot be given; take it out")
         if len(request.prompt.encode()) > MAX_PROMPT_BYTES:
-            raise BadInput(
+            raise TooLarge(
                 f"the prompt has more than {MAX_PROMPT_BYTES:,} bytes, which the runtime cannot be given; cut it"
             )
 
@@ -248,9 +257,9 @@ class FlashMoeEngine(LlamaProgram):
             return replace(stock, gpu_layers="0")
         if type(system) is AllGpu:
             if not runtime.devices:
-                raise BadInput(f"system all-gpu: {runtime.path} finds no GPU; leave it out, or give another runtime")
+                raise Unsupported(f"system all-gpu: {runtime.path} finds no GPU; leave it out, or give another runtime")
             return replace(stock, gpu_layers="99")
-        raise BadInput(
+        raise Unsupported(
             f"system {system.spec}: runs in {system.engine}; the patched llama-cli runs {SlotBank.name}, {Cpu.name} "
             f"and {AllGpu.name}; leave it out"
         )
@@ -273,9 +282,9 @@ def _check_bank(request: RunRequest, model: ModelGeometry) -> None:
         return
     experts, top_k = max(layer.n_experts for layer in model.layers.values()), request.top_k or model.top_k
     if request.bank > experts:
-        raise BadInput(f"--bank {request.bank}: {model.name} has {experts} experts a layer; give at most {experts}")
+        raise OutOfRange(f"--bank {request.bank}: {model.name} has {experts} experts a layer; give at most {experts}")
     if request.bank < max(1, top_k):
-        raise BadInput(
+        raise OutOfRange(
             f"--bank {request.bank}: {model.name} uses {top_k} experts a token, and each needs a slot; "
             f"give at least {max(1, top_k)}"
         )
@@ -298,10 +307,12 @@ def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, mod
 
 def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> RunRequest:
     if system.mode != "slot-bank" or system.host_bank or system.ubatch > 1:
-        raise BadInput(f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out")
+        raise Unsupported(
+            f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out"
+        )
     switches = {name for variables in INSTALLS.values() for name in variables}
     if there := sorted(switches & os.environ.keys()):
-        raise BadInput(f"{there[0]} is set; how misses are installed is a setting of slot-bank; unset it")
+        raise Conflict(f"{there[0]} is set; how misses are installed is a setting of slot-bank; unset it")
     return replace(
         stock,
         mode="slot-bank",

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, Missing, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD, Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted, Origin, fit_anchors, listed
@@ -78,7 +78,7 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
     """
     first_of_state = {run.cache: run for run in reversed(runs) if run.cache}
     if len(first_of_state) > 1:
-        raise BadInput(
+        raise Conflict(
             f"{first_of_state['cold'].folder} is a cold run and {first_of_state['warm'].folder} a warm one: reads from "
             "storage and from the page cache take different times; fit each kind by itself"
         )
@@ -89,7 +89,7 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
                 continue
             first, other = first_of_setting.setdefault(setting, (value, run))
             if first != value:
-                raise BadInput(
+                raise Conflict(
                     f"{run.folder}: {setting} is {value}, but {first} in {other.folder}: "
                     "the anchors come from two machines or builds; fit each by itself"
                 )
@@ -97,7 +97,7 @@ def refuse_two_machines(runs: Sequence[Run], *, io_split_may_differ: bool = Fals
     for (least, most), run in sized:
         for (other_least, other_most), other in sized:
             if least > other_most:
-                raise BadInput(
+                raise Conflict(
                     f"{run.folder}: an install has {(least + most) / 2:,.0f} bytes, but "
                     f"{(other_least + other_most) / 2:,.0f} in {other.folder}: "
                     "the anchors come from two models; fit each by itself"
@@ -141,7 +141,7 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     layers = max(anchor.layers for anchor in anchors)
     for anchor, run in zip(anchors, runs, strict=True):
         if 1 / anchor.tok_s <= layers * anchor.call_s:
-            raise BadInput(
+            raise Malformed(
                 f"{run.folder / 'log.txt'}: topk, resolve, slotwr and other take {layers * anchor.call_s:.4g} s a "
                 f"token, the whole token {1 / anchor.tok_s:.4g} s; the log is damaged; run it again"
             )
@@ -157,18 +157,20 @@ def anchors_of(runs: Sequence[Run], model: ModelGeometry | None) -> list[Anchor]
     anchors = [replace(anchor, repeats=times[done]) for anchor, done in zip(anchors, work, strict=True)]
     if not layers or not all(anchor.top_k for anchor in anchors):
         unknown = "the experts of a token" if layers else "the layers"
-        raise BadInput(f"{runs[0].folder}: no trace among the anchors gives {unknown}; give --model")
+        raise Incomplete(f"{runs[0].folder}: no trace among the anchors gives {unknown}; give --model")
     return anchors
 
 
 def _anchor(run: Run, model: ModelGeometry | None, *, name: str) -> Anchor:
     log, routed = run.log, run.log.routed
     if run.mode not in ANCHOR_MODES:
-        raise BadInput(f"{run.folder}: mode {run.mode} cannot be an anchor; known: {', '.join(ANCHOR_MODES)}")
+        raise Unsupported(f"{run.folder}: mode {run.mode} cannot be an anchor; known: {', '.join(ANCHOR_MODES)}")
     if run.log.reads_ahead:
-        raise BadInput(f"{run.folder}: --moe-{run.log.reads_ahead}: its time includes prefetches; give a run without")
+        raise Unsupported(
+            f"{run.folder}: --moe-{run.log.reads_ahead}: its time includes prefetches; give a run without"
+        )
     if run.log.bypass:
-        raise BadInput(f"{run.folder}: {run.log.bypass}: it computed no routed expert; give a run without")
+        raise Unsupported(f"{run.folder}: {run.log.bypass}: it computed no routed expert; give a run without")
     anchor = Anchor(
         name=name,
         tok_s=log.decode_tok_s,
@@ -209,7 +211,7 @@ def _primed(run: Run, model: ModelGeometry | None) -> Installs | None:
 def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | None) -> Anchor:
     """The anchor with its decoded tokens' misses, from a replay of its own trace, which must agree with the log."""
     if run.trace is None:
-        raise BadInput(f"{run.folder}: no trace.jsonl.gz, which has the misses of its tokens; record one (--moe-trace)")
+        raise Missing(f"{run.folder}: no trace.jsonl.gz, which has the misses of its tokens; record one (--moe-trace)")
     trace = load_trace(run.trace)
     workload = prepare(trace, model)
     setup = Setup(Bank(slots=run.bank), contract="runtime", io_split=routed.chunks)
@@ -217,14 +219,14 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
     counts, stream = replayed.counts.total(), replayed.stream
     assert stream is not None
     if counts["misses"] != routed.misses:
-        raise BadInput(
+        raise Conflict(
             f"{run.trace}: a replay of it misses {counts['misses']:,} times, the log {routed.misses:,}: "
             "the trace belongs to another run or bank; record it again"
         )
     phases = find_phases(trace)
     steps = 0 if phases is None else int((phases.phase == PHASE_DECODE).sum())
     if phases is None or not steps:
-        raise BadInput(f"{run.trace}: it does not show which steps are decode; record a longer run")
+        raise Incomplete(f"{run.trace}: it does not show which steps are decode; record a longer run")
     decoded = phases.of_calls(trace) == PHASE_DECODE
     row = np.searchsorted(trace.layers, trace.layer)
     if workload.layer_geometry is not None:
@@ -237,7 +239,7 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
         reads = np.full(trace.calls, routed.reads / routed.misses)
     read_s = (routed.install_ms - routed.upload_ms) / 1e3
     if read_s <= 0:
-        raise BadInput(
+        raise Unsupported(
             f"{run.folder / 'log.txt'}: install={routed.install_ms} ms, upload={routed.upload_ms} ms: nothing is "
             "left for reading; give a run that waits for its reads"
         )
@@ -265,12 +267,12 @@ def _streamed(anchor: Anchor, run: Run, routed: Routed, model: ModelGeometry | N
 
 def _check_bytes(run: Run, routed: Routed, bytes_read: int, reads: int) -> None:
     if abs(bytes_read - routed.bytes_read) > 0.0051 * GIB:
-        raise BadInput(
+        raise Conflict(
             f"{run.folder / 'log.txt'}: {routed.bytes_read / GIB:.2f} GiB in {routed.misses:,} installs, but the "
             f"model's experts make it {bytes_read / GIB:.2f}; give the model it ran (--model)"
         )
     if reads != routed.reads:
-        raise BadInput(
+        raise Conflict(
             f"{run.folder / 'log.txt'}: {routed.reads:,} reads, but the model and io-split {routed.io_split} make it "
             f"{reads:,}; give the model it ran (--model)"
         )

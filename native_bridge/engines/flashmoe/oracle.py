@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
@@ -59,7 +59,7 @@ def oracle_all_hit(trace: RoutingTrace, *, slots: int) -> AllHit:
         installs[layer] = len(experts)
     layer = max(installs, key=lambda one: installs[one])
     if installs[layer] > slots:
-        raise BadInput(
+        raise OutOfRange(
             f"{trace.name}: layer {layer} uses {installs[layer]} experts and a bank holds {slots}: oracle-all-hit "
             f"needs a slot for each; give a bank of {installs[layer]}"
         )
@@ -86,7 +86,7 @@ def oracle_prefetch(trace: RoutingTrace, *, slots: int, calls: int | None = None
     def prime(call: int, reserved: Iterable[int] = ()) -> int:
         asked, bank = experts_of(call), banks[layers[call]]
         if not bank.make_resident(asked, reserved):
-            raise BadInput(
+            raise OutOfRange(
                 f"{trace.name}: call {call} (layer {layers[call]}) finds no slot for its {len(set(asked))} distinct "
                 f"experts{' beside those of the call before it' * bool(reserved)} in a bank of {slots}; "
                 "give a larger bank"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import BadInput, unknown_name
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, Unsupported, Unusable, unknown_name
 from flashmoe_sim.systems.hot_cache_flags import ARCHS, BUDGET, COMMIT, PROFILE
 from native_bridge.engines.base import DoctorFinding, Mode, RunRequest, Runtime
 from native_bridge.engines.llama_program import LlamaProgram, context_tokens, version_of
@@ -56,7 +56,7 @@ class HotCacheEngine(LlamaProgram):
 
     def check_runtime(self, runtime: Runtime) -> None:
         if not runtime.modes:
-            raise BadInput(f"{runtime.path}: has no flag {PROFILE}: a llama-server without the cache", advice=GET_ONE)
+            raise Unusable(f"{runtime.path}: has no flag {PROFILE}: a llama-server without the cache", advice=GET_ONE)
 
     def check_request(
         self,
@@ -70,28 +70,32 @@ class HotCacheEngine(LlamaProgram):
         if request.mode not in self.modes:
             raise unknown_name("mode", request.mode, self.modes)
         if model.arch not in ARCHS:
-            raise BadInput(f"{model.name}: is {model.arch}; the hot cache takes {', '.join(ARCHS)}; give one of them")
+            raise Unsupported(
+                f"{model.name}: is {model.arch}; the hot cache takes {', '.join(ARCHS)}; give one of them"
+            )
         given = {flag.partition("=")[0] for flag in request.extra}
         if request.mode == "hot-cache" and not {PROFILE, BUDGET} <= given:
-            raise BadInput(
+            raise Incomplete(
                 f"mode hot-cache: found no {PROFILE} or no {BUDGET}; expected both; "
                 f"add -- {PROFILE} FILE {BUDGET} N, with a profile of `sim trace profile`"
             )
         if request.mode == "cpu-moe" and (cache := sorted(flag for flag in given if flag.startswith(PROFILE))):
-            raise BadInput(f"mode cpu-moe has no hot cache; found {cache[0]}; give --mode hot-cache, or leave it out")
+            raise Conflict(f"mode cpu-moe has no hot cache; found {cache[0]}; give --mode hot-cache, or leave it out")
         for option, value in (
             ("--topk", request.top_k),
             ("--prefetch", request.prefetch),
             ("--io-split", request.io_split),
         ):
             if value:
-                raise BadInput(f"{option} {value}: {self.name} has no such setting; leave it out")
+                raise Unsupported(f"{option} {value}: {self.name} has no such setting; leave it out")
         if not request.prompt.strip() or "\0" in request.prompt:
-            raise BadInput("the prompt is empty or has a NUL character; give some text with --prompt or --prompt-file")
+            raise Incomplete(
+                "the prompt is empty or has a NUL character; give some text with --prompt or --prompt-file"
+            )
 
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
         if given := next((flag for flag in flags if flag.partition("=")[0] in SERVERS), None):
-            raise BadInput(f"{given} after --: the run itself gives it; leave it out")
+            raise Conflict(f"{given} after --: the run itself gives it; leave it out")
         super().check_flags(flags, known)
 
     def further(self, request: RunRequest) -> list[str]:
@@ -120,7 +124,7 @@ class HotCacheEngine(LlamaProgram):
         if not speeds or not lanes:
             found = "no line `[ Prompt: … t/s | Generation: … t/s ]`" if not speeds else f"no line `{PERF}…`"
             if not failed_too:
-                raise BadInput(f"{where}: {found}: the run did not finish; run it again")
+                raise Unusable(f"{where}: {found}: the run did not finish; run it again")
             return RunLog(0.0, 0.0, settings={}, backend=gpu[1] if gpu else "", failure=self.complaint(text) or found)
         prompt, decode = map(float, speeds[-1].groups())
         lines = {
@@ -156,4 +160,4 @@ def _layer(text: str, place: str) -> LayerLanes:
         )
         return LayerLanes(int(layer["layer"]), int(layer["calls"]), hot, cold)
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{place}: a damaged count of uses ({error}); run it again") from None
+        raise Malformed(f"{place}: a damaged count of uses ({error}); run it again") from None

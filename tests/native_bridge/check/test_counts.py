@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.check.counts import CountCheck, check_counts
 from native_bridge.check.folder import open_folders
@@ -363,7 +363,7 @@ def test_without_a_model_bytes_and_reads_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_model_that_it_did_not_run() -> None:
-    with pytest.raises(BadInput, match=r"is of tiny, not of .*: bytes or layers differ"):
+    with pytest.raises(Conflict, match=r"is of tiny, not of .*: bytes or layers differ"):
         open_folders([RUNS / "runs" / "prose-bank24"], model=str(RUNS / "runs-timed" / "manifest.json"))
 
 

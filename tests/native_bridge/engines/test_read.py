@@ -9,7 +9,7 @@ from statistics import mean, stdev
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from native_bridge.engines.read import read_run
 from tests.native_bridge.recorded_runs import GPU, RUNS, SUMMARY, TIMED, copy, edit_flags, edit_log
 from tests.refusals import refused
@@ -107,7 +107,7 @@ def test_a_run_that_leaves_routed_experts_out_has_a_whole_log(tmp_path: Path, fl
     edit_log(run, "log_runtime_summary: ", "nothing: ")
     assert (read_run(run).log.routed, read_run(run).log.bypass) == (None, flag)
     (run / "run.json").write_text((run / "run.json").read_text().replace(flag, flag.replace("--", "--no-")))
-    with pytest.raises(BadInput, match="not the whole log of the run"):
+    with pytest.raises(Malformed, match="not the whole log of the run"):
         read_run(run)
     if flag == "--moe-shared-only":
         edit_log(run, "shared-only      = off", "shared-only      = on")
@@ -200,7 +200,7 @@ def test_a_key_twice_in_run_json(tmp_path: Path) -> None:
     folder = copy("warm-bank12", tmp_path)
     flags = folder / "run.json"
     flags.write_text(flags.read_text().rstrip().removesuffix("}") + ', "bank": 12}')
-    with pytest.raises(BadInput, match=r"run\.json: not JSON \(key 'bank' occurs twice\)"):
+    with pytest.raises(Malformed, match=r"run\.json: not JSON \(key 'bank' occurs twice\)"):
         read_run(folder)
 
 
@@ -214,11 +214,11 @@ def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
         os.mkfifo(folder / name)
     run = read_run(folder)
     assert (run.trace, run.model) == (None, None)
-    with pytest.raises(BadInput, match=r"model\.gguf: is a pipe; give a sidecar folder"):
+    with pytest.raises(Unusable, match=r"model\.gguf: is a pipe"):
         load_model(tmp_path / "model.gguf")
     (folder / "log.txt").unlink()
     os.mkfifo(folder / "log.txt")
-    with pytest.raises(BadInput, match=r"log\.txt: is not a regular file"):
+    with pytest.raises(Unusable, match=r"log\.txt: is not a regular file"):
         read_run(folder)
 
 
@@ -244,7 +244,7 @@ def test_folders_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("warm-bank12", "warm-bank12/log.txt: no such file; give the path of the log of a run"),
         (str(RUNS / "runs" / "prose-ub4-bank16-overflow"), "log.txt: line 47: 0 t/s: the run failed"),
     ):
-        with refused(message):
+        with refused(BadInput, message):
             read_run(given)
 
 

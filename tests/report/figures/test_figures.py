@@ -9,7 +9,7 @@ from pathlib import Path
 import polars
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, Missing
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.report import figures
 from flashmoe_sim.report.figures.save import has_font
@@ -46,7 +46,7 @@ def test_a_waterfall_adds_up(tmp_path: Path) -> None:
     ):
         assert f">{text}<" in drawn
     assert "100 ms; 60% of it: waiting for reads. If every request hit, it would take 40.0 ms." in chart.description
-    with pytest.raises(BadInput, match="a token takes no time"):
+    with pytest.raises(Incomplete, match="a token takes no time"):
         figures.waterfall(ceilings_of(all_hit=25))
 
 
@@ -184,7 +184,7 @@ def test_files_themes_and_widths(tmp_path: Path) -> None:
     png = figures.save(chart, tmp_path / "a.png").read_bytes()
     assert struct.unpack(">II", png[16:24])[0] == 2 * 640
     assert figures.save(chart, tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(BadInput, match=r"saved as \.png, \.svg, \.pdf or \.csv"):
+    with pytest.raises(Malformed, match=r"saved as \.png, \.svg, \.pdf or \.csv"):
         figures.save(chart, tmp_path / "a.html")
     dark = figures.styled(chart, theme="dark", width="container").to_dict()
     assert dark["width"] == "container"
@@ -224,5 +224,5 @@ def test_what_is_drawn_as_csv(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    with pytest.raises(BadInput, match=r"need the package altair: pip install '\.\[report\]'"):
+    with pytest.raises(Missing, match=r"need the package altair: pip install '\.\[report\]'"):
         figures.hit_curves(results(row(16)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.report.figures import gains
 from tests.report.figures.made import HOSTILE, Row, results, row, rows_of, svg
 
@@ -57,5 +57,5 @@ def test_foreign_names_are_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [on("a", lru=0.5, fifo=0.4), on("a", fifo=0.5) + on("b", fifo=0.5), on("a", lru=0.5)])
 def test_one_trace_or_no_lru(rows: list[Row]) -> None:
-    with pytest.raises(BadInput, match="two traces or more are needed, each under lru and another policy"):
+    with pytest.raises(Incomplete, match="two traces or more are needed, each under lru and another policy"):
         gains(results(*rows))

@@ -9,7 +9,7 @@ import polars
 import pytest
 
 import flashmoe_sim.api as sim
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete, Malformed
 from flashmoe_sim.report.figures import gains, hit_curves, judged, misses_by_layer
 from flashmoe_sim.schema import JUDGED, frame
 from tests.report.figures.made import HOSTILE, Row, results, row, rows_of, svg
@@ -88,16 +88,16 @@ def test_banks_of_a_policy_stand_together_and_the_subtitle_has_their_range(tmp_p
 
 
 def test_without_rows_or_with_others() -> None:
-    with pytest.raises(BadInput, match="no rows"):
+    with pytest.raises(Incomplete, match="no rows"):
         judged(table())
     swept = results(row(16))
-    with pytest.raises(BadInput, match="judged: the table has no column against; give the table of judge_policies"):
+    with pytest.raises(Malformed, match="judged: the table has no column against; give the table of judge_policies"):
         judged(swept)
-    with pytest.raises(BadInput, match="gains: the table has no column trace_id; give the table of sweep"):
+    with pytest.raises(Malformed, match="gains: the table has no column trace_id; give the table of sweep"):
         gains(table(against_lru("arc", "a", 0.1)))
     with pytest.raises(
-        BadInput, match="hit curves: the table has no column trace_id; give the table of sweep or curve"
+        Malformed, match="hit curves: the table has no column trace_id; give the table of sweep or curve"
     ):
         hit_curves(table(against_lru("arc", "a", 0.1)))
-    with pytest.raises(BadInput, match="misses by layer: the table has no column layer"):
+    with pytest.raises(Malformed, match="misses by layer: the table has no column layer"):
         misses_by_layer(swept)

@@ -11,7 +11,7 @@ import pytest
 from flashmoe_sim.ceilings.floor import Floor
 from flashmoe_sim.ceilings.speed import Ceiling, SpeedCeilings
 from flashmoe_sim.ceilings.speed_verdict import SpeedVerdict
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.report.figures import hit_curves, speeds, styled
 from flashmoe_sim.report.figures.style import labels, spread
 from tests.report.figures.made import HOSTILE, results, row, rows_of, svg, timed
@@ -68,7 +68,7 @@ def test_several_traces_have_panels_up_to_four(tmp_path: Path) -> None:
     drawn = svg(styled(chart, width=360), tmp_path)
     assert ">Hit rate against the bank: the first 4 of 6<" in drawn
     assert all((f">trace {number}<" in drawn) == (number < 4) for number in range(6))
-    with pytest.raises(BadInput, match="needs a single trace"):
+    with pytest.raises(Conflict, match="needs a single trace"):
         styled(chart, width="container")
 
 
@@ -105,15 +105,15 @@ def test_names_of_others_stay_text(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn() -> None:
-    with pytest.raises(BadInput, match="no row has a hit rate"):
+    with pytest.raises(Incomplete, match="no row has a hit rate"):
         hit_curves(results())
-    with pytest.raises(BadInput, match="no row has a hit rate"):
+    with pytest.raises(Incomplete, match="no row has a hit rate"):
         hit_curves(results(row(16, hit_rate=None)))
-    with pytest.raises(BadInput, match="banks in bytes and in slots"):
+    with pytest.raises(Conflict, match="banks in bytes and in slots"):
         hit_curves(results(row(16), row("4GiB")))
-    with pytest.raises(BadInput, match="no row has a speed"):
+    with pytest.raises(Incomplete, match="no row has a speed"):
         speeds(results(timed(16, tok_s=None)))
-    with pytest.raises(BadInput, match="2 trace values"):
+    with pytest.raises(Conflict, match="2 trace values"):
         speeds(results(timed(16), timed(16, trace="other")))
 
 

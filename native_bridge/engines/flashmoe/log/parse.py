@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from native_bridge.engines.flashmoe.log.failure import exhausted_of, failure_of, overflow_of
 from native_bridge.engines.flashmoe.log.llama_cpp import LlamaCppLines, take_llama_cpp, take_placement
 from native_bridge.engines.flashmoe.log.summary import (
@@ -101,7 +101,7 @@ _NEEDED = ("routed", "residency", ALL_HIT_PRIME)
 class Lines:
     """What was found so far; if a line occurs twice, the last one counts.
 
-    found: place and line, by kind. counters: as printed. faults: messages about damaged lines that a fit needs.
+    found: place and line, by kind. counters: as printed. faults: errors of damaged lines that a fit needs.
     failure: the first certain one; complaint: one that may be the model's.
     """
 
@@ -113,7 +113,7 @@ class Lines:
     llama_cpp: LlamaCppLines = field(default_factory=LlamaCppLines)
     placement: Placement = field(default_factory=Placement)
     unread: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    faults: list[BadInput] = field(default_factory=list)
     failure: str | None = None
     complaint: str | None = None
     in_settings: bool = False
@@ -162,7 +162,7 @@ def _take_summary(lines: Lines, place: str, rest: str) -> None:
             lines.layers[layer.layer] = layer
             _count(lines, place, "layer", rest)
         except BadInput as error:
-            lines.faults.append(str(error))
+            lines.faults.append(error)
     elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts separately
         lines.found[kind] = place, rest
     elif kind in _OPTIONAL:
@@ -206,7 +206,7 @@ def read_log(text: str, *, mode: str, where: str, extra: Sequence[str], failed_t
         try:
             return read()
         except BadInput as error:
-            faults.append(str(error))
+            faults.append(error)
         return None
 
     prompt_tok_s, decode_tok_s = tried(lambda: _speeds(lines)) or (0.0, 0.0)
@@ -218,9 +218,9 @@ def read_log(text: str, *, mode: str, where: str, extra: Sequence[str], failed_t
         if read is not None:
             place, line = lines.found[kind]
             counters |= counters_of(place, kind, line)
-    failure = lines.failure or ((lines.complaint or faults[0]) if faults else None)
+    failure = lines.failure or ((lines.complaint or str(faults[0])) if faults else None)
     if not failed_too and failure is not None:
-        raise BadInput(faults[0] if faults else f"{where}: {failure}: the run failed; run it again")
+        raise faults[0] if faults else Unusable(f"{where}: {failure}: the run failed; run it again")
     overflow, exhausted = (overflow_of(failure), exhausted_of(failure)) if failure else (None, None)
     for kind, stop in (("overflow", overflow), ("exhausted", exhausted)):
         if stop is not None:
@@ -249,7 +249,7 @@ def read_log(text: str, *, mode: str, where: str, extra: Sequence[str], failed_t
 
 def _speeds(lines: Lines) -> tuple[float, float]:
     if "speed" not in lines.found:
-        raise BadInput(
+        raise Unusable(
             f"{lines.where}: no line `[ Prompt: … t/s | Generation: … t/s ]`: the run did not finish; run it again"
         )
     place, line = lines.found["speed"]
@@ -258,16 +258,16 @@ def _speeds(lines: Lines) -> tuple[float, float]:
     try:
         prompt, decode = map(float, match.groups())
     except ValueError:
-        raise BadInput(f"{place}: {line}; expected two numbers; run it again") from None
+        raise Malformed(f"{place}: {line}; expected two numbers; run it again") from None
     if prompt == 0 or decode == 0:
-        raise BadInput(f"{place}: 0 t/s: the run failed; the lines above say why; run it again")
+        raise Unusable(f"{place}: 0 t/s: the run failed; the lines above say why; run it again")
     if not all(LEAST_TOK_S <= speed < MOST_TOK_S for speed in (prompt, decode)):
-        raise BadInput(f"{place}: {line[:60]}; expected speeds from {LEAST_TOK_S} to {MOST_TOK_S:g} t/s; run it again")
+        raise Malformed(f"{place}: {line[:60]}; expected speeds from {LEAST_TOK_S} to {MOST_TOK_S:g} t/s; run it again")
     return prompt, decode
 
 
 def _routed(lines: Lines) -> Routed:
     for name, shown in (("routed", "routed src=…"), ("residency", "residency cold=…")):
         if name not in lines.found:
-            raise BadInput(f"{lines.where}: no line `Flash-MoE {shown}`: not the whole log of the run; run it again")
+            raise Malformed(f"{lines.where}: no line `Flash-MoE {shown}`: not the whole log of the run; run it again")
     return routed_of(*lines.found["routed"], *lines.found["residency"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.sizes import GIB, MIB
 from native_bridge.engines.flashmoe.log.text import NUMBER, WHOLE, Fields
 from native_bridge.engines.flashmoe.modes import PREFETCH
@@ -32,7 +32,7 @@ def counters_of(place: str, kind: str, line: str) -> Lines:
     if kind == "install":
         found = {name: gib for name, _, gib in _FAMILY.findall(line)}
         if not found:
-            raise BadInput(f"{place}: no `gate=… ms / … GiB`; expected the log of the patched runtime; run it again")
+            raise Malformed(f"{place}: no `gate=… ms / … GiB`; expected the log of the patched runtime; run it again")
         return {"install": found}
     of = Fields(place, line)
     values = of.printed(*COUNTERS[kind])
@@ -49,10 +49,10 @@ def routed_of(place: str, line: str, residency_place: str, residency_line: str) 
     cold, evicted, calls = residency.count("cold"), residency.count("evict"), of.count("calls")
     misses = cold + evicted
     if calls == 0:
-        raise BadInput(f"{of.place}: calls=0: nothing was routed; run it again")
+        raise Malformed(f"{of.place}: calls=0: nothing was routed; run it again")
     shown = of.number("miss/call")
     if abs(misses / calls - shown) > 0.005 + 1e-9:
-        raise BadInput(
+        raise Malformed(
             f"{residency.place}: {misses} misses in {calls} calls, but the summary says {shown} a call; "
             "the log mixes two runs; run it again"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.numbers import decimal
 
 WHOLE = r"(\d{1,15})"
@@ -56,16 +56,16 @@ class Fields:
     def number(self, key: str) -> float:
         text = self.values.get(key)
         if text is None:
-            raise BadInput(f"{self.place}: no `{key}=`; expected the log of the patched runtime; run it again")
+            raise Malformed(f"{self.place}: no `{key}=`; expected the log of the patched runtime; run it again")
         value = _number(text.removesuffix("%"))
         if value is None:
-            raise BadInput(f"{self.place}: {key}={text}; expected a number from 0; run it again")
+            raise Malformed(f"{self.place}: {key}={text}; expected a number from 0; run it again")
         return value
 
     def count(self, key: str) -> int:
         value = self.number(key)
         if value != int(value):
-            raise BadInput(f"{self.place}: {key}={self.values[key]}; expected a whole number; run it again")
+            raise Malformed(f"{self.place}: {key}={self.values[key]}; expected a whole number; run it again")
         return int(value)
 
     def printed(self, *keys: str) -> dict[str, str]:
@@ -74,7 +74,7 @@ class Fields:
         for key in keys:
             text = self.values.get(key, "").removesuffix("%")
             if any(_number(part) is None for part in text.split("/")):
-                raise BadInput(f"{self.place}: {key}={text}; expected a number; run it again")
+                raise Malformed(f"{self.place}: {key}={text}; expected a number; run it again")
             found[key] = text
         return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed
 from flashmoe_sim.machines.anchors import Anchor, Installs
 from flashmoe_sim.machines.fitting import Fitted
 from native_bridge.engines.flashmoe.fit import anchors_of
@@ -257,14 +257,14 @@ def test_runs_that_were_placed_otherwise_are_not_of_one_machine(
         edit_log(second, old, new)
     for run, flags in ((first, []), (second, [] if old else new.split())):
         edit_flags(run, flags=flags)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(Conflict, match=message):
         fit(first, second)
 
 
 def test_a_log_whose_host_takes_longer_than_its_tokens(tmp_path: Path) -> None:
     run = edit_log(copy("warm-bank12", tmp_path), "topk=2.779", "topk=999999999999999")
     with pytest.raises(
-        BadInput, match=r"log.txt: topk, resolve, slotwr and other take 5.\d*e\+09 s a token, the whole"
+        Malformed, match=r"log.txt: topk, resolve, slotwr and other take 5.\d*e\+09 s a token, the whole"
     ):
         fit(run, TIMED / "warm-allhit", model=str(TIMED / "manifest.json"))
 
@@ -281,10 +281,10 @@ def test_the_cost_of_a_request_from_two_io_splits(tmp_path: Path) -> None:
     ):
         edit_log(other, old, new)
     anchors = (TIMED / "warm-bank12", other, TIMED / "warm-allhit")
-    with pytest.raises(BadInput, match="cache-io-split is 1, but 4 in"):
+    with pytest.raises(Conflict, match="cache-io-split is 1, but 4 in"):
         fit(*anchors)
     fitted = fit(*anchors, parameters=["request_us"])
     assert fitted.fit.parameters == ("layer_us", "read_gb_s", "first_touch_gb_s", "resume_us", "request_us")
     assert fitted.machine.storage.request_us.lo < 10 < fitted.machine.storage.request_us.hi
-    with pytest.raises(BadInput, match="the anchors cannot separate read_gb_s and request_us"):
+    with pytest.raises(Incomplete, match="the anchors cannot separate read_gb_s and request_us"):
         fit(TIMED / "warm-bank12", TIMED / "warm-allhit", parameters=["request_us"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flashmoe_sim.geometry import read_gguf
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, Missing, Unusable
 from flashmoe_sim.systems import slot_bank_flags
 from flashmoe_sim.systems.slot_bank import SlotBank
 from native_bridge.engines import llama_program
@@ -101,7 +101,7 @@ def test_the_modes_of_the_system_are_modes_of_the_runtime() -> None:
     ],
 )
 def test_what_cannot_be_done(sidecar: Path, change: dict[str, Any], message: str) -> None:
-    with refused(match=message):
+    with refused(BadInput, match=message):
         FlashMoeEngine().check_request(replace(REQUEST, **change), GEOMETRY, sidecar=sidecar, replay=None)
 
 
@@ -113,9 +113,9 @@ def test_what_can_be_done(sidecar: Path, change: dict[str, Any]) -> None:
 
 
 def test_a_sidecar_is_needed_and_must_be_the_models(sidecar: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="mode slot-bank reads experts from a sidecar; give --sidecar"):
+    with pytest.raises(Incomplete, match="mode slot-bank reads experts from a sidecar; give --sidecar"):
         FlashMoeEngine().check_request(REQUEST, GEOMETRY, sidecar=None, replay=None)
-    with pytest.raises(BadInput, match="is not the sidecar of tiny-moe-64x8"):
+    with pytest.raises(Conflict, match="is not the sidecar of tiny-moe-64x8"):
         FlashMoeEngine().check_request(
             REQUEST, GEOMETRY, sidecar=RECORDED.parent / "runs-timed" / "manifest.json", replay=None
         )
@@ -132,22 +132,22 @@ def test_the_one_given_then_the_environment_then_the_path(tmp_path: Path, monkey
     monkeypatch.delenv("FLASHMOE_RUNTIME")
     assert ENGINES["flashmoe"].find(None) == tmp_path / "llama-cli"
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(BadInput, match=r"^no llama-cli on the PATH; build the Flash-MoE fork"):
+    with pytest.raises(Missing, match=r"^no llama-cli on the PATH; build the Flash-MoE fork"):
         ENGINES["flashmoe"].find(None)
 
 
 def test_a_path_that_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
     for given, found in [("none", "no such file"), ("text", "is not a program"), (".", "is a folder, not a program")]:
-        with pytest.raises(BadInput, match=rf"--runtime: {tmp_path}.*: {found}"):
+        with pytest.raises(Unusable, match=rf"--runtime: {tmp_path}.*: {found}"):
             ENGINES["flashmoe"].find(str(tmp_path / given))
-    with pytest.raises(BadInput, match="cannot be the name of a file"):
+    with pytest.raises(Malformed, match="cannot be the name of a file"):
         ENGINES["flashmoe"].find("a\0b")
 
 
 def test_a_folder_with_a_program_in_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "llama-cli").write_text("")
-    with pytest.raises(BadInput, match=rf"is a folder, not a program; give {tmp_path / 'llama-cli'}"):
+    with pytest.raises(Unusable, match=rf"is a folder, not a program; give {tmp_path / 'llama-cli'}"):
         ENGINES["flashmoe"].find(str(tmp_path))
 
 
@@ -184,14 +184,14 @@ def test_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch, does: str, message: str) -> None:
     monkeypatch.setenv("STAND_IN_DOES", does)
     monkeypatch.setattr(llama_program, "ASK_S", 1.0)
-    with refused(match=message):
+    with refused(Unusable, match=message):
         find_runtime(str(STAND_IN))
 
 
 def test_another_program(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("#!/bin/sh\necho other 1.0\n")
     (tmp_path / "other").chmod(0o755)
-    with pytest.raises(BadInput, match=r"--version says 'other 1.0'; expected `version: NUMBER \(COMMIT\)`"):
+    with pytest.raises(Unusable, match=r"--version says 'other 1.0'"):
         find_runtime(str(tmp_path / "other"))
 
 

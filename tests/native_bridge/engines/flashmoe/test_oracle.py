@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.replay import replay
@@ -65,9 +65,9 @@ def test_a_run_that_came_to_less() -> None:
 
 
 def test_too_small() -> None:
-    with pytest.raises(BadInput, match=r"call 0 \(layer 0\) finds no slot for its 8 distinct experts in a bank of 7"):
+    with pytest.raises(OutOfRange, match=r"call 0 \(layer 0\) finds no slot for its 8 distinct experts in a bank of 7"):
         oracle_prefetch(RECORDED, slots=7)
-    with pytest.raises(BadInput, match=r"call 1 .* beside those of the call before it in a bank of 3"):
+    with pytest.raises(OutOfRange, match=r"call 1 .* beside those of the call before it in a bank of 3"):
         oracle_prefetch(trace_of([(0, [0, 1], 1), (0, [2, 3], 1)], {0: 4}), slots=3)
 
 
@@ -76,7 +76,7 @@ def test_all_hit() -> None:
     found = oracle_all_hit(trace, slots=3)
     assert found.slot.tolist() == [0, 1, 0, 0, 1, 2, 1, 0]
     assert found.installs == {0: 3, 1: 2}
-    with pytest.raises(BadInput, match=r"layer 0 uses 3 experts and a bank holds 2: .*; give a bank of 3"):
+    with pytest.raises(OutOfRange, match=r"layer 0 uses 3 experts and a bank holds 2: .*; give a bank of 3"):
         oracle_all_hit(trace, slots=2)
 
 

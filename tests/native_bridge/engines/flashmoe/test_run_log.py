@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.io.sizes import GIB, MIB
 from native_bridge.engines.flashmoe.log.parse import read_log
 from native_bridge.engines.flashmoe.log.summary import AHEAD
@@ -225,7 +225,7 @@ def test_the_names_of_an_older_version() -> None:
 
 
 def test_a_version_without_what_a_fit_needs_is_one_line() -> None:
-    with pytest.raises(BadInput, match=r"^oldest.txt: no line `Flash-MoE residency cold=…`: not the whole log"):
+    with pytest.raises(Malformed, match=r"^oldest.txt: no line `Flash-MoE residency cold=…`: not the whole log"):
         log_of("oldest")
     assert read(text_of("oldest"), failed_too=True).decode_tok_s == 10
 
@@ -262,7 +262,7 @@ def test_a_failed_run_is_read_as_far_as_it_goes(name: str) -> None:
     log = read(text_of(name), mode, failed_too=True)
     assert (log.failure, log.overflow, log.decode_tok_s, log.unread) == (failure, overflow, 0, ())
     assert log.settings["mode"] == mode
-    with pytest.raises(BadInput):
+    with pytest.raises(Unusable):
         read(text_of(name), mode)
 
 

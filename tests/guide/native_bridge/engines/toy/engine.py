@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Missing, Unusable
 from native_bridge.engines.base import Engine, Mode, RunRequest, Runtime
 from native_bridge.engines.run_log import RunLog
 
@@ -23,7 +23,7 @@ class Toy(Engine):
 
     def describe(self, path: Path) -> Runtime:
         if not path.is_file():
-            raise BadInput(f"{path}: no such program; give it with --runtime")
+            raise Missing(f"{path}: no such program; give it with --runtime")
         return Runtime(self.name, path, version="1", commit="", modes=tuple(self.modes))
 
     def command(
@@ -34,5 +34,5 @@ class Toy(Engine):
     def read_log(self, text: str, *, mode: str, where: str, extra: Sequence[str], failed_too: bool = False) -> RunLog:
         speeds = re.search(r"prompt (\S+) t/s, text (\S+) t/s", text)
         if speeds is None:
-            raise BadInput(f"{where}: no speeds; run it again")
+            raise Unusable(f"{where}: no speeds; run it again")
         return RunLog(float(speeds[1]), float(speeds[2]), settings={}, backend="")
