@@ -16,7 +16,9 @@ from flashmoe_sim.trace.routing import PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 LAST_STEP = np.iinfo(np.int32).max
 
 
-def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.int64]) -> RoutingTrace:
+def join_calls(
+    trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.int64], text: NDArray[np.int32] | None = None
+) -> RoutingTrace:
     """The trace with each of `calls` at its new step, and with the calls of one layer and step joined into one.
 
     If a step has several passes over the layers, they stay apart: first passes are joined with first passes. Tokens of
@@ -25,11 +27,13 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
     Sequences are dropped if two of them meet in a call, recorded slots and residency always: they describe the recorded
     run.
     calls: i64 [n], numbers of calls, in order within each step; repeats are decoded again. steps: i64 [n], from 0.
+    text: i32 [n], the text's share of each call's tokens; default: as recorded.
     Raises BadInput for a step that does not fit an i32.
     """
     if steps.max(initial=0) > LAST_STEP:
         raise TooLarge(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; expected at most {LAST_STEP + 1:,}")
     layer, step_pass = trace.layer[calls], _passes(trace)[calls]
+    text = trace.n_text[calls] if text is None and trace.n_text is not None else text
     order = np.lexsort((layer, step_pass, steps))
     first = run_starts(steps[order], step_pass[order], layer[order])
     calls = calls[order]
@@ -50,8 +54,8 @@ def join_calls(trace: RoutingTrace, calls: NDArray[np.int64], steps: NDArray[np.
         layer=trace.layer[calls[first]],
         n_tokens=np.where(alike | alone, np.add.reduceat(tokens, first), 0).astype(np.int32),
         n_text=None
-        if trace.n_text is None
-        else np.where(alike | alone, np.add.reduceat(trace.n_text[calls], first), 0).astype(np.int32),
+        if text is None
+        else np.where(alike | alone, np.add.reduceat(text[order], first), 0).astype(np.int32),
         offset=begin[with_end(first, len(calls))],
         expert=trace.expert[reference],
         weight=None if trace.weight is None else trace.weight[reference],

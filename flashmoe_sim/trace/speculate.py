@@ -64,13 +64,10 @@ def speculate(
         source[wrong] = draws.choice(single, int(wrong.sum()))
     calls = np.diff(with_end(first, trace.calls))[source]
     steps = np.repeat(np.repeat(np.arange(count), tokens), calls)
-    joined = join_calls(trace.with_(sequence=None), ranges(first[source], calls), steps)
+    called = ranges(first[source], calls)
+    text = np.where(np.repeat(wrong, calls), 0, trace.text[called])
+    joined = join_calls(trace.with_(sequence=None), called, steps, text if draft else None)
     verified = tokens[room[begin] >= 0]
-    n_text = np.where(
-        (room[begin] >= 0)[joined.step],
-        np.minimum(joined.n_tokens, (1 + np.minimum(accepted[begin], tokens - 1))[joined.step]),
-        joined.text,
-    ).astype(np.int32)
     name = f"{trace.name}, drafting {draft}"
     note = f"{len(single):,} decode steps became {len(verified):,}, with {draft} drafted in each"
     if accept < 1:
@@ -84,7 +81,6 @@ def speculate(
     return joined.with_(
         name=name,
         notes=(*trace.notes, note),
-        n_text=n_text if draft else trace.n_text,
         sequence=None if trace.sequence is None else trace.sequence[first[begin]][joined.step],
     )
 
