@@ -163,7 +163,7 @@ def _faster(found: Recommendation) -> str:
         elif (proof.shown or proof.common) and not one.best.tight:
             why = f"but in fewer than nine of ten draws, {rows}"
         elif one.best.tight:
-            why = f"which may not fit: it leaves {(one.best.gpu_free_bytes or 0) / GIB:.1f} GiB of the GPU free"
+            why = f"which may not fit: it leaves {max(one.best.gpu_free_bytes or 0, 0) / GIB:.1f} GiB of the GPU free"
         else:
             why = "unproven"
         clauses.append(f"{system.spec} at {speed(one.best)}, {why}")

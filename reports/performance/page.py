@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from reports.pages import table, wrapped
@@ -142,7 +143,22 @@ def commands_table(timings: dict[str, Any]) -> str:
 end. The goal is by the clock, on an idle machine.
 `python -m tests.benchmarks.bench_startup FOLDER` measures this again, beside the earlier checkout in a folder.
 
-{table(head, rows)}"""
+{table(head, rows)}
+
+{_replays(timings["replays"])}"""
+
+
+def _replays(rows: list[dict[str, Any]]) -> str:
+    """How the speeds of replays compare with those of the earlier commit."""
+    ratios = sorted(
+        (row["before_ns"] / row["now_ns"], f"{row['of']} {row['amount']} {row['contract']}".strip())
+        for row in rows
+        if row["amount"] not in (PLAIN, PEER, MEMORY)
+    )
+    least, slowest = ratios[0]
+    return f"""The {len(ratios)} replays of the tables below, measured in the same way, are {least:.2f} to
+{ratios[-1][0]:.2f} times as fast as before, {statistics.median(ratio for ratio, _ in ratios):.2f} in the median; the
+least is that of `{slowest}`."""
 
 
 def peers_table(results: dict[str, Any]) -> str:

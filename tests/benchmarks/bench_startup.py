@@ -1,4 +1,4 @@
-"""Seconds of whole commands, each in a process of its own, beside those of an earlier commit.
+"""Seconds of whole commands and of replays, in processes of their own, beside those of an earlier commit.
 
 Run it with `python -m tests.benchmarks.bench_startup`; with the folder of an earlier checkout behind it, commands of
 both take turns, and reports/performance/commands.json is written. `first` is a run with an empty cache of compiled
@@ -21,6 +21,11 @@ from typing import Any
 
 ROUNDS = 7
 ENTRY = "from native_bridge.cli.main import entry; entry()"
+REPLAYS = (  # each checkout measures itself
+    "import json; from reports.performance import measure; "
+    "print(json.dumps([*measure._growth(), *measure._policies(), *measure._peers()]))"
+)
+REPLAY_ROUNDS = 3
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reports" / "performance" / "commands.json"
 COMMANDS = (  # with the goals of a first and of a later run, by the clock on an idle machine
@@ -62,6 +67,25 @@ def measured(arguments: Sequence[str], sources: Sequence[Path], folder: Path) ->
     return [{name: round(value, 3) for name, value in one.items()} for one in found]
 
 
+def replays(sources: Sequence[Path]) -> list[dict[str, Any]]:
+    """Nanoseconds a reference of the replays of reports/performance in each checkout: medians of runs in turn."""
+    environments = [{**os.environ, "PYTHONPATH": str(source)} for source in sources]
+    command = [sys.executable, "-c", REPLAYS]
+    runs = [
+        [
+            json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=one).stdout)
+            for one in environments
+        ]
+        for _ in range(REPLAY_ROUNDS)
+    ]
+    names, times = ("of", "amount", "contract"), ("now_ns", "before_ns")
+    return [
+        {name: row[name] for name in names}
+        | {time_: statistics.median(run[n][place]["ns"] for run in runs) for n, time_ in enumerate(times)}
+        for place, row in enumerate(runs[0][0])
+    ]
+
+
 def commit_of(source: Path) -> str:
     """The commit of a checkout, short."""
     asked = ["git", "-C", str(source), "rev-parse", "--short=7", "HEAD"]
@@ -84,7 +108,8 @@ def main() -> None:
     if len(sources) > 1:
         day = datetime.now(UTC).strftime("%Y-%m-%d")
         about = {"before": commit_of(sources[1]), "date": day, "load": round(os.getloadavg()[0], 1)}
-        RESULTS.write_text(json.dumps({**about, "rounds": ROUNDS, "rows": rows}, indent=1) + "\n")
+        about |= {"rounds": ROUNDS, "rows": rows, "replays": replays(sources)}
+        RESULTS.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":
