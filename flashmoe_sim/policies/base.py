@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -294,6 +294,23 @@ class Candidates:
     slots: Sequence[int]
     expert_bytes: Sequence[int]
     budget_bytes: int
+
+    @property
+    def banks(self) -> LayerBanks:
+        """The banks of all layers, for kernels."""
+        n_experts = [len(counts) for counts in self.counts]
+        return LayerBanks(np.cumsum([0, *n_experts]), np.minimum(self.slots, n_experts))
+
+
+class LayerBanks(NamedTuple):
+    """The banks of all layers, if each has its own.
+
+    first_key: i64 [layers + 1], where the keys of each layer begin, and their end. slots: i64 [layers], no more than
+    the layer has experts.
+    """
+
+    first_key: NDArray[np.int64]
+    slots: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import allocating
+from flashmoe_sim._jit import jit
 from flashmoe_sim.parameters import INT32, Choices, Limits
-from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
+from flashmoe_sim.policies.base import Candidates, LayerBanks, ScheduledPolicy
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 
@@ -77,13 +77,11 @@ class HotWindow(ScheduledPolicy):
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
     ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        n_experts = [len(counts) for counts in candidates.counts]
-        first_key = np.cumsum([0, *n_experts])
-        slots = np.minimum(candidates.slots, n_experts)
+        banks = candidates.banks
         row = np.searchsorted(trace.layers, trace.layer)
         decodes = decodes_of(trace) if self.observe == "last" else each_step(trace, self.uses_bank(trace.n_tokens))
         observed, ends = decodes.observed, decodes.ends
-        resident = np.zeros(first_key[-1], np.bool_)
+        resident = np.zeros(banks.first_key[-1], np.bool_)
         earlier, begin = 0, 0
         if self.warm_up:
             earlier = EARLIER_DECODES - (decodes.warm_up > 0)
@@ -91,11 +89,12 @@ class HotWindow(ScheduledPolicy):
             observed[:begin] = False
             if begin:
                 yield 0, resident
-            _warm_up(resident, key[: trace.offset[min(begin, trace.calls)]], first_key, slots)
+            _warm_up(resident, key[: trace.offset[min(begin, trace.calls)]], banks)
         yield begin, resident
 
+        calls = ObservedCalls(key, trace.offset, row, observed)
         arrival = np.full(len(resident), -1, np.int64)
-        free = _fill(key, trace.offset, row, observed, first_key, slots, resident, arrival)
+        free = _fill(calls, banks, resident, banks.slots.copy(), arrival)
         arrives = np.where(arrival < 0, -1, np.searchsorted(ends, arrival, side="right"))
         for decode in np.unique(arrives[arrives >= 0]).tolist():
             resident |= arrives == decode
@@ -105,14 +104,35 @@ class HotWindow(ScheduledPolicy):
 
         full = int(arrives.max())
         begin = int(ends[full]) if full >= 0 else begin  # the warm-up may have filled all
-        seen = np.full(len(resident), -1, np.int64)
+        seen, uses, worth = np.full((3, len(resident)), -1, np.int64)
+        scratch = WindowScratch(seen, uses, worth)
         for number in range((full + 1 + earlier) // self.interval + 1, (len(ends) + earlier) // self.interval + 1):
             end = int(ends[number * self.interval - 1 - earlier])
-            bonus = self.bonus(slots, number)
-            once = self.count == "decode"
-            _rebalance(key, trace.offset, observed, begin, end, first_key, slots, bonus, once, seen, resident)
+            bonus = self.bonus(banks.slots, number)
+            _rebalance(calls, begin, end, banks, bonus, self.count == "decode", scratch, resident)
             yield end, resident
             begin = end
+
+
+class ObservedCalls(NamedTuple):
+    """The calls of a trace, as kernels count them.
+
+    key: u32 [references]. offset: i64 [calls + 1]. row: i64 [calls], the layer's place in `trace.layers`. observed:
+    bool [calls].
+    """
+
+    key: NDArray[np.uint32]
+    offset: NDArray[np.int64]
+    row: NDArray[np.int64]
+    observed: NDArray[np.bool_]
+
+
+class WindowScratch(NamedTuple):
+    """Arrays that `_rebalance` works with, i64 [keys]; seen: -1 before the first call."""
+
+    seen: NDArray[np.int64]
+    uses: NDArray[np.int64]
+    worth: NDArray[np.int64]
 
 
 class Decodes(NamedTuple):
@@ -169,77 +189,81 @@ def decodes_of(trace: RoutingTrace) -> Decodes:
     return Decodes(ends[np.array(last_step, np.int64)], observed, warm_up)
 
 
-def _warm_up(
-    resident: NDArray[np.bool_], key: NDArray[np.uint32], first_key: NDArray[np.int64], slots: NDArray[np.int64]
-) -> None:
+def _warm_up(resident: NDArray[np.bool_], key: NDArray[np.uint32], banks: LayerBanks) -> None:
     """Fill the layers that are seen in a decode of two tokens, one of them output."""
-    layers = len(slots)
+    layers = len(banks.slots)
     seen = [*range(layers // 2), *([layers - 1] if layers % 2 else [])]
     for layer in seen:
-        first, end = int(first_key[layer]), int(first_key[layer + 1])
+        first, end = int(banks.first_key[layer]), int(banks.first_key[layer + 1])
         of_layer = key[(key >= first) & (key < end)].tolist()
         order = dict.fromkeys([*of_layer, *range(first, end)])
-        resident[list(order)[: int(slots[layer])]] = True
+        resident[list(order)[: int(banks.slots[layer])]] = True
 
 
-@allocating
-def _fill(
-    key: Any, offset: Any, row: Any, observed: Any, first_key: Any, slots: Any, resident: Any, arrival: Any
-) -> int:
-    """Set `arrival`, i64 [keys], to the call for which each key got a slot; return how many slots stay free."""
-    free = slots.copy()
-    for layer in range(len(slots)):
-        free[layer] -= resident[first_key[layer] : first_key[layer + 1]].sum()
-    left = free.sum()
-    for call in range(len(row)):
+@jit
+def _fill(calls: Any, banks: Any, resident: Any, free: Any, arrival: Any) -> int:
+    """Set `arrival`, i64 [keys], to the call for which each key got a slot; return how many slots stay free.
+
+    free: i64 [layers], the layers' slots; becomes how many of them stay free. arrival: -1 for a key that gets none.
+    """
+    left = 0
+    for layer in range(len(free)):
+        for k in range(banks.first_key[layer], banks.first_key[layer + 1]):
+            free[layer] -= resident[k]
+        left += free[layer]
+    for call in range(len(calls.row)):
         if left == 0:
             break
-        if not observed[call]:
+        if not calls.observed[call]:
             continue
-        for r in range(offset[call], offset[call + 1]):
-            if free[row[call]] and arrival[key[r]] < 0 and not resident[key[r]]:
-                arrival[key[r]] = call
-                free[row[call]] -= 1
+        layer = calls.row[call]
+        for r in range(calls.offset[call], calls.offset[call + 1]):
+            k = calls.key[r]
+            if free[layer] and arrival[k] < 0 and not resident[k]:
+                arrival[k] = call
+                free[layer] -= 1
                 left -= 1
-    return left  # type: ignore[no-any-return]
+    return left
 
 
-@allocating
+@jit
 def _rebalance(
-    key: Any,
-    offset: Any,
-    observed: Any,
-    begin: int,
-    end: int,
-    first_key: Any,
-    slots: Any,
-    bonus: Any,
-    once: bool,
-    seen: Any,
-    resident: Any,
+    calls: Any, begin: int, end: int, banks: Any, bonus: Any, once: bool, scratch: Any, resident: Any
 ) -> None:
     """Make the best experts of calls `begin` to `end` (exclusive) resident, as many per layer as it has slots.
 
-    first_key: i64 [layers + 1], where the keys of each layer begin. bonus: i64 [layers]. once: whether an expert counts
-    once a call. seen: i64 [keys], scratch, -1 before the first call.
+    bonus: i64 [layers]. once: whether an expert counts once a call.
     """
-    counts = np.zeros(len(resident), np.int64)
+    key, offset, observed = calls.key, calls.offset, calls.observed
+    seen, uses, worth = scratch
+    for k in range(len(uses)):
+        uses[k] = 0
     for call in range(begin, end):
         if not observed[call]:
             continue
         for r in range(offset[call], offset[call + 1]):
             if not once or seen[key[r]] != call:
                 seen[key[r]] = call
-                counts[key[r]] += 1
-    for layer in range(len(slots)):
-        if slots[layer] == 0:
+                uses[key[r]] += 1
+    for layer in range(len(banks.slots)):
+        first, last, slots = banks.first_key[layer], banks.first_key[layer + 1], banks.slots[layer]
+        if slots == 0:
             continue
-        first = first_key[layer]
-        n = first_key[layer + 1] - first
-        worth = np.empty(n, np.int64)  # score, then whether resident, then the lower number: no two are equal
-        for expert in range(n):
-            there = int(resident[first + expert])
-            worth[expert] = (2 * (counts[first + expert] + bonus[layer] * there) + there) * n + n - 1 - expert
-        least = np.partition(worth, n - slots[layer])[n - slots[layer]]
-        for expert in range(n):
-            resident[first + expert] = worth[expert] >= least
+        n, most = last - first, 0
+        for k in range(first, last):  # score, whether resident, the lower number: no two are equal, none below 0
+            there = int(resident[k])
+            worth[k] = (2 * (uses[k] + bonus[layer] * there) + there) * n + last - 1 - k
+            most = max(most, worth[k])
+        # The worth of the last expert that gets a slot, by bisection: numba takes five seconds to compile a partition.
+        least, above = 0, most + 1
+        while above - least > 1:
+            middle = (least + above) // 2
+            better = 0
+            for k in range(first, last):
+                better += worth[k] >= middle
+            if better >= slots:
+                least = middle
+            else:
+                above = middle
+        for k in range(first, last):
+            resident[k] = worth[k] >= least

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import allocating, jit
+from flashmoe_sim._jit import inlined, jit
 from flashmoe_sim.io.errors import OutOfRange
-from flashmoe_sim.policies.base import Candidates, ScheduledPolicy
+from flashmoe_sim.policies.base import Candidates, LayerBanks, ScheduledPolicy
 from flashmoe_sim.trace.routing import RoutingTrace
 
 MOST_TOKENS = 31  # of a call that is counted: more are a prompt's batch
@@ -61,34 +61,73 @@ class ScoredSwaps(ScheduledPolicy):
     def schedule(
         self, trace: RoutingTrace, key: NDArray[np.uint32], candidates: Candidates
     ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-        first_key = np.cumsum([0, *(len(counts) for counts in candidates.counts)])
-        slots = np.minimum(candidates.slots, np.diff(first_key))
+        banks = candidates.banks
         row = np.searchsorted(trace.layers, trace.layer)
         tokens = np.maximum(trace.n_tokens, 1)  # if the recording does not say
         counted = tokens <= MOST_TOKENS
-        following = _following(row, counted)
+        calls = SwapCalls(key, trace.offset, row, tokens, _following(row, counted))
         ends = np.append(np.flatnonzero(np.diff(trace.steps)) + 1, trace.calls)[: trace.calls].tolist()
 
-        layers, keys = len(slots), int(first_key[-1])
-        oldest, held_tokens = np.full(layers, -1), np.zeros(layers, np.int64)
-        recently, lifetime, score = np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.zeros(keys)
-        missed, arriving, resident = np.zeros(keys, np.bool_), np.zeros(keys, np.bool_), np.zeros(keys, np.bool_)
+        layers, keys = len(banks.slots), int(banks.first_key[-1])
+        recently, lifetime = np.zeros((2, keys), np.int64)
+        resident = np.zeros(keys, np.bool_)
         if self.profile_steps and ends:
             profile = np.flatnonzero(counted[: ends[min(self.profile_steps, len(ends)) - 1]])
             for call in profile.tolist():
                 np.add.at(lifetime, key[trace.offset[call] : trace.offset[call + 1]], 1)
-            resident = _most_used(lifetime, first_key, slots)
+            resident = _most_used(lifetime, banks)
         yield 0, resident.copy()
 
-        begin, window = 0, (following, oldest, held_tokens, recently)
+        missed, arriving = np.zeros((2, keys), np.bool_)
+        oldest, held_tokens = np.full(layers, -1), np.zeros(layers, np.int64)
+        state = SwapState(recently, lifetime, oldest, held_tokens, resident, missed, arriving, np.zeros(keys))
+        rules, begin = SwapRules(self.swaps, self.lead, self.admit, self.recent, self.weight), 0
         for number, end in enumerate(ends, start=1):
-            _count(key, trace.offset, row, tokens, begin, end, self.recent, *window, lifetime, resident, missed)
-            resident |= arriving
-            arriving[:] = False
-            rule = (number % layers, self.swaps, self.lead, self.admit, self.weight)
-            _swap(first_key, slots, *rule, recently, lifetime, missed, score, resident, arriving)
+            _serve(calls, begin, end, banks, number % layers, rules, state)
             yield end, resident.copy()
             begin = end
+
+
+class SwapCalls(NamedTuple):
+    """The calls of a trace, as kernels count them.
+
+    key: u32 [references]. offset: i64 [calls + 1]. row: i64 [calls], the layer's place in `trace.layers`. tokens: i32
+    [calls]. following: i64 [calls], for each counted call the next one of its layer.
+    """
+
+    key: NDArray[np.uint32]
+    offset: NDArray[np.int64]
+    row: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    following: NDArray[np.int64]
+
+
+class SwapState(NamedTuple):
+    """What is known of experts and layers between steps; the kernels change all arrays.
+
+    recently, lifetime: i64 [keys], references in the last tokens and of all time. oldest: i64 [layers], the first call
+    among each layer's last tokens, -1 before any; held_tokens: i64 [layers], the tokens of these calls.
+    resident, missed, arriving: bool [keys], of this step, and from the next one on. score: f64 [keys], scratch.
+    """
+
+    recently: NDArray[np.int64]
+    lifetime: NDArray[np.int64]
+    oldest: NDArray[np.int64]
+    held_tokens: NDArray[np.int64]
+    resident: NDArray[np.bool_]
+    missed: NDArray[np.bool_]
+    arriving: NDArray[np.bool_]
+    score: NDArray[np.float64]
+
+
+class SwapRules(NamedTuple):
+    """The parameters of `ScoredSwaps` that hold after each step."""
+
+    swaps: int
+    lead: float
+    admit: int
+    recent: int
+    weight: float
 
 
 def _following(row: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -100,37 +139,31 @@ def _following(row: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[np
     return following
 
 
-def _most_used(uses: NDArray[np.int64], first_key: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _most_used(uses: NDArray[np.int64], banks: LayerBanks) -> NDArray[np.bool_]:
     """As many experts of each layer as it has slots, the most used first, and none that was never used: bool [keys]."""
     resident = np.zeros(len(uses), np.bool_)
-    for layer, first in enumerate(first_key[:-1].tolist()):
-        ranked = first + np.argsort(-uses[first : first_key[layer + 1]], kind="stable")[: slots[layer]]
+    for layer, first in enumerate(banks.first_key[:-1].tolist()):
+        order = np.argsort(-uses[first : banks.first_key[layer + 1]], kind="stable")
+        ranked = first + order[: banks.slots[layer]]
         resident[ranked[uses[ranked] > 0]] = True
     return resident
 
 
 @jit
-def _count(
-    key: Any,
-    offset: Any,
-    row: Any,
-    tokens: Any,
-    begin: int,
-    end: int,
-    recent: int,
-    following: Any,
-    oldest: Any,
-    held_tokens: Any,
-    recently: Any,
-    lifetime: Any,
-    resident: Any,
-    missed: Any,
-) -> None:
-    """Count the references of the calls from `begin` to `end` (exclusive), and set `missed`, bool [keys].
+def _serve(calls: Any, begin: int, end: int, banks: Any, first_layer: int, rules: Any, state: Any) -> None:
+    """Serve the step of the calls from `begin` to `end` (exclusive), then swap; `first_layer` has the first turn."""
+    _count(calls, begin, end, rules.recent, state)
+    for k in range(len(state.resident)):
+        state.resident[k] |= state.arriving[k]
+        state.arriving[k] = False
+    _swap(banks, first_layer, rules, state)
 
-    oldest: i64 [layers], the first call among each layer's last tokens, -1 before any; held_tokens: i64 [layers], of
-    these calls. recently, lifetime: i64 [keys], references in the last tokens and of all time.
-    """
+
+@inlined
+def _count(calls: Any, begin: int, end: int, recent: int, state: Any) -> None:
+    """Count the references of a step's calls, and set `missed`."""
+    key, offset, row, tokens, following = calls
+    recently, lifetime, oldest, held_tokens, resident, missed, _, _ = state
     for call in range(begin, end):
         if tokens[call] > MOST_TOKENS:
             continue
@@ -151,43 +184,30 @@ def _count(
             oldest[layer] = following[gone]
 
 
-@allocating
-def _swap(
-    first_key: Any,
-    slots: Any,
-    first_layer: int,
-    swaps: int,
-    lead: float,
-    admit: int,
-    weight: float,
-    recently: Any,
-    lifetime: Any,
-    missed: Any,
-    score: Any,
-    resident: Any,
-    arriving: Any,
-) -> None:
-    """Give missed experts the empty slots, then slots of residents, which leave at once; clear `missed`.
-
-    first_layer: its turn is first. missed, resident, arriving: bool [keys]. score: f64 [keys], scratch.
-    """
-    layers = len(slots)
+@inlined
+def _swap(banks: Any, first_layer: int, rules: Any, state: Any) -> None:
+    """Give missed experts the empty slots, then slots of residents, which leave at once; clear `missed`."""
+    swaps, layers = rules.swaps, len(banks.slots)
     for turn in range(layers):
         layer = (first_layer + turn) % layers
-        first, end = first_key[layer], first_key[layer + 1]
+        own = slice(banks.first_key[layer], banks.first_key[layer + 1])
+        resident, missed, arriving = state.resident[own], state.missed[own], state.arriving[own]
+        recently, lifetime, score = state.recently[own], state.lifetime[own], state.score[own]
         candidates = 0
-        for k in range(first, end):
+        for k in range(len(missed)):
             missed[k] = missed[k] and not resident[k]
             candidates += missed[k]
         if candidates == 0:
             continue
-        most = max(lifetime[first:end].max(), 1)
-        for k in range(first, end):
-            score[k] = recently[k] + weight * (lifetime[k] / most)
-        free = slots[layer] - resident[first:end].sum()
+        most, free = 1, banks.slots[layer]
+        for k in range(len(missed)):
+            most = max(most, lifetime[k])
+            free -= resident[k]
+        for k in range(len(missed)):
+            score[k] = recently[k] + rules.weight * (lifetime[k] / most)
         for _ in range(candidates):
             best, worst = -1, -1
-            for k in range(first, end):
+            for k in range(len(missed)):
                 if missed[k] and (best < 0 or score[k] > score[best]):
                     best = k
                 if resident[k] and (worst < 0 or score[k] < score[worst]):
@@ -195,12 +215,13 @@ def _swap(
             missed[best] = False
             if free > 0:
                 free -= 1
-            elif worst < 0 or swaps == 0 or score[best] < score[worst] + lead:
+            elif worst < 0 or swaps == 0 or score[best] < score[worst] + rules.lead:
                 break
-            elif recently[best] < admit:
+            elif recently[best] < rules.admit:
                 continue
             else:
                 resident[worst] = False
                 swaps -= 1
             arriving[best] = True
-        missed[first:end] = False
+        for k in range(len(missed)):
+            missed[k] = False

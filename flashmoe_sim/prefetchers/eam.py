@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,33 +24,36 @@ from flashmoe_sim.trace.on_disk import OnDisk
 from flashmoe_sim.trace.routing import RoutingTrace
 
 
-@allocating
-def nearest_steps(
-    row: Any,
-    ends: Any,
-    offset: Any,
-    expert: Any,
-    reach: int,
-    width: int,
-    asked: Any,
-    order: Any,
-    size: Any,
-    common: Any,
-    current: Any,
-    current_order: Any,
-    filled: Any,
-    numbers: Any,
-) -> Any:
-    """After every call, predict the next `reach` layers from the stored step most like the current one so far.
+class StepMemory(NamedTuple):
+    """The stored steps and the current one; a step is the set of (layer, expert) that it requested.
 
-    A step is the set of (layer, expert) that it requested. ends: bool [calls + 1].
-    width: experts for the next layer; at most all of a layer's.
+    reach: layers ahead. width: experts for the next layer; at most all of a layer's.
     asked: u8 [layers, experts, stored], of the step in each place. order: i16 [stored, layers, kept width], the first
         experts of each, in order. size, common: i64 [stored], how many experts each step requested, and how many of
         them the current step did. current, current_order, filled: the same for the current step, and how much of its
         order is filled.
-    numbers: i64 [3], how many the current step requested, how many are stored, and the next one's place. All updated.
+    numbers: i64 [3], how many the current step requested, how many are stored, and the next one's place.
     """
+
+    reach: int
+    width: int
+    asked: NDArray[np.uint8]
+    order: NDArray[np.int16]
+    size: NDArray[np.int64]
+    common: NDArray[np.int64]
+    current: NDArray[np.uint8]
+    current_order: NDArray[np.int16]
+    filled: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+
+@allocating
+def nearest_steps(row: Any, ends: Any, offset: Any, expert: Any, memory: Any) -> Any:
+    """After every call, predict the next `reach` layers from the stored step most like the current one so far.
+
+    ends: bool [calls + 1]. memory: a `StepMemory`, updated.
+    """
+    reach, width, asked, order, size, common, current, current_order, filled, numbers = memory
     calls, kept_width = len(row), order.shape[2]
     layers, _experts, stored = asked.shape
     after = np.empty((calls * reach, 2), np.int64)
@@ -134,12 +137,14 @@ class Eam(PastOnly):
             stored = min(stored, int(step_ends(trace.steps).sum()))
         width = self.width or default_width(trace)
         kept_width = min(width, experts)
-        return (
+        size, common = np.zeros((2, stored), np.int64)
+        return StepMemory(
             min(self.reach, layers),
             width,
             np.zeros((layers, experts, stored), np.uint8),
             np.full((stored, layers, kept_width), -1, np.int16),
-            *np.zeros((2, stored), np.int64),
+            size,
+            common,
             np.zeros((layers, experts), np.uint8),
             np.full((layers, kept_width), -1, np.int16),
             np.zeros(layers, np.int64),
@@ -147,5 +152,5 @@ class Eam(PastOnly):
         )
 
     def follow(self, chunk: RoutingTrace, ends: NDArray[np.bool_], memory: Memory) -> tuple[Predictions, Memory]:
-        after, offset, expert = nearest_steps(rows_of(chunk), ends, chunk.offset, chunk.expert, *memory)
+        after, offset, expert = nearest_steps(rows_of(chunk), ends, chunk.offset, chunk.expert, memory)
         return Predictions(after[:, 0].copy(), after[:, 1].astype(np.int32), offset, expert), memory

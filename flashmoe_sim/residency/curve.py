@@ -81,7 +81,7 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
 
     profile: the pool in which a static policy counts requests; by default the same pool.
     """
-    depths, deepest, declined = np.zeros((3, pool.keys + 1), np.int64)
+    depths, deepest, declined = counted = np.zeros((3, pool.keys + 1), np.int64)
     if policy.textbook == "most-requested":
         profile = profile or pool
         pinnable = policy.order(profile.requests_by_key, profile.first_reference)  # type: ignore[attr-defined]
@@ -96,9 +96,8 @@ def pool_curve(pool: Pool, policy: Policy, profile: Pool | None = None) -> PoolC
         distinct = one_pass.lru(pool.key, pool.offset, 0, first_ranks(pool.keys), depths, deepest)
         smallest = pool.largest_call
         return PoolCurve(len(pool.call), len(pool.key), depths, deepest, None, distinct, smallest)
-    counted = (depths, declined, deepest)
     empty = np.full(pool.keys + 1, -1, np.int32)  # all gaps, one more than there are keys
-    distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, empty, *counted)
+    distinct = one_pass.min_bypass(pool.key, pool.offset, pool.next_call, empty, counted)
     return PoolCurve(len(pool.call), len(pool.key), depths, deepest, declined, distinct, 1)
 
 

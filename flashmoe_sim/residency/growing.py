@@ -175,7 +175,7 @@ def _serve(state: ReplayState, calls: Workload, ends: NDArray[np.bool_]) -> Repl
         repeats, nothing = setup.contract == "sequential", Recording.of(pools[0], nothing_ahead(pools[0]), wanted=False)
         for pool, mask in zip(pools, state.pinned, strict=True):
             unseen = np.full(pool.keys, -1, np.int64)
-            pinned.replay(pool.key, pool.offset, pool.row, mask, unseen, repeats, table, nothing.calls, nothing.hit)
+            pinned.replay(pool.key, pool.offset, pool.row, mask, unseen, repeats, table, nothing)
         return replace(state, table=table)
     if reason := why_not_seen(setup.policy, calls.trace):
         raise Incomplete(reason)

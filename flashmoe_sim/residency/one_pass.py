@@ -39,25 +39,15 @@ def lru(key: NDArray[np.uint32], offset: I64, distinct: int, rank: NDArray[Any],
     deepest: i64 [keys + 1], calls by their deepest request.
     """
     keys = len(rank)
-    seen, member = np.full(keys, -1, np.int32), np.zeros(keys, np.uint32)
-    at, before = np.zeros(keys + int(LANES), rank.dtype), np.zeros(keys, rank.dtype)
-    now: int = _lru(key, offset, distinct, rank, depths, deepest, seen, member, at, before)
+    seen, scratch = np.full(keys, -1, np.int32), np.zeros((3, keys + int(LANES)), rank.dtype)
+    now: int = _lru(key, offset, distinct, rank, depths, deepest, seen, scratch)
     return now
 
 
 @jit
-def _lru(
-    key: Any,
-    offset: Any,
-    distinct: int,
-    rank: Any,
-    depths: Any,
-    deepest: Any,
-    seen: Any,
-    member: Any,
-    at: Any,
-    before: Any,
-) -> int:
+def _lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: Any, seen: Any, scratch: Any) -> int:
+    """seen: i32 [keys], -1. scratch: [3, keys + LANES], keys and ranks."""
+    member, at, before = scratch[0], scratch[1], scratch[2]
     keys = len(rank)
     for call in range(len(offset) - 1):
         n, worst, known = np.uint64(0), 0, distinct
@@ -114,16 +104,14 @@ def min_bypass(
     offset: I64,
     upcoming: NDArray[np.int32],
     next_use: NDArray[np.int32],
-    depths: I64,
-    declined: I64,
-    deepest: I64,
+    counted: I64,
 ) -> int:
     """Count the depths of min with bypass under the contract `atomic`; return how many keys occurred.
 
     upcoming: i32 [references], where the next call that requests the key does so, or NEVER.
     next_use: i32 [keys + 1], the list; -1 at first, and always behind the last.
-    depths, deepest: i64 [keys + 1], as for `lru`.
-    declined: i64 [keys + 1], requests by the largest bank, in slots, that misses them and does not admit them.
+    counted: i64 [3, keys + 1], requests by depth and calls by their deepest request, as for `lru`, then requests by the
+    largest bank, in slots, that misses them and does not admit them.
 
     The list holds only next uses: the keys a call requests are those with a next use before the call's end, and they
     leave gaps in the list. After the call, a bank keeps the nearest of its old next uses and all new ones. So every new
@@ -134,27 +122,18 @@ def min_bypass(
     largest = int(np.diff(offset).max(initial=0))
     seen, uses = np.full(len(next_use) - 1, -1, np.int32), np.zeros(largest, np.int32)
     of_call = np.zeros((4, largest), np.uint32)
-    held: int = _min_bypass(key, offset, upcoming, next_use, depths, declined, deepest, seen, uses, *of_call)
+    held: int = _min_bypass(key, offset, upcoming, next_use, counted, seen, uses, of_call)
     return held
 
 
 @jit
 def _min_bypass(
-    key: Any,
-    offset: Any,
-    upcoming: Any,
-    next_use: Any,
-    depths: Any,
-    declined: Any,
-    deepest: Any,
-    seen: Any,
-    uses: Any,
-    request_of: Any,
-    ascending: Any,
-    found: Any,
-    settled: Any,
+    key: Any, offset: Any, upcoming: Any, next_use: Any, counted: Any, seen: Any, uses: Any, of_call: Any
 ) -> int:
-    """request_of: u32, by reference of the call; the others by its request."""
+    """seen: i32 [keys], -1. uses: i32, and of_call: u32 [4, requests], scratch for the longest call."""
+    depths, deepest, declined = counted[0], counted[1], counted[2]
+    # By request of the call, but the first by reference.
+    request_of, ascending, found, settled = of_call[0], of_call[1], of_call[2], of_call[3]
     keys = len(next_use) - 1
     now, held = 0, 0
     for call in range(len(offset) - 1):

@@ -41,13 +41,17 @@ def _frozen(value: Any) -> Any:
 
 
 class Gathered(NamedTuple):
-    """The results of one walk over the calls of a pool; the pool's properties describe them."""
+    """The results of one walk over the calls of a pool; the pool's properties describe the others.
+
+    last_call: i32 [keys], the last call that requests each key, or -1.
+    """
 
     offset: NDArray[np.int64]
     key: NDArray[np.uint32]
     requests: NDArray[np.int32]
     requests_by_key: NDArray[np.int64]
     first_reference: NDArray[np.int64]
+    last_call: NDArray[np.int32]
 
 
 class Calls(NamedTuple):
@@ -201,16 +205,15 @@ class _Gathering:
             empty(calls, np.int32),
             np.zeros(pool.keys, np.int64),
             np.full(pool.keys, pool.refs, np.int64),
+            np.full(pool.keys, -1, np.int32),
         )
         self.out.offset[0] = 0
         self._first_key = np.searchsorted(pool.key_row, np.arange(pool.key_row[-1] + 1))
-        self._last_call = np.full(pool.keys, -1, np.int32)
 
     def go_on(self, end: int) -> None:
         """Walk to a call of the pool (exclusive)."""
         pool, trace = self.pool, self.pool.trace
-        own = (self.done, end, self._first_key, self._last_call)
-        _gather(trace.expert, trace.offset, pool.call, pool.row, *own, *self.out)
+        _gather(trace.expert, trace.offset, pool.call, pool.row, self._first_key, self.done, end, self.out)
         self.done = end
 
 
@@ -281,29 +284,18 @@ def _group(layer: Any, trace_offset: Any, row_of_layer: Any, calls: Any, refs: A
 
 @jit
 def _gather(
-    expert: Any,
-    trace_offset: Any,
-    call: Any,
-    row: Any,
-    begin: int,
-    end: int,
-    first_key: Any,
-    last_call: Any,
-    offset: Any,
-    key: Any,
-    requests: Any,
-    requests_by_key: Any,
-    first: Any,
+    expert: Any, trace_offset: Any, call: Any, row: Any, first_key: Any, begin: int, end: int, out: Any
 ) -> None:
     """Copy the references of the calls from `begin` to `end` into one array, and count the distinct ones of each call.
 
-    last_call: i32 [keys], the last call that requests each, or -1; updated.
+    first_key: i64 [rows], the key of expert 0 of each layer. out: a `Gathered`, of the calls before.
     """
+    offset, key, requests, requests_by_key, first, last_call = out
     at = np.uint64(offset[begin])
     for number in range(begin, end):
-        c, base, distinct = call[number], np.uint32(first_key[row[number]]), 0
+        c, base, distinct = np.uint64(call[number]), np.uint32(first_key[np.uint32(row[number])]), 0
         # Unsigned, here and below: numba then compiles no test for a negative index into each access.
-        for r in range(np.uint64(trace_offset[c]), np.uint64(trace_offset[c + 1])):
+        for r in range(np.uint64(trace_offset[c]), np.uint64(trace_offset[c + np.uint64(1)])):
             k = base + np.uint32(expert[r])
             key[at] = k
             if last_call[k] != number:

@@ -72,9 +72,7 @@ def replay(
             held, loaded = state.held, int(state.carry[LOADED])
         else:
             unseen, repeats = np.full(pool.keys, -1, np.int64), setup.contract == "sequential"
-            pinned.replay(
-                pool.key, pool.offset, pool.row, masks[number], unseen, repeats, table, recording.calls, recording.hit
-            )
+            pinned.replay(pool.key, pool.offset, pool.row, masks[number], unseen, repeats, table, recording)
             held, loaded = np.flatnonzero(masks[number]).astype(np.int32), 0
         contents.append(held)
         if record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,27 +32,24 @@ def replay(
     """
     trace = workload.trace
     (pool,) = workload.global_pools
-    resident = np.zeros(pool.keys, np.bool_)
-    fresh = np.zeros(pool.keys, np.int64)
-    seen = np.full(pool.keys, -1, np.int64)
+    resident, fresh = np.zeros(pool.keys, np.bool_), np.zeros(pool.keys, np.int64)
     last_call = np.full(len(table), -1, np.int64)
-    uses_bank = policy.uses_bank(trace.n_tokens)
+    seen, uses_bank = np.full(pool.keys, -1, np.int64), policy.uses_bank(trace.n_tokens)
+    lookups = Lookups(pool.key, pool.offset, pool.row, uses_bank, resident, fresh, seen, last_call, stream, hit)
     came: list[NDArray[np.int32]] = []
     moments: list[NDArray[np.int64]] = []
     used = np.empty(0, np.int64)
     begin, stretches = 0, Stretches(policy, trace, candidates)
     for end, after in policy.schedule(trace, pool.key, candidates):
         stretches.check(end, after)
-        count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, used, table, stream, hit)
-        last_call[pool.row[begin:end]] = np.arange(begin, end)
+        count(lookups, begin, end, used, table)
         new = np.empty(pool.keys, np.int32)
         new = new[: change(pool.key_row, after, last_call, len(used), resident, fresh, new, table)]
         came.append(new)
         moments.append(last_call[pool.key_row[new]])
         used = np.concatenate([used, np.full(len(new), UNUSED)])
         begin = end
-    end = trace.calls
-    count(pool.key, pool.offset, pool.row, begin, end, uses_bank, resident, fresh, seen, used, table, stream, hit)
+    count(lookups, begin, trace.calls, used, table)
     np.add.at(table[:, tally.PREFETCH_WASTED], pool.key_row[fresh != 0], 1)
     key = np.concatenate([np.empty(0, np.int32), *came])
     row = pool.key_row[key]
@@ -61,27 +58,34 @@ def replay(
     return resident, ReadAhead.of([ReadAhead(moment, row, expert, used, np.zeros(len(moment), np.uint8))])
 
 
+class Lookups(NamedTuple):
+    """The calls of all layers, which look up their experts among the residents; the kernel changes the latter and on.
+
+    key: u32 [references]. offset: i64 [calls + 1]. row: i32 [calls]. uses_bank: bool [calls], whether a call looks up.
+    resident: bool [keys]. fresh: i64 [keys], for a resident not hit since it came in, its place among all that came
+    plus 1; else 0. seen: i64 [keys], the last call that requested each, last_call: i64 [layers], the layer's; or -1.
+    stream: i32 [calls, len(tally.STREAM)], hit: u8 [references]; empty if not wanted.
+    """
+
+    key: NDArray[np.uint32]
+    offset: NDArray[np.int64]
+    row: NDArray[np.int32]
+    uses_bank: NDArray[np.bool_]
+    resident: NDArray[np.bool_]
+    fresh: NDArray[np.int64]
+    seen: NDArray[np.int64]
+    last_call: NDArray[np.int64]
+    stream: NDArray[np.int32]
+    hit: NDArray[np.uint8]
+
+
 @jit
-def count(
-    key: Any,
-    offset: Any,
-    row: Any,
-    begin: int,
-    end: int,
-    uses_bank: Any,
-    resident: Any,
-    fresh: Any,
-    seen: Any,
-    used: Any,
-    counts: Any,
-    stream: Any,
-    out_hit: Any,
-) -> None:
+def count(lookups: Any, begin: int, end: int, used: Any, counts: Any) -> None:
     """Count the calls from `begin` to `end` (exclusive), during which the residents stay the same.
 
-    fresh: i64 [keys], for a resident not hit since it came in, its place among all that came plus 1; updated.
-    seen: i64 [keys], scratch, -1 before the first call. used: i64 [came], set to the call of the first hit.
+    used: i64 [came], set to the call of the first hit.
     """
+    key, offset, row, uses_bank, resident, fresh, seen, last_call, stream, out_hit = lookups
     for call in range(begin, end):
         n, hits = 0, 0
         for r in range(offset[call], offset[call + 1]):
@@ -97,6 +101,7 @@ def count(
                     used[fresh[k] - 1] = call
                     fresh[k] = 0
                     counts[row[call], tally.PREFETCH_USEFUL] += 1
+        last_call[row[call]] = call
         served = Served(n, hits, n - hits, 0, 0, 0, n - hits, 0)
         add_call(counts, stream, row[call], call, offset[call + 1] - offset[call], served)
 

@@ -34,7 +34,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import work_on
-from flashmoe_sim.timeline.storage import read_batch, read_family
+from flashmoe_sim.timeline.storage import Batch, read_batch, read_family
 from flashmoe_sim.timeline.work import Work
 
 WHOLE = 256  # parts of the misses, as Strata counts the share of them that it uploads
@@ -155,7 +155,7 @@ def serve_sharing(sim: Any, call: Call, parts: Any) -> float:
     there, stored = begin, call.misses - call.warm
     if stored > 0:
         read_before(sim, begin, True)
-        there = read_batch(sim, late, stored, 0, call.fills, sim.rows[call.row].chunks, call.row, begin, call.number)
+        there = read_batch(sim, call, Batch(late, stored, 0, call.fills, sim.rows[call.row].chunks), begin)
         sim.state[0].storage_free = there
     hot_end: float = compute(sim, call, parts, begin, call.requests - call.misses)
     if call.misses == 0:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload
 
 
-@dataclass(frozen=True, eq=False)
-class WarmReads:
+class WarmReads(NamedTuple):
     """The reads that the page cache serves.
 
     warm: i32 [calls], how many of a call's misses it serves. ahead_warm: u8 [reads ahead], 1 if it serves the read.
@@ -22,6 +20,34 @@ class WarmReads:
 
     warm: NDArray[np.int32]
     ahead_warm: NDArray[np.uint8]
+
+
+class ReadOrder(NamedTuple):
+    """Everything that a replay reads, in order.
+
+    base: i64 [calls], the key of a call's expert 0. offset: i64 [calls + 1]. expert: i16 [references]. hit: u8
+    [references], 0 for an expert to read.
+    ahead_turn: i64 [calls + 2], where in `ahead_key` the keys read ahead before each call begin. ahead_key: i64 [reads
+    ahead].
+    """
+
+    base: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    expert: NDArray[np.int16]
+    hit: NDArray[np.uint8]
+    ahead_turn: NDArray[np.int64]
+    ahead_key: NDArray[np.int64]
+
+
+class Ring(NamedTuple):
+    """The held keys from the least recently read on, each linked to the next `newer` and `older` one: i64 [keys + 1].
+
+    The last place, `keys`, is both ends; a key that is not held has -1. asked: the last call that read each key, or -1.
+    """
+
+    newer: NDArray[np.int64]
+    older: NDArray[np.int64]
+    asked: NDArray[np.int64]
 
 
 def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
@@ -40,51 +66,27 @@ def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loa
     assert replay.stream is not None
     assert workload.expert_bytes is not None
     trace, ahead = workload.trace, replay.stream.ahead
-    base = np.concatenate([[0], np.cumsum(workload.n_experts)])
+    base = np.cumsum([0, *workload.n_experts], dtype=np.int64)
     size = np.repeat(np.array(workload.expert_bytes, np.int64), workload.n_experts)
     from_last = np.cumsum(size[::-1])
     kept = int(np.searchsorted(from_last, capacity_bytes, side="right")) if loaded else 0
-    warm = np.zeros(trace.calls, np.int32)
-    ahead_warm = np.zeros(len(ahead.after), np.uint8)
-    _serve(
-        base[trace.row],
-        trace.offset,
-        trace.expert,
-        replay.hit,
-        np.searchsorted(ahead.after, np.arange(-1, trace.calls + 1)),
-        base[ahead.row] + ahead.expert,
-        size,
-        capacity_bytes,
-        len(size) - kept,
-        *np.full((3, len(size) + 1), -1, np.int64),
-        warm,
-        ahead_warm,
-    )
-    return WarmReads(warm, ahead_warm)
+    turn = np.searchsorted(ahead.after, np.arange(-1, trace.calls + 1))
+    reads = ReadOrder(base[trace.row], trace.offset, trace.expert, replay.hit, turn, base[ahead.row] + ahead.expert)
+    found = WarmReads(np.zeros(trace.calls, np.int32), np.zeros(len(ahead.after), np.uint8))
+    ring = Ring(*np.full((3, len(size) + 1), -1, np.int64))
+    _serve(reads, size, capacity_bytes, len(size) - kept, ring, found)
+    return found
 
 
 @jit
-def _serve(
-    base: Any,
-    offset: Any,
-    expert: Any,
-    hit: Any,
-    ahead_turn: Any,
-    ahead_key: Any,
-    size: Any,
-    capacity: int,
-    first_held: int,
-    newer: Any,
-    older: Any,
-    asked: Any,
-    out_warm: Any,
-    out_ahead_warm: Any,
-) -> None:
-    """base: i64 [calls], the key of a call's expert 0. ahead_turn: i64 [calls + 2], reads ahead before each call.
+def _serve(reads: Any, size: Any, capacity: int, first_held: int, ring: Any, found: Any) -> None:
+    """Set the zeros of `found` for the reads that the page cache serves.
 
-    first_held: the keys from here on are held at the start, read in ascending order. The list of held keys is a ring
-    through `older` and `newer`, with one extra place, `keys`, at its ends. newer, older, asked: i64 [keys + 1], -1.
+    size: i64 [keys], bytes; capacity: bytes. first_held: the keys from here on are held at the start, read in ascending
+    order. ring: of no key.
     """
+    base, offset, expert, hit, ahead_turn, ahead_key = reads
+    newer, older, asked = ring
     keys = len(size)
     newer[keys] = older[keys] = keys
     used = 0
@@ -108,9 +110,9 @@ def _serve(
                 k = ahead_key[first_ahead + place - (end - begin)]
             if newer[k] >= 0:
                 if of_call:
-                    out_warm[call] += 1
+                    found.warm[call] += 1
                 else:
-                    out_ahead_warm[first_ahead + place - (end - begin)] = 1
+                    found.ahead_warm[first_ahead + place - (end - begin)] = 1
                 newer[older[k]], older[newer[k]] = newer[k], older[k]
             elif size[k] > capacity:
                 continue

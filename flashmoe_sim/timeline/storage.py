@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.timeline.names import IS_READ, IS_WARM_READ, ON_STORAGE
@@ -45,18 +45,30 @@ def rounds_of(chunks: int, lanes: int) -> int:
     return (chunks + lanes - 1) // lanes
 
 
-@inlined
-def read_batch(
-    sim: Any, first: int, misses: int, warm: int, fills: int, chunks: int, row: int, time: float, call: int
-) -> float:
-    """Read the misses of a call as one batch, as items of `chunks` reads from `first` on.
+class Batch(NamedTuple):
+    """Misses of a call that are read together, as items from `first` on.
 
-    The last `warm` of them come from the page cache, and the first `fills` fill slots for the first time. Each chunk in
-    turn starts on the lane that is free first. Returns the time when all have arrived.
+    The last `warm` of them come from the page cache, and the first `fills` fill slots for the first time. chunks: reads
+    of each.
+    """
+
+    first: int
+    misses: int
+    warm: int
+    fills: int
+    chunks: int
+
+
+@inlined
+def read_batch(sim: Any, call: Any, batch: Any, time: float) -> float:
+    """Read misses of a call that are ready at `time`; return the time when all have arrived.
+
+    Each chunk in turn starts on the lane that is free first.
     What is read from storage is copied out of the page cache as well, so a batch of both takes at least the copies of
     all its chunks, and no expert arrives before storage alone could have read it and those before it.
     """
-    lanes = len(sim.lane_free)
+    first, misses, warm, fills, chunks = batch
+    row, lanes = call.row, len(sim.lane_free)
     if misses == 0:
         return time
     mixed, depth = 0 < warm < misses, depth_of(misses * chunks, lanes)
@@ -70,7 +82,7 @@ def read_batch(
         service_s = warm_s if warm > 0 else cold_s
         if fills > 0:
             service_s += fill_s
-        rounds_end: float = read_rounds(sim, first, misses, chunks, service_s, time)
+        rounds_end: float = read_rounds(sim, batch, service_s, time)
         return rounds_end
     last = time
     for i in range(misses):
@@ -80,7 +92,7 @@ def read_batch(
             service_s += fill_s
         arrived = time
         for _ in range(chunks):
-            arrived = max(arrived, read_on(sim, earliest_lane(sim, time), time, service_s, kind, call))
+            arrived = max(arrived, read_on(sim, earliest_lane(sim, time), time, service_s, kind, call.number))
         if mixed and not is_warm:
             arrived = max(arrived, time + alone_s(sim, row, (i + 1) * chunks))
         arrive(sim, first + i, arrived)
@@ -115,11 +127,12 @@ def all_free(sim: Any, time: float) -> bool:
 
 
 @inlined
-def read_rounds(sim: Any, first: int, misses: int, chunks: int, service_s: float, time: float) -> float:
+def read_rounds(sim: Any, batch: Any, service_s: float, time: float) -> float:
     """`read_batch` if all lanes are free and all chunks take the same time: they are read in rounds.
 
     Service times are added in the same order as by the lanes, so that every time is equal to the last bit.
     """
+    first, misses, _, _, chunks = batch
     lanes = len(sim.lane_free)
     placed, before = 0, time
     end: float = time

@@ -7,7 +7,7 @@ refused; that is not an error yet, since a slower reader may accept the line.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -153,18 +153,27 @@ def _line(data: Any, at: int, row: Any, expert: Any, slot: Any, ref: int) -> int
     return at
 
 
+class Position(NamedTuple):
+    """How far a stream has been parsed.
+
+    at: where the next line begins in the data. lines: newlines before it in the whole stream. call, ref: how many rows
+    and references are filled.
+    """
+
+    at: int
+    lines: int
+    call: int
+    ref: int
+
+
 @jit
-def parse_lines(
-    data: Any, at: int, end: int, lines: int, table: Any, expert: Any, slot: Any, call: int, ref: int
-) -> tuple[int, int, int, int]:
-    """Parse whole lines from `at` on until `end` or until one is refused.
+def parse_lines(data: Any, end: int, begin: Position, table: Any, expert: Any, slot: Any) -> Position:
+    """Parse whole lines from `begin` on until `end` or until one is refused, at which the result's `at` is.
 
     data: u8, padded by PADDING bytes; `end` is the position after a newline.
-    lines: newlines before `at` in the whole stream.
-    table: i64 [calls, COLUMNS]; expert, slot: i16 [references]. Filled from `call` and `ref` on; large enough for the
-        shortest lines and ids.
-    Returns the new (at, lines, call, ref); at < end if the line at `at` is refused.
+    table: i64 [calls, COLUMNS]; expert, slot: i16 [references]; large enough for the shortest lines and ids.
     """
+    at, lines, call, ref = begin
     while at < end:
         row = table[call]
         after = _line(data, at, row, expert, slot, ref)
@@ -178,4 +187,4 @@ def parse_lines(
                 break
         lines += 1
         at = after + 1
-    return at, lines, call, ref
+    return Position(at, lines, call, ref)

@@ -34,6 +34,7 @@ from flashmoe_sim.trace._json_kernels import (
     PADDING,
     SHORTEST_ID,
     SHORTEST_LINE,
+    Position,
     parse_lines,
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
@@ -219,7 +220,8 @@ class JsonlParser:
         weight: NDArray[np.float32] | None = None
         call = ref = 0
         while True:
-            at, self.lines, call, ref = parse_lines(data, at, end, self.lines, table, expert, slot, call, ref)
+            begin = Position(at, self.lines, call, ref)
+            at, self.lines, call, ref = parse_lines(data, end, begin, table, expert, slot)
             if at == end:
                 break
             newline = block.index(NEWLINE, at)

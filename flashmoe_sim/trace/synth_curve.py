@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.cells import rate
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.trace.routing import RoutingTrace
-from flashmoe_sim.trace.synth_kernels import draw_by_depth
+from flashmoe_sim.trace.synth_kernels import Bands, draw_by_depth
 from flashmoe_sim.trace.synth_shape import Shape, assemble, check_size, layer_draws
 
 TOLERANCE = 0.005
@@ -182,17 +182,9 @@ def _layers(
         draw = layer_draws(seed, layer, n_experts + tokens * shape.top_k * 2)
         stack = np.argsort(draw[:n_experts], kind="stable").astype(np.int16)
         expert, depth = np.empty((2, tokens, shape.top_k), np.int16)
-        draw_by_depth(
-            edge,
-            np.cumsum(share[:-1]),
-            int(within[within < n_experts][-1]),
-            new_first,
-            1.0 / (np.arange(n_experts) + shape.top_k),
-            draw[n_experts:].reshape(tokens, shape.top_k, 2),
-            stack,
-            expert,
-            depth,
-        )
+        tail, weight = int(within[within < n_experts][-1]), 1.0 / (np.arange(n_experts) + shape.top_k)
+        bands = Bands(edge, np.cumsum(share[:-1]), tail, new_first, weight)
+        draw_by_depth(bands, draw[n_experts:].reshape(tokens, shape.top_k, 2), stack, expert, depth)
         yield expert, depth
 
 

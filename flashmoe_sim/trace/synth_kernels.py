@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating, inlined
 
@@ -27,20 +28,31 @@ def _pick(weight: Any, taken: Any, begin: int, end: int, fraction: float) -> int
     return picked
 
 
+class Bands(NamedTuple):
+    """Bands of places in a list of experts ordered by last use, and the tail beyond them.
+
+    edge: i64 [bands + 1], where each band begins, and the end. upto: f64 [bands], cumulative probabilities of the
+    bands; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64 [experts];
+    if it has none left, the tail is used instead: with equal probability, the experts not used before and, unless
+    new_first, those at place `tail` and beyond. If no expert is new any more, new_first makes no difference.
+    """
+
+    edge: NDArray[np.int64]
+    upto: NDArray[np.float64]
+    tail: int
+    new_first: bool
+    weight: NDArray[np.float64]
+
+
 @allocating
-def draw_by_depth(
-    edge: Any, upto: Any, tail: int, new_first: bool, weight: Any, draw: Any, stack: Any, expert: Any, depth: Any
-) -> None:
+def draw_by_depth(bands: Any, draw: Any, stack: Any, expert: Any, depth: Any) -> None:
     """Draw every token's experts by their place in the list ordered by last use, as it was before the token.
 
-    edge: i64 [bands + 1], where each band of places begins, and the end. upto: f64 [bands], cumulative probabilities of
-    the bands; the rest is the tail's. A band has only the places of experts used before, drawn by `weight`, f64
-    [experts]; if it has none left, the tail is used instead: with equal probability, the experts not used before and,
-    unless new_first, those at place `tail` and beyond. If no expert is new any more, new_first makes no difference.
     draw: f64 [tokens, top_k, 2], which band and which place. stack: i16 [experts], the list, at first unused experts in
     random order; updated.
     expert: i16 [tokens, top_k]. depth: i16 [tokens, top_k], the place of each, -1 for a first use.
     """
+    edge, upto, tail, new_first, weight = bands
     experts, top_k = len(stack), expert.shape[1]
     alike = np.ones(experts, np.float64)
     taken = np.zeros(experts, np.bool_)

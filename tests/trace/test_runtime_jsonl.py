@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.notes import DROPPED, GAP, TORN, code_of
 from flashmoe_sim.trace import runtime_jsonl
-from flashmoe_sim.trace._json_kernels import KEY_NAMES
+from flashmoe_sim.trace._json_kernels import KEY_NAMES, Position
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.runtime_jsonl import JsonlParser, read
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, in_layout, parse, twin
@@ -241,15 +241,16 @@ def test_a_key_twice_is_refused_wherever_it_stands(name: str, escaped: int, valu
         parse(line + b"\n")
 
 
-def refuse_lines(data: Any, at: int, end: int, lines: int, *output: Any) -> tuple[int, int, int, int]:
+def refuse_lines(data: Any, end: int, begin: Position, *_: Any) -> Position:
     """Kernels that accept nothing but blank lines, so that every line is read by orjson."""
+    at, lines = begin.at, begin.lines
     while at < end:
         line, newline, _ = bytes(data[at:end]).partition(b"\n")
         if line.strip(b" \t\r"):
             break
         at += len(line + newline)
         lines += 1
-    return at, lines, *output[-2:]
+    return begin._replace(at=at, lines=lines)
 
 
 @settings(max_examples=500)

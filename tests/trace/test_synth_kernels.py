@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashmoe_sim.trace.synth_kernels import depths_of, draw_alike, draw_by_depth
+from flashmoe_sim.trace.synth_kernels import Bands, depths_of, draw_alike, draw_by_depth
 from tests.trace import naive_synth as naive
 
 
 def by_depth(edge, upto, tail, new_first, weight, draw, stack):  # type: ignore[no-untyped-def]
     expert, depth = np.full((2, *draw.shape[:2]), -9, np.int16)
-    draw_by_depth(edge, upto, tail, new_first, weight, draw, stack.copy(), expert, depth)
+    draw_by_depth(Bands(edge, upto, tail, new_first, weight), draw, stack.copy(), expert, depth)
     return expert.tolist(), depth.tolist()
 
 

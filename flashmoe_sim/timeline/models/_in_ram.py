@@ -27,7 +27,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import work_on
-from flashmoe_sim.timeline.storage import arrive, read_batch
+from flashmoe_sim.timeline.storage import Batch, arrive, read_batch
 from flashmoe_sim.timeline.work import Work
 
 
@@ -63,8 +63,7 @@ def two_lanes(sim: Any, call: Call, parts: Any, begin: float, late: int) -> floa
     there: float = begin if side_by_side else hot_end
     if stored > 0:
         read_before(sim, there, True)
-        chunks = sim.rows[call.row].chunks
-        there = read_batch(sim, late, stored, 0, call.fills, chunks, call.row, there, call.number)
+        there = read_batch(sim, call, Batch(late, stored, 0, call.fills, sim.rows[call.row].chunks), there)
         sim.state[0].storage_free = there
     cold_s = call.misses * call.cold_expert_s
     cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call.number, there, cold_s)
@@ -94,7 +93,7 @@ def copied(sim: Any, call: Call, parts: Any) -> float:
     items, read = late + call.misses, call.ready
     if stored > 0:
         begin = max(call.ready, sim.state[0].storage_free)
-        read = read_batch(sim, late, stored, 0, call.fills, sim.rows[call.row].chunks, call.row, begin, call.number)
+        read = read_batch(sim, call, Batch(late, stored, 0, call.fills, sim.rows[call.row].chunks), begin)
         sim.state[0].storage_free = read
     for item in range(late + stored, items):
         arrive(sim, item, call.ready)

@@ -10,14 +10,14 @@ from flashmoe_sim.timeline.background import upload_items
 from flashmoe_sim.timeline.calls import compute_all, install
 from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 from flashmoe_sim.timeline.names import READ, UPLOAD
-from flashmoe_sim.timeline.storage import read_batch
+from flashmoe_sim.timeline.storage import Batch, read_batch
 
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
     chunks = sim.rows[call.row].chunks
-    items, warm, fills = call.misses * chunks, call.warm * chunks, call.fills * chunks
-    read = read_batch(sim, 0, items, warm, fills, 1, call.row, call.ready, call.number)
+    items = call.misses * chunks
+    read = read_batch(sim, call, Batch(0, items, call.warm * chunks, call.fills * chunks, 1), call.ready)
     uploaded = max(read, upload_items(sim, items, sim.rows[call.row].upload_s / chunks, call.number))
     parts[READ] += read - call.ready
     parts[UPLOAD] += uploaded - read

@@ -12,13 +12,13 @@ from flashmoe_sim.timeline.ahead import only_read
 from flashmoe_sim.timeline.calls import compute
 from flashmoe_sim.timeline.models.base import Call, ExecutionModel
 from flashmoe_sim.timeline.names import READ
-from flashmoe_sim.timeline.storage import read_batch
+from flashmoe_sim.timeline.storage import Batch, read_batch
 
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
     chunks = sim.rows[call.row].chunks
-    read = read_batch(sim, 0, call.misses, call.warm, call.fills, chunks, call.row, call.ready, call.number)
+    read = read_batch(sim, call, Batch(0, call.misses, call.warm, call.fills, chunks), call.ready)
     parts[READ] += read - call.ready
     end: float = compute(sim, call, parts, read, call.requests)
     return end

@@ -21,7 +21,7 @@ from flashmoe_sim.timeline.names import (
     UPLOAD,
 )
 from flashmoe_sim.timeline.state import sort_items, work_on
-from flashmoe_sim.timeline.storage import read_batch
+from flashmoe_sim.timeline.storage import Batch, read_batch
 
 
 @inlined
@@ -31,7 +31,7 @@ def serve(sim: Any, call: Call, parts: Any) -> float:
     late = claim(sim, call.number, call.ready, call.misses > 0)
     on_time = sim.state[0].used - used - late
     first = max(call.ready, sim.state[0].storage_free)
-    last = read_batch(sim, late, call.misses, call.warm, call.fills, costs.chunks, call.row, first, call.number)
+    last = read_batch(sim, call, Batch(late, call.misses, call.warm, call.fills, costs.chunks), first)
     if call.misses > 0:
         sim.state[0].storage_free = last
     items = late + call.misses
