@@ -158,53 +158,53 @@ def _indented(text: str) -> str:
     return fill(text, width=116, initial_indent=4 * " ", subsequent_indent=8 * " ")
 
 
-def _recommended(asked: Recommend) -> Recommendation:
-    found = asked.run()
+def _recommended(question: Recommend) -> Recommendation:
+    found = question.run()
     if found.borrowed:
         warnings.warn(found.notes[0], stacklevel=4)
     return found
 
 
-def _counted(asked: Replay) -> polars.DataFrame:
-    return asked.run().table(asked.by)
+def _counted(question: Replay) -> polars.DataFrame:
+    return question.run().table(question.by)
 
 
-def _swept(asked: Sweep) -> polars.DataFrame:
-    with asked.opened() as opened:
+def _swept(question: Sweep) -> polars.DataFrame:
+    with question.opened() as opened:
         rows = opened.rows()
     notes = () if opened.ledger is None else opened.ledger.notes
     known = by_hindsight(opened.workloads, (setup.policy for setup in opened.setups))
     for note in (*notes, *reasons(opened.left_out), *known):
         warnings.warn(note, stacklevel=4)
-    return frame(rows if asked.rank is None else ranked(rows, asked.rank))
+    return frame(rows if question.rank is None else ranked(rows, question.rank))
 
 
-def _tabled(asked: Verb[Any]) -> polars.DataFrame:
-    found = asked.run()
-    for note in asked.notes(found):
+def _tabled(question: Verb[Any]) -> polars.DataFrame:
+    found = question.run()
+    for note in question.notes(found):
         warnings.warn(note, stacklevel=4)
     table: polars.DataFrame = found.table()
     return table
 
 
-def _curve(asked: Curve) -> polars.DataFrame:
-    found = asked.run()
+def _curve(question: Curve) -> polars.DataFrame:
+    found = question.run()
     return found.table() if isinstance(found, ExactCurve) else frame(found.rows, SAMPLED)
 
 
-def _synthesized(asked: Synth) -> Workload:
-    return asked.run().workload
+def _synthesized(question: Synth) -> Workload:
+    return question.run().workload
 
 
-def _predicted(asked: Predict) -> polars.DataFrame:
-    found = asked.run()
+def _predicted(question: Predict) -> polars.DataFrame:
+    found = question.run()
     for note in found.notes:
         warnings.warn(note, stacklevel=4)
     return frame([row.as_row() for row in found.rows], PREDICTED)
 
 
-def _compared(asked: Compare) -> polars.DataFrame:
-    found = asked.run()
+def _compared(question: Compare) -> polars.DataFrame:
+    found = question.run()
     if found.borrowed:
         warnings.warn(found.borrowed, stacklevel=4)
     return found.table()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, check_context
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange, TooLarge
-from flashmoe_sim.io.sizes import GIB, MIB, asked_size, size
+from flashmoe_sim.io.sizes import GIB, MIB, given_size, size
 from flashmoe_sim.machines.machine import Machine, Quantity
 
 BUFFERS_BYTES = GIB  # compute buffers of an engine like llama.cpp, unless given or known from the model
@@ -174,7 +174,7 @@ class Context:
     depth: int = 0
 
     @classmethod
-    def asked(
+    def of_options(
         cls,
         tokens: int | None = None,
         kv: str | int | None = None,
@@ -187,7 +187,7 @@ class Context:
 
         Raises BadInput for a negative number, an unknown type, an invalid size, and a depth beyond the context.
         """
-        depth, size = depth or 0, None if kv is None else asked_size("--kv", kv)
+        depth, size = depth or 0, None if kv is None else given_size("--kv", kv)
         chosen = max(default, depth) if tokens is None else tokens
         check_context(chosen, kv_type or DEFAULT_TYPE)
         if depth < 0:

@@ -106,7 +106,7 @@ def check_drafts(draft: int | None, accept: float | None, drafter: str | int | P
         raise OutOfRange(f"--accept {accept:g}: expected a probability, 0 to 1")
 
 
-def asked_drafts(
+def given_drafts(
     draft: int | None, accept: float | None, drafter: str | int | Path | None, model: ModelGeometry | None
 ) -> Drafts | None:
     """The drafts from words; None for none. drafter: by default the model's own layer, or n-gram lookup without one.
@@ -119,10 +119,10 @@ def asked_drafts(
         return None
     assert accept is not None
     own = model is not None and model.drafting_layers > 0
-    asked = drafter if drafter is not None else MTP if own else NGRAM
-    if asked == NGRAM:
+    kind = drafter if drafter is not None else MTP if own else NGRAM
+    if kind == NGRAM:
         return Drafts(draft, accept)
-    if asked == MTP:
+    if kind == MTP:
         if model is None or not own:
             name = "the trace's model" if model is None else model.name
             raise Unsupported(
@@ -130,7 +130,7 @@ def asked_drafts(
                 "file or size, such as 0.6GiB"
             )
         return Drafts(draft, accept, MTP, *_own_layer(model))
-    return Drafts(draft, accept, MODEL, *_draft_model(asked))
+    return Drafts(draft, accept, MODEL, *_draft_model(kind))
 
 
 def output_bytes(model: ModelGeometry) -> int:

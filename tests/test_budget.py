@@ -89,16 +89,16 @@ def test_a_reserve_that_cannot_be() -> None:
 
 def test_what_is_asked_of_the_context() -> None:
     with_attention = replace(model(), attention=Attention((LayerCache(32, 32),)))
-    assert Context.asked(300).bytes_of(with_attention) == 512 * 128
-    assert Context.asked(300, kv_type="q8_0").bytes_of(with_attention) == 512 * 68
-    assert Context.asked(300, "1MiB").bytes_of(with_attention) == 1 << 20  # what is given wins
-    assert Context.asked().bytes_of(None) == 0
+    assert Context.of_options(300).bytes_of(with_attention) == 512 * 128
+    assert Context.of_options(300, kv_type="q8_0").bytes_of(with_attention) == 512 * 68
+    assert Context.of_options(300, "1MiB").bytes_of(with_attention) == 1 << 20  # what is given wins
+    assert Context.of_options().bytes_of(None) == 0
     with pytest.raises(Incomplete, match="--context 300"):
-        Context.asked(300).bytes_of(model())
+        Context.of_options(300).bytes_of(model())
     with pytest.raises(OutOfRange, match="--context -1; expected a number of tokens from 0"):
-        Context.asked(-1)
+        Context.of_options(-1)
     with pytest.raises(UnknownName, match="unknown --kv-type 'q8'; did you mean 'q8_0'"):
-        Context.asked(kv_type="q8")
+        Context.of_options(kv_type="q8")
 
 
 def test_what_a_recommended_setting_leaves_free() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.drafts import CONTEXT_BYTES, Drafts, asked_drafts, break_even, drafted, output_bytes, text_tokens
+from flashmoe_sim.drafts import CONTEXT_BYTES, Drafts, break_even, drafted, given_drafts, output_bytes, text_tokens
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
@@ -43,31 +43,31 @@ def test_tokens_of_text_and_the_acceptance_that_yields_as_many() -> None:
 
 def test_the_drafter_by_default() -> None:
     own, none = load_model(QWEN), load_model(OSS)
-    assert asked_drafts(None, None, None, own) is None
-    assert asked_drafts(0, None, None, own) is None
-    assert asked_drafts(3, 0.7, None, none) == Drafts(3, 0.7, "ngram")
-    found = asked_drafts(3, 0.7, None, own)
+    assert given_drafts(None, None, None, own) is None
+    assert given_drafts(0, None, None, own) is None
+    assert given_drafts(3, 0.7, None, none) == Drafts(3, 0.7, "ngram")
+    found = given_drafts(3, 0.7, None, own)
     assert (found.kind, found.layers) == ("mtp", 1)
     layer, dense = own.layers[39], (own.streamed_bytes or 0) - output_bytes(own)
     assert found.token_bytes == output_bytes(own) + dense // 40 + 8 * layer.expert_bytes
     assert found.kept_bytes == round(dense // 40 + 256 * layer.expert_bytes + CONTEXT_BYTES)
-    counted = asked_drafts(3, 0.7, "mtp", replace(own, gguf="model.gguf"))  # whose weights the file has already
+    counted = given_drafts(3, 0.7, "mtp", replace(own, gguf="model.gguf"))  # whose weights the file has already
     assert counted.kept_bytes == round(CONTEXT_BYTES)
 
 
 def test_a_draft_model_by_size_name_and_file(tmp_path: Path) -> None:
-    by_size = asked_drafts(2, 0.5, "512MiB", None)
+    by_size = given_drafts(2, 0.5, "512MiB", None)
     assert by_size == Drafts(2, 0.5, "model", 512 * MIB, 28, round(512 * MIB + CONTEXT_BYTES))
-    assert asked_drafts(2, 0.5, 512 * MIB, None) == by_size
+    assert given_drafts(2, 0.5, 512 * MIB, None) == by_size
     named = load_model("olmoe-1b-7b")
-    by_name = asked_drafts(2, 0.5, "olmoe-1b-7b", None)
+    by_name = given_drafts(2, 0.5, "olmoe-1b-7b", None)
     assert by_name.token_bytes == (named.streamed_bytes or 0) + named.token_cycle_bytes()
     assert by_name.layers == 16
     other = tmp_path / "other.txt"
     other.write_text("no model")
     for given in ("fast", str(other), str(tmp_path / "missing.gguf")):
         with pytest.raises(Malformed, match="expected ngram, mtp, or a draft model"):
-            asked_drafts(2, 0.5, given, None)
+            given_drafts(2, 0.5, given, None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_draft_model_by_size_name_and_file(tmp_path: Path) -> None:
 )
 def test_refusals(given: tuple[int | None, float | None, str | None], found: str) -> None:
     with refused(BadInput, found):
-        asked_drafts(*given, load_model(OSS))
+        given_drafts(*given, load_model(OSS))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_alike_experts_are_read_once() -> None:
 
 def test_engines_that_do_not_draft_are_refused_with_the_reason() -> None:
     model = load_model(QWEN)
-    mtp, ngram, own = (asked_drafts(3, 0.7, drafter, model) for drafter in ("mtp", "ngram", "1GiB"))
+    mtp, ngram, own = (given_drafts(3, 0.7, drafter, model) for drafter in ("mtp", "ngram", "1GiB"))
     reasons = {
         "slot-bank": "computes drafted tokens one after another: its micro-batch is one token",
         "crow": "is not known to draft tokens",

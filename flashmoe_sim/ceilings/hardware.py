@@ -69,11 +69,11 @@ def hardware_moves(
     for name, (_, factors) in CHANGES.items():
         if not has >= factors.keys():
             continue
-        other, asked = machine.scaled(factors), work
+        other, its_work = machine.scaled(factors), work
         if RAM in factors:
             room = page_cache_bytes(workload, setup, own, other, conditions)
-            asked = work_of(workload, own, page_cache_bytes=room, loaded=conditions.execution.in_place)
-        after = _speed(workload, setup, asked, other, conditions)
+            its_work = work_of(workload, own, page_cache_bytes=room, loaded=conditions.execution.in_place)
+        after = _speed(workload, setup, its_work, other, conditions)
         moves.append(Move(name, after, after / before - 1))
     return tuple(sorted(moves, key=lambda move: -move.tok_s))
 

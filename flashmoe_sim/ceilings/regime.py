@@ -108,11 +108,11 @@ def cliff_of(workload: Workload, setup: Setup) -> Cliff | None:
 
 def _demand(pool: Pool, bank: Capacity, setup: Setup) -> NDArray[np.float64]:
     """The demand of each call with tokens of a layer, or each step of all layers, over what the bank holds."""
-    asked = pool.requests * _size_by_row(pool, bank)[pool.row]
+    requested = pool.requests * _size_by_row(pool, bank)[pool.row]
     if setup.scope == "global":
         _, step = np.unique(pool.step[:-1], return_inverse=True)
-        asked = np.bincount(step, weights=asked)
-    return asked[asked > 0] / max(bank.room, 1)
+        requested = np.bincount(step, weights=requested)
+    return requested[requested > 0] / max(bank.room, 1)
 
 
 def _size_by_row(pool: Pool, bank: Capacity) -> NDArray[np.int64]:

@@ -57,8 +57,8 @@ def stationarity_of(workload: Workload, setup: Setup) -> Stationarity | None:
     kept, chosen, both = 0, 0, 0
     for pool, early, late in zip(halves[1].pools(setup.scope), first.contents, second.contents, strict=True):
         repeats = setup.contract == "sequential"  # in which each reference is a request
-        asked = np.bincount(pool.key, minlength=pool.keys) if repeats else pool.requests_by_key
-        kept += int(asked[early].sum())
+        requested = np.bincount(pool.key, minlength=pool.keys) if repeats else pool.requests_by_key
+        kept += int(requested[early].sum())
         chosen += len(late)
         both += len(np.intersect1d(early, late))
     warm = replay(workload, lru, record=True).stream

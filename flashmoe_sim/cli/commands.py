@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.verbs.base import Verb
 
-Asked = TypeVar("Asked")
+Options = TypeVar("Options")
 MANY = "..."  # ends the metavar of an argument that can be repeated
 PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
@@ -44,36 +44,36 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     options = [of_verb(verb), *writes, *(lenient_option,) * verb.reads, json_option]
 
     def command(
-        asked: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
+        question: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
     ) -> None:
         if out is not None:
             _refuse_out(out, verb, force=force)
-        asked.check()
+        question.check()
         if verb.reads and "read" not in takes:
-            asked = with_trace(asked, lenient=lenient)
+            question = with_trace(question, lenient=lenient)
         given = {"read": partial(load_workload, lenient=lenient)} if "read" in takes else {}
         if "progress" in takes:
             from flashmoe_sim.cli.progress import working
 
             with working("replaying") as progress:
-                found = interruptible(partial(asked.run, **given), progress)
+                found = interruptible(partial(question.run, **given), progress)
         else:
-            found = asked.run()
+            found = question.run()
         if out is not None and out.suffix in PICTURES:
             from flashmoe_sim.report.figures import save
 
-            save(asked.chart(found), out)
+            save(question.chart(found), out)
         elif out is not None:
             _write_table(found.table(), out, force=force)
-        for line in asked.finish(found):
+        for line in question.finish(found):
             message(line)
         if as_json:
-            print_json(asked.document(found))
+            print_json(question.document(found))
         else:
-            print_sections(asked.sections(found))
-            for note in asked.notes(found):
+            print_sections(question.sections(found))
+            for note in question.notes(found):
                 message(note)
-        first, *others = asked.failures(found) or (None,)
+        first, *others = question.failures(found) or (None,)
         for failure in others:
             message(str(failure))
         if first is not None:
@@ -115,7 +115,7 @@ def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
         table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
-def of_verb(verb: Callable[..., Asked], name: str = "asked") -> Callable[[Any], Any]:
+def of_verb(verb: Callable[..., Options], name: str = "question") -> Callable[[Any], Any]:
     """Options for every field of a class, such as a verb's; the function gets an instance by this name."""
 
     def decorated(function: Callable[..., None]) -> Any:
@@ -123,12 +123,12 @@ def of_verb(verb: Callable[..., Asked], name: str = "asked") -> Callable[[Any], 
 
         @wraps(function)
         def with_verb(**given: Any) -> None:
-            asked = {item.name: given.pop(item.name) for item in options}
+            question = {item.name: given.pop(item.name) for item in options}
             for item in options:
                 parse = item.metadata["parse"]
-                if parse is not None and asked[item.name] is not None:
-                    asked[item.name] = parse(asked[item.name])
-            function(**{name: verb(**asked)}, **given)
+                if parse is not None and question[item.name] is not None:
+                    question[item.name] = parse(question[item.name])
+            function(**{name: verb(**question)}, **given)
 
         command: Any = with_verb
         for item in reversed(options):

@@ -47,7 +47,7 @@ SUFFIXES = (".md", ".html")
 @lenient_option
 @json_option
 def command(
-    asked: Recommend,
+    question: Recommend,
     *,
     save: Path | None,
     force: bool,
@@ -75,33 +75,33 @@ def command(
     from flashmoe_sim.report.advice_json import document
     from flashmoe_sim.systems.files import possible_files
 
-    trace, model = trace_and_model(asked.trace, asked.model)
+    trace, model = trace_and_model(question.trace, question.model)
     if save is not None:
         if save.suffix not in SUFFIXES:
             raise Malformed(f"{save}: expected a name that ends in {' or '.join(SUFFIXES)}")
         earlier = any(save.with_suffix(suffix).exists() for suffix in SUFFIXES)  # whose files may well be the same
         for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
             refuse_existing(path, force=force)
-    machines = list(PRESETS) if asked.machine == "all" else machines_in(str(asked.machine))
+    machines = list(PRESETS) if question.machine == "all" else machines_in(str(question.machine))
     models = [] if model is None else [name.strip() for name in str(model).split(",")]
-    for flag, text, names in (("--machine", asked.machine, machines), ("--model", model, models)):
+    for flag, text, names in (("--machine", question.machine, machines), ("--model", model, models)):
         if "" in names:
             raise Malformed(f"{flag} {text!r}: an empty name; give names with commas between them")
     if trace is not None and len(models) > 1:
         raise Conflict("a trace is of one model; leave it out to compare models")
     if len(machines) > 1 or len(models) > 1:
-        if asked.also or asked.buy or save is not None or verified is not None or asked.objective != "decode":
+        if question.also or question.buy or save is not None or verified is not None or question.objective != "decode":
             raise Conflict("several machines or models make one table; give one of each for the full advice")
-        asked = with_trace(asked, lenient=lenient)
+        question = with_trace(question, lenient=lenient)
         with working("replaying") as progress:
-            cells = asked.run_each(machines, models, progress)
+            cells = question.run_each(machines, models, progress)
         rows = {"rows": [cell.as_row() for cell in cells.cells], "evaluations": cells.evaluations}
         print_result(rows, *_fastest(cells, of_machines=len(machines) > 1), as_json=as_json)
         return
-    others = [load_workload(str(other), model, lenient=lenient) for other in asked.also]
-    asked = with_trace(replace(asked, also=others), lenient=lenient)
+    others = [load_workload(str(other), model, lenient=lenient) for other in question.also]
+    question = with_trace(replace(question, also=others), lenient=lenient)
     with working("replaying") as progress:
-        found = asked.run(progress)
+        found = question.run(progress)
     if save is not None:
         found = _saved(found, save, force=force)
     if not as_json:

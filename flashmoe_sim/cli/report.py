@@ -153,7 +153,7 @@ def _sides(size: str) -> dict[str, Any]:
 @lenient_option
 @json_option
 def command(
-    asked: Report,
+    question: Report,
     *,
     out: Path,
     figures: FigureFiles,
@@ -189,11 +189,11 @@ def command(
     from flashmoe_sim.report.report import sections
     from flashmoe_sim.residency.workload import names_model
 
-    if asked.model is None and len(asked.sources) == 1 and names_model(asked.sources[0]):
-        asked = replace(asked, sources=(), model=asked.sources[0])
-    rows, workloads = _read(asked, lenient=lenient)
+    if question.model is None and len(question.sources) == 1 and names_model(question.sources[0]):
+        question = replace(question, sources=(), model=question.sources[0])
+    rows, workloads = _read(question, lenient=lenient)
     with stages() as progress:
-        found = asked.gather(rows, workloads, progress)
+        found = question.gather(rows, workloads, progress)
         content = sections(found, command=_again())
         page = html(content[0].title, content)
         files = figures.drawn(content, force=force)
@@ -210,17 +210,17 @@ def command(
         message(f"wrote {len(names)} files to {figures.folder}")
 
 
-def _read(asked: Report, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
+def _read(question: Report, *, lenient: bool) -> tuple[list[dict[str, Any]], list[Workload]]:
     """The rows of the folders of results, and the traces that are given or in the catalogue."""
     from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, of_traces, read_results
     from flashmoe_sim.sweep.workloads import plan_workloads
 
-    sources, model = asked.sources, None if asked.model is None else str(asked.model)
+    sources, model = question.sources, None if question.model is None else str(question.model)
     folders = [Path(source) for source in sources if is_results(Path(source))]
     if len(folders) > 1:
         raise Conflict(f"{folders[1]}: a second folder of results; one page shows one folder")
     traces = [source for source in sources if Path(source) not in folders]
-    if asked.only is not None and not folders:
+    if question.only is not None and not folders:
         raise Incomplete("--only chooses rows of a folder of results; give the folder, or that trace alone")
     workloads = [load_workload(trace, model, lenient=lenient) for trace in traces]
     if not folders:
@@ -231,7 +231,7 @@ def _read(asked: Report, *, lenient: bool) -> tuple[list[dict[str, Any]], list[W
     rows, notes = read_results(folders[0])
     for note in notes:
         message(note)
-    rows = rows if asked.only is None else of_traces(rows, asked.only)
+    rows = rows if question.only is None else of_traces(rows, question.only)
     check_swept(rows, workloads)
     return rows, workloads or bundled_traces(rows, model)
 

@@ -50,7 +50,7 @@ DOES = {
 @click.option("--dry-run", is_flag=True, help="Print the plan: tasks, passes, and an estimate of time and memory.")
 @lenient_option
 @json_option
-def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json: bool) -> None:
+def command(question: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json: bool) -> None:
     """Count the hits of banks of many sizes, and the best that any policy could reach.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used. Several traces
@@ -65,21 +65,21 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
                sim sweep my.jsonl --model sidecar/ --bank 16,64 --policy lru,min
                sim sweep gpt-oss-120b --bank 16,32 --machine m3-max-48,rtx-4090
     """
-    if dry_run and asked.cluster is not None:
+    if dry_run and question.cluster is not None:
         raise Conflict("--dry-run estimates for threads of this machine; give --threads N in place of --cluster")
     with ExitStack() as stack:
-        opened = stack.enter_context(asked.opened(force=force, read=partial(load_workload, lenient=lenient)))
+        opened = stack.enter_context(question.opened(force=force, read=partial(load_workload, lenient=lenient)))
         for note in () if opened.ledger is None else opened.ledger.notes:
             message(note)
         if dry_run:
             print_plan(opened, as_json=as_json)
             return
         stack.enter_context(stoppable())
-        rows = _rows(asked, opened)
-        if asked.rank is not None:
+        rows = _rows(question, opened)
+        if question.rank is not None:
             from flashmoe_sim.sweep.summary import ranked
 
-            rows = ranked(rows, asked.rank)
+            rows = ranked(rows, question.rank)
         warnings = _warnings(rows, opened)
         try:
             if as_json:
@@ -87,24 +87,24 @@ def command(asked: Sweep, *, force: bool, dry_run: bool, lenient: bool, as_json:
                 notes = [f"{trace.name}: {note}" for trace in traces for note in trace.notes]
                 print_json(_document(rows, opened.left_out, [*notes, *warnings]))
             else:
-                _print(rows, asked, opened)
+                _print(rows, question, opened)
             for warning in warnings:
                 message(warning)
         finally:  # even if the reader of the table stops, results are written
             if opened.ledger is not None:
-                _export(opened.ledger, rows, Path(str(asked.out)))
+                _export(opened.ledger, rows, Path(str(question.out)))
 
 
-def _rows(asked: Sweep, opened: OpenSweep) -> list[dict[str, Any]]:
+def _rows(question: Sweep, opened: OpenSweep) -> list[dict[str, Any]]:
     """The rows, with progress; a sweep that is stopped keeps those in its ledger, and says how to go on."""
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.sweep.workers import Lost
 
     summary = f"banks {_listed(opened.setups)}; {_count(len(opened.setups), 'setup')}"
     summary += f" x {_count(len(opened.workloads), 'trace')}"
-    if not asked.traces:
+    if not question.traces:
         summary += f": the bundled {opened.workloads[0].trace.name}, since none was given"
-    ledger, out = opened.ledger, asked.out
+    ledger, out = opened.ledger, question.out
     known = 0 if ledger is None else len(ledger)
     try:
         with working("replaying") as update:
@@ -169,23 +169,23 @@ def _document(rows: list[dict[str, Any]], left_out: list[LeftOut], warnings: lis
     return {"identity": identity, "warnings": warnings, "left_out": skipped, **several, "rows": rows}
 
 
-def _print(rows: list[dict[str, Any]], asked: Sweep, opened: OpenSweep) -> None:
+def _print(rows: list[dict[str, Any]], question: Sweep, opened: OpenSweep) -> None:
     from flashmoe_sim.cli.sweep_tables import of_several, of_trace
     from flashmoe_sim.sweep.plan import names_all
     from flashmoe_sim.sweep.summary import over_traces, ranked
 
-    by = asked.rank
-    if by is None and names_all(asked.policy):
+    by = question.rank
+    if by is None and names_all(question.policy):
         by = "tok/s" if opened.machines else "hits"
     tables: list[Table] = []
     traces = list(dict.fromkeys(row["trace"] for row in rows))
     if len(traces) == 1 or len(rows) <= MOST_ROWS:
         for workload in opened.workloads:
             if own := [row for row in rows if row["trace"] == workload.trace.name]:
-                tables += of_trace(workload, ranked(own, by) if by else own, opened, asked.contract)
+                tables += of_trace(workload, ranked(own, by) if by else own, opened, question.contract)
     if len(traces) > 1:
         summary = over_traces(rows)
-        tables.append(of_several(ranked(summary, by) if by else summary, traces, opened, asked.contract))
+        tables.append(of_several(ranked(summary, by) if by else summary, traces, opened, question.contract))
     print_sections([Section("", tuple(tables))])
     if len(traces) > 1 and len(rows) > MOST_ROWS:
         message(f"{len(rows)} rows: too many to print; --out DIR or --json has them")

@@ -153,9 +153,9 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
 def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:
     """The banks and policies that lack rows; "in part" if they have others."""
 
-    def listed(name: str, asked: Sequence[str | None]) -> str:
+    def listed(name: str, question: Sequence[str | None]) -> str:
         have = {row[name] for row in rows}
-        names = {one: str(one) for one in asked}
+        names = {one: str(one) for one in question}
         return ", ".join(f"{name} in part" if one in have else name for one, name in names.items())
 
     banks = listed("bank", [one.bank for one in left_out if one.bank is not None])

@@ -135,10 +135,10 @@ def convert(trace: str, *, writer: TraceFile, lenient: bool, as_json: bool) -> N
 @of_verb(SecondTraceFile, "writer")
 @lenient_option
 @json_option
-def cut(asked: Cut, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+def cut(question: Cut, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
     """Write a part of a trace: fewer ranks, layers or steps."""
-    loaded = read_trace(str(asked.trace), lenient=lenient)
-    report_written(writer.write(replace(asked, trace=loaded).run()), as_json=as_json)
+    loaded = read_trace(str(question.trace), lenient=lenient)
+    report_written(writer.write(replace(question, trace=loaded).run()), as_json=as_json)
 
 
 @command.command(short_help="Write the uses of each expert, for a hot cache.")
@@ -172,7 +172,7 @@ def profile(trace: str, out: Path, force: bool, lenient: bool, as_json: bool) ->
 @of_verb(TraceFile, "writer")
 @lenient_option
 @json_option
-def merge(asked: Merge, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+def merge(question: Merge, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
     """Write several traces of one model as one workload.
 
     --concurrency is a server under load. Its requests are the sequences of the traces, in order; each step decodes the
@@ -190,12 +190,12 @@ def merge(asked: Merge, *, writer: TraceFile, lenient: bool, as_json: bool) -> N
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.merge import notes_of
 
-    read = {name: read_trace(name, lenient=lenient) for name in dict.fromkeys(asked.traces)}
+    read = {name: read_trace(name, lenient=lenient) for name in dict.fromkeys(question.traces)}
     if len({trace.name for trace in read.values()}) < len(read):
         read = {name: trace.with_(name=name) for name, trace in read.items()}
-    parts = [read[name] for name in asked.traces]
+    parts = [read[name] for name in question.traces]
     with working("merging") as progress:
-        merged = asked.run(parts, progress)
+        merged = question.run(parts, progress)
     report_written(writer.write(merged), as_json=as_json)
     known = notes_of(parts)
     writer.say(note for note in merged.notes if note not in known)
@@ -206,7 +206,7 @@ def merge(asked: Merge, *, writer: TraceFile, lenient: bool, as_json: bool) -> N
 @of_verb(TraceFile, "writer")
 @lenient_option
 @json_option
-def speculate(asked: Speculate, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+def speculate(question: Speculate, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
     """Write a trace as speculative decoding would route it.
 
     A decode step and the K drafted tokens after it become one step, whose calls request the union of their experts.
@@ -218,9 +218,9 @@ def speculate(asked: Speculate, *, writer: TraceFile, lenient: bool, as_json: bo
     """
     from flashmoe_sim.cli.progress import working
 
-    loaded = read_trace(str(asked.trace), lenient=lenient)
+    loaded = read_trace(str(question.trace), lenient=lenient)
     with working("speculating"):
-        made = replace(asked, trace=loaded).run()
+        made = replace(question, trace=loaded).run()
     report_written(writer.write(made), as_json=as_json)
     writer.say(note for note in made.notes if note not in loaded.notes)
 
@@ -230,7 +230,7 @@ def speculate(asked: Speculate, *, writer: TraceFile, lenient: bool, as_json: bo
 @of_verb(TraceFile, "writer")
 @lenient_option
 @json_option
-def synth(asked: Synth, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
+def synth(question: Synth, *, writer: TraceFile, lenient: bool, as_json: bool) -> None:
     """Make a trace from what is known about a workload.
 
     With --curve, LRU hits as often as the points say, within half a percentage point (contract atomic, a bank for each
@@ -249,17 +249,18 @@ def synth(asked: Synth, *, writer: TraceFile, lenient: bool, as_json: bool) -> N
     from flashmoe_sim.cli.progress import working
     from flashmoe_sim.trace.hit_points import read_hit_points
 
-    if asked.curve is not None and not isinstance(asked.curve, Mapping):
-        points = read_hit_points(asked.curve)
+    if question.curve is not None and not isinstance(question.curve, Mapping):
+        points = read_hit_points(question.curve)
         if 0 < (most := max(points.values())) <= 0.01:
             message(
-                f"{asked.curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is 0 to 1"
+                f"{question.curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is 0 "
+                "to 1"
             )
-        asked = replace(asked, curve=points)
-    if asked.like is not None:
-        asked = replace(asked, like=read_trace(str(asked.like), lenient=lenient))
+        question = replace(question, curve=points)
+    if question.like is not None:
+        question = replace(question, like=read_trace(str(question.like), lenient=lenient))
     with working("making a trace") as progress:
-        found = asked.run(progress)
+        found = question.run(progress)
     made = found.workload.trace
     fit = {} if found.fit is None else {"fit": asdict(found.fit)}
     report_written({**writer.write(made), "notes": list(made.notes), **fit}, as_json=as_json)

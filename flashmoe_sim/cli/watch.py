@@ -49,7 +49,7 @@ DISPENSABLE = ("aliased", "read/tok", "last read", "miss/tok", "last miss")
 @of_verb(Watch)
 @lenient_option
 @json_option
-def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
+def command(question: Watch, *, lenient: bool, as_json: bool) -> None:
     """Follow TRACE while the patched runtime writes it (--moe-trace), and count what banks would hit.
 
     The counts equal those of `sim replay` for the same bytes. TRACE may be cut, replaced or not exist yet. Ctrl-C stops
@@ -61,18 +61,18 @@ def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
                sim watch trace.jsonl --bank 32,64 --policy lru,lfu --window 512
                sim watch trace.jsonl --json --every 10 >> hits.ndjson
     """
-    trace, stop = asked.trace, _Stop()
-    if not asked.once:
+    trace, stop = question.trace, _Stop()
+    if not question.once:
         click.get_current_context().with_resource(stop.hearing())
-    watch = asked.begin(lenient=lenient)
-    if asked.once:
+    watch = question.begin(lenient=lenient)
+    if question.once:
         seen = watch.look(time.monotonic())
         if not seen.there:
             raise Missing(f"{trace}: no such file; give the path of a trace, or wait for it without --once")
         (_json if as_json else _table)(trace, seen)
         return
     on_screen = not as_json and sys.stdout.isatty()
-    pause_s, first = asked.every_s, True
+    pause_s, first = question.every_s, True
     with _screen(trace) if on_screen else nullcontext(partial(_json if as_json else _plain, trace)) as show:
         while True:
             began_s = time.process_time()
@@ -81,7 +81,7 @@ def command(asked: Watch, *, lenient: bool, as_json: bool) -> None:
             if first:  # this look loaded kernels, while more was written
                 watch.forget_rate()
             else:
-                pause_s = max(asked.every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
+                pause_s = max(question.every_s, min((time.process_time() - began_s) / SHARE, LONGEST_PAUSE_S))
             first = False
             if stop.pause(pause_s):
                 break

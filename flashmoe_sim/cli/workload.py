@@ -79,7 +79,7 @@ def trace_and_model(trace: Any, model: Any) -> tuple[Any, Any]:
     return (None, trace) if model is None and names_model(trace) else (trace, model)
 
 
-def with_trace(asked: Any, *, lenient: bool) -> Any:
+def with_trace(question: Any, *, lenient: bool) -> Any:
     """The verb with its trace read, with progress and notes; refuses impossible words before it reads.
 
     A verb of real systems may have a model alone.
@@ -90,17 +90,17 @@ def with_trace(asked: Any, *, lenient: bool) -> Any:
     from flashmoe_sim.trace.bundled import catalog
     from flashmoe_sim.verbs.given import machine_of
 
-    if issubclass(type(asked), MemoryOptions):
-        trace, model = trace_and_model(asked.trace, asked.model)
+    if issubclass(type(question), MemoryOptions):
+        trace, model = trace_and_model(question.trace, question.model)
         workload = None if trace is None else load_workload(trace, model, lenient=lenient)
-        return replace(asked, trace=workload, model=model if trace is None else None)
-    if isinstance(asked, BankOptions):
-        plan(asked)
-    machine = getattr(asked, "machine", None)
+        return replace(question, trace=workload, model=model if trace is None else None)
+    if isinstance(question, BankOptions):
+        plan(question)
+    machine = getattr(question, "machine", None)
     known: dict[str, Any] = {} if machine is None else {"machine": machine_of(machine)}
-    named = asked.trace or next(iter(catalog()))
-    workload = load_workload(named, asked.model, lenient=lenient, in_chunks=getattr(asked, "in_chunks", False))
-    return replace(asked, trace=workload, model=None, **known)
+    named = question.trace or next(iter(catalog()))
+    workload = load_workload(named, question.model, lenient=lenient, in_chunks=getattr(question, "in_chunks", False))
+    return replace(question, trace=workload, model=None, **known)
 
 
 def load_workload(trace: Any, model: Any, *, lenient: bool = False, in_chunks: bool = False) -> Workload:

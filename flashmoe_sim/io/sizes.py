@@ -19,7 +19,7 @@ def parse_size(text: str) -> int | None:
     return None if size is None or size >= 10**MOST_DIGITS else size
 
 
-def asked_size(option: str, given: str | int) -> int:
+def given_size(option: str, given: str | int) -> int:
     """The bytes of an option: a size with its unit, or a number of bytes. Raises BadInput for anything else."""
     if isinstance(given, int) and given >= 0:
         return given

@@ -123,9 +123,9 @@ def check_number(anchors: Sequence[str]) -> None:
             raise Conflict(f"{anchor}: given twice; give another anchor")
 
 
-def _chosen(anchors: Sequence[Anchor], asked: Sequence[str], model: ModelGeometry | None) -> list[str]:
+def _chosen(anchors: Sequence[Anchor], wanted: Sequence[str], model: ModelGeometry | None) -> list[str]:
     """The parameters to fit, in the order of the table of unknowns."""
-    chosen = {"layer_us", "read_gb_s", *asked}
+    chosen = {"layer_us", "read_gb_s", *wanted}
     if any(anchor.uploads for anchor in anchors):
         chosen.add("pinned_gb_s")
     elif any(anchor.primed for anchor in anchors) or _differ_in_first_fills(anchors):

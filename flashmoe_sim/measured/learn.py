@@ -229,15 +229,19 @@ def _system(one: Measured, machine: Machine) -> str:
     raise Incomplete(missing(one))
 
 
-def _model(one: Measured, asked: ModelGeometry | None) -> ModelGeometry:
+def _model(one: Measured, in_question: ModelGeometry | None) -> ModelGeometry:
     """The model that ran: the one in question unless the measurement names another."""
     if not one.model:
-        if asked is None:
+        if in_question is None:
             raise Incomplete(f"{one.where}: does not say which model ran; give it with --model")
-        return asked
-    name, own = _name(one.model), "" if asked is None else _name(asked.name)
-    if asked is not None and name == own and (one.model_bytes is None or _alike(one.model_bytes, _bytes(asked))):
-        return asked
+        return in_question
+    name, own = _name(one.model), "" if in_question is None else _name(in_question.name)
+    if (
+        in_question is not None
+        and name == own
+        and (one.model_bytes is None or _alike(one.model_bytes, _bytes(in_question)))
+    ):
+        return in_question
     if not name:
         raise UnknownName(
             f"{one.where}: unknown model {shown(one.model)}; `sim model list` lists all; if it is the one in question, "

@@ -28,16 +28,16 @@ class StepMemory(NamedTuple):
     """The stored steps and the current one; a step is the set of (layer, expert) that it requested.
 
     reach: layers ahead. width: experts for the next layer; at most all of a layer's.
-    asked: u8 [layers, experts, stored], of the step in each place. order: i16 [stored, layers, kept width], the first
-        experts of each, in order. size, common: i64 [stored], how many experts each step requested, and how many of
-        them the current step did. current, current_order, filled: the same for the current step, and how much of its
-        order is filled.
+    requested: u8 [layers, experts, stored], by the step in each place. order: i16 [stored, layers, kept width], the
+        first experts of each, in order. size, common: i64 [stored], how many experts each step requested, and how many
+        of them the current step did. current, current_order, filled: the same for the current step, and how much of
+        its order is filled.
     numbers: i64 [3], how many the current step requested, how many are stored, and the next one's place.
     """
 
     reach: int
     width: int
-    asked: NDArray[np.uint8]
+    requested: NDArray[np.uint8]
     order: NDArray[np.int16]
     size: NDArray[np.int64]
     common: NDArray[np.int64]
@@ -53,26 +53,26 @@ def nearest_steps(row: Any, ends: Any, offset: Any, expert: Any, memory: Any) ->
 
     ends: bool [calls + 1]. memory: a `StepMemory`, updated.
     """
-    reach, width, asked, order, size, common, current, current_order, filled, numbers = memory
+    reach, width, requested, order, size, common, current, current_order, filled, numbers = memory
     calls, kept_width = len(row), order.shape[2]
-    layers, _experts, stored = asked.shape
+    layers, _experts, stored = requested.shape
     after = np.empty((calls * reach, 2), np.int64)
     offsets = np.zeros(calls * reach + 1, np.int64)
     out = np.empty(calls * reach * kept_width, np.int16)
-    asked_now, kept, place = numbers[0], numbers[1], numbers[2]
+    requested_now, kept, place = numbers[0], numbers[1], numbers[2]
     n, at = 0, 0
     for call in range(calls + 1):
         if ends[call]:
-            asked[:, :, place] = current
+            requested[:, :, place] = current
             order[place] = current_order
-            size[place] = asked_now
+            size[place] = requested_now
             place = (place + 1) % stored
             kept = min(kept + 1, stored)
             current[:] = 0
             current_order[:] = -1
             filled[:] = 0
             common[:] = 0
-            asked_now = 0
+            requested_now = 0
         if call == calls:
             break
         layer = row[call]
@@ -81,11 +81,11 @@ def nearest_steps(row: Any, ends: Any, offset: Any, expert: Any, memory: Any) ->
             if current[layer, e]:
                 continue
             current[layer, e] = 1
-            asked_now += 1
+            requested_now += 1
             if filled[layer] < kept_width:
                 current_order[layer, filled[layer]] = e
                 filled[layer] += 1
-            with_it = asked[layer, e]
+            with_it = requested[layer, e]
             for s in range(kept):
                 common[s] += with_it[s]
         # The largest cosine common / sqrt(size of this * size of that); of equals the most recent step.
@@ -106,7 +106,7 @@ def nearest_steps(row: Any, ends: Any, offset: Any, expert: Any, memory: Any) ->
                     at += 1
             n += 1
             offsets[n] = at
-    numbers[0], numbers[1], numbers[2] = asked_now, kept, place
+    numbers[0], numbers[1], numbers[2] = requested_now, kept, place
     return after[:n], offsets[: n + 1], out[:at]
 
 

@@ -85,11 +85,11 @@ def _run(found: Recommendation) -> Section:
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
             f"{three(seconds)} s."
         )
-    asked = filter(None, (ask(found.case.machine),))
+    question = filter(None, (ask(found.case.machine),))
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
     words = [f"{word}: {meaning}." for word, meaning in placeholders(best.launch).items()]
-    parts: list[Part] = [Verdict(first), *measured, *asked, Command(best.launch.line), *words]
+    parts: list[Part] = [Verdict(first), *measured, *question, Command(best.launch.line), *words]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_drafts(found),))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):

@@ -194,7 +194,7 @@ def compare(
     meant, ahead_offset, ahead_key: of an `Ahead`. counts: i64 [layers, tally.N_COLUMNS].
     """
     predicted = np.full(keys, -1, np.int64)
-    asked = np.full(keys, -1, np.int64)
+    last_call = np.full(keys, -1, np.int64)
     for call in range(len(offset) - 1):
         serving = meant[call]
         if serving < 0:
@@ -205,8 +205,8 @@ def compare(
                 predicted[ahead_key[i]] = call
                 distinct += 1
         for r in range(offset[call], offset[call + 1]):
-            if asked[key[r]] != call:
-                asked[key[r]] = call
+            if last_call[key[r]] != call:
+                last_call[key[r]] = call
                 right += predicted[key[r]] == call
         counts[row[call], tally.PREDICTED] += distinct
         counts[row[call], tally.PREDICTED_RIGHT] += right

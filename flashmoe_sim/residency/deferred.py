@@ -50,7 +50,7 @@ def replay(
         # The predictions made since the pool's last call, then the call itself; after the last call only predictions.
         for serving in range(ahead_turn[call], ahead_turn[call + 1] + (call < n_calls)):
             prefetching = serving < ahead_turn[call + 1]
-            asked, coming = (ahead_key, ahead_upcoming) if prefetching else (key, upcoming)
+            requested, coming = (ahead_key, ahead_upcoming) if prefetching else (key, upcoming)
             if prefetching:
                 begin, end = ahead_offset[serving], ahead_offset[serving + 1]
             else:
@@ -60,17 +60,17 @@ def replay(
                 on_call(state, step[call])
             if protect:
                 for r in range(begin, end):
-                    slot = key_slot[asked[r]]
+                    slot = key_slot[requested[r]]
                     if slot >= 0:
                         blocked[slot] = epoch
             visits = end - begin
             if stamp != FIRST:
-                visits = visit_order(stamp, asked, begin, end, key_slot, sorted_seen, epoch, visit)
+                visits = visit_order(stamp, requested, begin, end, key_slot, sorted_seen, epoch, visit)
             requests, hits, aliased, useful, late = 0, 0, 0, 0, 0
             evictions, bypassed, lesser = 0, 0, 0
             for i in range(visits):
                 r = visit[i] if stamp != FIRST else begin + i
-                k = asked[r]
+                k = requested[r]
                 if seen[k] == epoch:
                     continue
                 seen[k] = epoch
@@ -91,7 +91,7 @@ def replay(
                         owner: Any = np.uint32(slot_key[slot])  # the type of the other keys: one compiled copy
                         use = r
                         for q in range(begin, r):
-                            if asked[q] == owner:
+                            if requested[q] == owner:
                                 use = q
                         on_hit(state, slot, owner, now, coming[use])
                     else:

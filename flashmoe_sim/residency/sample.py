@@ -130,13 +130,13 @@ def estimate(
     from scipy.special import stdtrit
 
     every, count = round(float(weight.sum())), len(weight)
-    asked = weight @ requests
-    ratio = (more @ weight) / asked
+    requested = weight @ requests
+    ratio = (more @ weight) / requested
     if count == every:
         return ratio, np.zeros(len(ratio))
     residual = more - ratio[:, None] * requests
     variance = (residual**2).sum(axis=1) / (count - 1)
-    error = every * np.sqrt((1 - count / every) * variance / count) / asked
+    error = every * np.sqrt((1 - count / every) * variance / count) / requested
     return ratio, np.maximum(stdtrit(count - 1, 0.95) * error, LEAST_HALF)
 
 

@@ -171,10 +171,10 @@ class _Rows:
         """The rows that this result completes."""
         new: dict[Any, Row] = {}
         if isinstance(one.work, TimedPass):
-            for asked, (counts, on) in zip(one.work.asked, result, strict=True):
-                total, key = counts.total(), (one.workload_id, asked.setup)
-                for machine, timing in zip(asked.machines, on, strict=True):
-                    new[key, machine, asked.conditions] = total | timing
+            for timed, (counts, on) in zip(one.work.replays, result, strict=True):
+                total, key = counts.total(), (one.workload_id, timed.setup)
+                for machine, timing in zip(timed.machines, on, strict=True):
+                    new[key, machine, timed.conditions] = total | timing
         else:
             for setup, part in zip(one.work.setups, result, strict=True):
                 key = (one.workload_id, setup)
@@ -183,10 +183,10 @@ class _Rows:
                 if not self.parts_left[key]:
                     new[key] = self.counts.pop(key).total()
         self.found |= new
-        asking = [asked for source in new for asked in self.waiting.pop(source, ())]
+        ready = [each for source in new for each in self.waiting.pop(source, ())]
         return {
             task: row_of(task, self.found[_source(task)], best=self.found[best] if best else None)
-            for task, best in asking
+            for task, best in ready
             if _source(task) in self.found and (best is None or best in self.found)
         }
 

@@ -45,7 +45,7 @@ def estimate(passes: Sequence[Pass], workloads: Sequence[Workload], *, threads: 
         if isinstance(work, CountPass):
             setups = work.setups
         else:
-            setups = tuple(asked.setup for asked in work.asked)
+            setups = tuple(one.setup for one in work.replays)
             recorded_bytes = max(recorded_bytes, trace.calls * RECORDED_CALL_BYTES)
         for setup in setups:
             if not isinstance(setup.prefetch, NoPrefetch):
@@ -71,5 +71,5 @@ def pass_ns(one: Pass, workload: Workload) -> float:
         if work.kind in {"walk", "alone"}:
             each = WALK_NS * len(work.setups)
         return trace.refs * len(work.part) / pools * each
-    machines = sum(len(asked.machines) for asked in work.asked)
-    return trace.refs * TIMED_NS * len(work.asked) + trace.calls * MACHINE_NS * machines
+    machines = sum(len(one.machines) for one in work.replays)
+    return trace.refs * TIMED_NS * len(work.replays) + trace.calls * MACHINE_NS * machines

@@ -35,11 +35,11 @@ class OnMachines:
 class TimedPass:
     """Replays of banks of several sizes, one after another, each timed on its machines."""
 
-    asked: tuple[OnMachines, ...]
+    replays: tuple[OnMachines, ...]
 
     def run(self, workload: Workload) -> list[tuple[Counts, list[dict[str, Any]]]]:
         """The counts of each setup, and its columns of schema.TIMING on each of its machines."""
-        return [_timed(workload, one) for one in self.asked]
+        return [_timed(workload, one) for one in self.replays]
 
 
 @dataclass(frozen=True)

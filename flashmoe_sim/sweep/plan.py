@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from flashmoe_sim.budget import Context
-from flashmoe_sim.drafts import asked_drafts, check_drafts
+from flashmoe_sim.drafts import check_drafts, given_drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Malformed, Unsupported
-from flashmoe_sim.io.sizes import asked_size
+from flashmoe_sim.io.sizes import given_size
 from flashmoe_sim.outside import blaming
 from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, Policy
@@ -57,18 +57,18 @@ def _conditions(
     question: SeveralOptions | BankOptions, *setups: Setup
 ) -> Callable[[Setup, ModelGeometry | None], Conditions]:
     """Resolve the words on conditions; some setups check them at once, before any trace is read."""
-    asked = question if isinstance(question, ConditionOptions) else ConditionOptions()
-    names = [name for name in CONDITIONS if getattr(asked, name) not in (None, False)]
+    options = question if isinstance(question, ConditionOptions) else ConditionOptions()
+    names = [name for name in CONDITIONS if getattr(options, name) not in (None, False)]
     if not getattr(question, "machine", None):
         if not names:
-            return lambda setup, geometry: plan_conditions(setup, asked, geometry)
+            return lambda setup, geometry: plan_conditions(setup, options, geometry)
         given = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise Incomplete(f"{given}: how a model runs on a machine; give --machine too, see `sim machine list`")
-    Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)
-    check_drafts(asked.draft, asked.accept, asked.drafter)
+    Context.of_options(options.context, options.kv, options.kv_type, options.depth)
+    check_drafts(options.draft, options.accept, options.drafter)
     for setup in setups:
-        plan_conditions(setup, replace(asked, context=None, depth=None, draft=None, accept=None, drafter=None))
-    return lambda setup, geometry: plan_conditions(setup, asked, geometry)
+        plan_conditions(setup, replace(options, context=None, depth=None, draft=None, accept=None, drafter=None))
+    return lambda setup, geometry: plan_conditions(setup, options, geometry)
 
 
 def _in_chunks(question: SeveralOptions, setups: Sequence[Setup], left_out: list[LeftOut] | None) -> list[Setup]:
@@ -120,23 +120,23 @@ def plan_setup(
     )
 
 
-def plan_conditions(setup: Setup, asked: ConditionOptions, geometry: ModelGeometry | None = None) -> Conditions:
+def plan_conditions(setup: Setup, options: ConditionOptions, geometry: ModelGeometry | None = None) -> Conditions:
     """How a setup runs on a machine: by default under the execution model of the systems with its policy.
 
     The bytes of a context follow from the model unless they are given.
     Raises BadInput for an unknown execution model, for an invalid size, and for a context if the model does not record
     what it takes.
     """
-    context = Context.asked(asked.context, asked.kv, asked.kv_type, asked.depth)
+    context = Context.of_options(options.context, options.kv, options.kv_type, options.depth)
     return Conditions(
-        execution=default_execution(setup) if asked.execution is None else parse_execution(asked.execution),
-        dense_bytes=None if asked.dense is None else asked_size("--dense", asked.dense),
+        execution=default_execution(setup) if options.execution is None else parse_execution(options.execution),
+        dense_bytes=None if options.dense is None else given_size("--dense", options.dense),
         kv_bytes=context.bytes_of(geometry),
-        direct_io=asked.direct_io,
-        hot=asked.hot,
+        direct_io=options.direct_io,
+        hot=options.hot,
         depth=context.depth,
         kv_type=context.kv_type,
-        drafts=asked_drafts(asked.draft, asked.accept, asked.drafter, geometry),
+        drafts=given_drafts(options.draft, options.accept, options.drafter, geometry),
     )
 
 

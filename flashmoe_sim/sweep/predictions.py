@@ -57,8 +57,8 @@ def predict_rates(
             rows += predict([rate], geometry, machine, conditions, bank=bank, top_k=top_k, io_split=io_split)
         except DoesNotFit as error:
             unfit = unfit or error
-            asked = replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k)
-            rows.append(Unfit(asked, error.message))
+            resolved = replace(rate, bank=rate.bank or bank, top_k=rate.top_k or top_k or geometry.top_k)
+            rows.append(Unfit(resolved, error.message))
     if unfit is not None and not any(isinstance(row, RatePrediction) for row in rows):
         raise unfit
     return rows

@@ -76,11 +76,11 @@ class Look:
 
 
 class _Mark(NamedTuple):
-    """The counts at one call. asked: i64 [experts of all layers], requests for each."""
+    """The counts at one call. requests: i64 [experts of all layers], requests for each."""
 
     tokens: int
     counts: dict[Setup, Counts]
-    asked: NDArray[np.int64]
+    requests: NDArray[np.int64]
 
 
 class Watcher:
@@ -202,7 +202,7 @@ class _WatchedReplays:
                     self._states[setup] = begin(self.head, setup)
             except BadInput as error:  # a bank that is larger than the experts seen so far
                 self._reasons[setup] = str(error)
-        self._asked = np.zeros(sum(self.head.n_experts), np.int64)
+        self._requests = np.zeros(sum(self.head.n_experts), np.int64)
         self._marks: deque[_Mark] = deque()
         self._latest = self._mark()
         self._marks.append(self._latest)
@@ -234,7 +234,7 @@ class _WatchedReplays:
             yield part_of(chunk, first, end)
 
     def _serve(self, calls: Workload) -> None:
-        self._asked = self._asked + np.concatenate([pool.requests_by_key for pool in calls.layer_pools])
+        self._requests = self._requests + np.concatenate([pool.requests_by_key for pool in calls.layer_pools])
         self._curve.add(calls)
         for setup, state in list(self._states.items()):
             try:
@@ -258,7 +258,7 @@ class _WatchedReplays:
                     )
                     del self._banks[setup]
         self.tokens = self._curve.tokens
-        return _Mark(self.tokens, counts, self._asked)
+        return _Mark(self.tokens, counts, self._requests)
 
     def _window(self) -> tuple[_Mark, _Mark | None]:
         """Where the last tokens begin, and where equally many before them begin; None if there are too few."""
@@ -275,7 +275,9 @@ class _WatchedReplays:
         span = self.tokens - first.tokens
         if before is None:
             return span, None
-        shares = [part / max(part.sum(), 1) for part in (self._asked - first.asked, first.asked - before.asked)]
+        shares = [
+            part / max(part.sum(), 1) for part in (self._requests - first.requests, first.requests - before.requests)
+        ]
         return span, float(np.minimum(*shares).sum())
 
     def rows(self) -> list[Row]:

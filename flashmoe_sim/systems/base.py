@@ -82,8 +82,8 @@ class Case:
         if model.widths is None:
             return BUFFERS_BYTES
         copied = model.largest_matrix_bytes if copies else 0
-        asked = {"context": self.context, "micro_batch": self.micro_batch, "copied_bytes": copied}
-        return compute_buffer_bytes(model.widths, top_k=model.top_k or 1, **asked)
+        given = {"context": self.context, "micro_batch": self.micro_batch, "copied_bytes": copied}
+        return compute_buffer_bytes(model.widths, top_k=model.top_k or 1, **given)
 
     @property
     def spare_bytes(self) -> int:

@@ -91,5 +91,5 @@ class BigMoeOnEdge(System):
         streamed = ["--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap", "--io-threads", "8"]
         streamed += ["--force-cache"] if 0 < self.cache_mib < LEAST_MIB else []
         fewer = ("--n-expert-used", str(self.top_k)) if self.top_k else ()
-        asked = ("-t", case.cores, "--chatml", "-n", "512", "-p", "PROMPT")
-        return Launch(llama_words(case, *streamed, *fewer, *asked, program="bmoe-cli"))
+        words = ("-t", case.cores, "--chatml", "-n", "512", "-p", "PROMPT")
+        return Launch(llama_words(case, *streamed, *fewer, *words, program="bmoe-cli"))

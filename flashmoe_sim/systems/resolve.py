@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flashmoe_sim.budget import Context, with_reserve
-from flashmoe_sim.drafts import asked_drafts
+from flashmoe_sim.drafts import given_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, TooLarge
-from flashmoe_sim.io.sizes import asked_size, size
+from flashmoe_sim.io.sizes import given_size, size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
@@ -63,16 +63,16 @@ def resolve(
     if of is None:
         raise Incomplete("seconds need the size of an expert; give --model, see `sim model list`")
     notes = list(machine.notes)
-    dense_bytes = None if memory.dense is None else asked_size("--dense", memory.dense)
+    dense_bytes = None if memory.dense is None else given_size("--dense", memory.dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)
-    asked, of_context = _context(of, memory)
+    context, of_context = _context(of, memory)
     notes += of_context
     if memory.reserve is not None:
-        machine = with_reserve(machine, asked_size("--reserve", memory.reserve))
-    case = case_of(of, machine, workload=workload, kv_bytes=asked.bytes_of(of), context=asked.tokens)
-    drafts = asked_drafts(memory.draft, memory.accept, memory.drafter, of)
-    case = replace(case, kv_type=asked.kv_type, depth=asked.depth, drafts=drafts)
+        machine = with_reserve(machine, given_size("--reserve", memory.reserve))
+    case = case_of(of, machine, workload=workload, kv_bytes=context.bytes_of(of), context=context.tokens)
+    drafts = given_drafts(memory.draft, memory.accept, memory.drafter, of)
+    case = replace(case, kv_type=context.kv_type, depth=context.depth, drafts=drafts)
     if drafts is not None:
         notes.append(drafts.in_words)
         room = max(case.gpu_bytes, case.ram_bytes)
@@ -82,7 +82,7 @@ def resolve(
                 f"{size(room)}; give a smaller draft model, or --drafter ngram"
             )
     if memory.buffers is not None:
-        case = replace(case, buffers_bytes=asked_size("--buffers", memory.buffers))
+        case = replace(case, buffers_bytes=given_size("--buffers", memory.buffers))
     if any_file and workload is None and (other := better_file(case, chosen)):
         found = resolve(
             workload=None, model=other[0], machine=machine, systems=chosen, memory=memory, may_borrow=may_borrow
@@ -107,20 +107,20 @@ def _context(model: ModelGeometry, memory: MemoryOptions) -> tuple[Context, list
     """The given context, or DEFAULT_CONTEXT, and what the user should know about it."""
     tokens, depth = memory.context, memory.depth or 0
     known = model.attention is not None
-    asked = Context.asked(
+    context = Context.of_options(
         tokens, memory.kv, memory.kv_type, depth, default=DEFAULT_CONTEXT if known and memory.kv is None else 0
     )
     if depth and not known:
         raise depth_unknown(depth, model.name)
     if memory.kv is not None or tokens == 0:
-        return asked, []
-    if not asked.tokens:
-        return asked, ["the context counts as no memory; give its size, such as --kv 2GiB"]
-    kind = "" if asked.kv_type == DEFAULT_TYPE else f" in {asked.kv_type}"
-    room = f"{asked.tokens:,} tokens, {size(asked.bytes_of(model))}{kind}"
+        return context, []
+    if not context.tokens:
+        return context, ["the context counts as no memory; give its size, such as --kv 2GiB"]
+    kind = "" if context.kv_type == DEFAULT_TYPE else f" in {context.kv_type}"
+    room = f"{context.tokens:,} tokens, {size(context.bytes_of(model))}{kind}"
     at = f"with {depth:,} tokens in it" if depth else "at an empty one"
     note = f"room for a context of {room}; speeds are {at}"
-    return asked, [note if tokens or depth else f"{note}; --context changes it"]
+    return context, [note if tokens or depth else f"{note}; --context changes it"]
 
 
 def parse_systems(given: OneSystem | Iterable[OneSystem]) -> list[System]:

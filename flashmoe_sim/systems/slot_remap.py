@@ -212,7 +212,7 @@ def preseeded(workload: Workload, replayed: Replayed, parts: Sequence[NDArray[np
     assert replayed.hit is not None
     hit, contents = replayed.hit.copy(), replayed.contents[0]
     seeds: list[_Seed] = []
-    asked: list[int] = []
+    copied: list[int] = []
     columns = {name: getattr(stream, name).copy() for name in SEEDED}
     for part in parts:
         slots, before = _Slots(replayed.setup.bank.slots or 0), -1
@@ -222,7 +222,7 @@ def preseeded(workload: Workload, replayed: Replayed, parts: Sequence[NDArray[np
                 continue
             if slots.held and before >= 0:
                 found = _experts(trace, before)
-                asked.append(len(found))
+                copied.append(len(found))
                 for expert in found:
                     if expert not in slots.held:
                         seeds.append(_Seed(before, expert, cold=len(slots.held) < slots.slots))
@@ -234,7 +234,7 @@ def preseeded(workload: Workload, replayed: Replayed, parts: Sequence[NDArray[np
                 columns[name][call] = value
         contents = np.array(sorted(slots.held), np.int32)
     return _with_seeds(
-        workload, replace(replayed, hit=hit, contents=[contents, *replayed.contents[1:]]), columns, seeds, asked
+        workload, replace(replayed, hit=hit, contents=[contents, *replayed.contents[1:]]), columns, seeds, copied
     )
 
 
@@ -243,9 +243,9 @@ def _with_seeds(
     replayed: Replayed,
     columns: dict[str, NDArray[np.int32]],
     seeds: Sequence[_Seed],
-    asked: Sequence[int],
+    copied: Sequence[int],
 ) -> Replayed:
-    """A replay with these columns in its stream, and with the copies ahead. asked: experts each time."""
+    """A replay with these columns in its stream, and with the copies ahead. copied: experts each time."""
     trace, stream = workload.trace, replayed.stream
     assert stream is not None
     ahead = ReadAhead(
@@ -261,8 +261,8 @@ def _with_seeds(
     counted = {getattr(tally, name.upper()): int(columns[name][of_first].sum()) for name in SEEDED}
     counted[tally.FULL_HIT_CALLS] = int((columns["misses"][trace.layer == trace.layers[0]] == 0).sum())
     counted |= {
-        tally.PREFETCH_CALLS: len(asked),
-        tally.PREFETCH_REQUESTS: sum(asked),
+        tally.PREFETCH_CALLS: len(copied),
+        tally.PREFETCH_REQUESTS: sum(copied),
         tally.PREFETCH_ISSUED: len(seeds),
     }
     counted |= {tally.PREFETCH_USEFUL: useful, tally.PREFETCH_WASTED: len(seeds) - useful}

@@ -42,12 +42,12 @@ class ReadOrder(NamedTuple):
 class Ring(NamedTuple):
     """The held keys from the least recently read on, each linked to the next `newer` and `older` one: i64 [keys + 1].
 
-    The last place, `keys`, is both ends; a key that is not held has -1. asked: the last call that read each key, or -1.
+    The last place, `keys`, is both ends; a key that is not held has -1. last_call: the last that read each key, or -1.
     """
 
     newer: NDArray[np.int64]
     older: NDArray[np.int64]
-    asked: NDArray[np.int64]
+    last_call: NDArray[np.int64]
 
 
 def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
@@ -86,7 +86,7 @@ def _serve(reads: Any, size: Any, capacity: int, first_held: int, ring: Any, fou
     order. ring: of no key.
     """
     base, offset, expert, hit, ahead_turn, ahead_key = reads
-    newer, older, asked = ring
+    newer, older, last_call = ring
     keys = len(size)
     newer[keys] = older[keys] = keys
     used = 0
@@ -103,9 +103,9 @@ def _serve(reads: Any, size: Any, capacity: int, first_held: int, ring: Any, fou
             of_call = place < end - begin
             if of_call:
                 k = base[call] + expert[begin + place]
-                if hit[begin + place] or asked[k] == call:
+                if hit[begin + place] or last_call[k] == call:
                     continue
-                asked[k] = call
+                last_call[k] = call
             else:
                 k = ahead_key[first_ahead + place - (end - begin)]
             if newer[k] >= 0:

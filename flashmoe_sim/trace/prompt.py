@@ -23,19 +23,19 @@ class Prompted:
     """A trace that begins with a prompt, followed by decoded steps.
 
     tokens: of the prompt. distinct: how many of them there are before they are repeated. recorded: how many of the
-    distinct come from a recorded prompt; the others are decoded tokens. asked: how many tokens were requested.
+    distinct come from a recorded prompt; the others are decoded tokens. wanted: how many tokens were requested.
     """
 
     trace: RoutingTrace
     tokens: int
     distinct: int
     recorded: int
-    asked: int
+    wanted: int
 
     @property
     def made(self) -> bool:
         """Whether it differs from a recorded prompt of the requested length."""
-        return self.recorded < self.asked
+        return self.recorded < self.wanted
 
 
 def with_prompt(trace: RoutingTrace, tokens: int) -> Prompted:

@@ -166,7 +166,7 @@ def inspect(
         prompt_share=prompt_share,
         phases_recorded=recorded,
         seen=tuple(name for name in SEEN if has(trace, name)),
-        allows=tuple(asked for asked, needed in QUESTIONS.items() if has(trace, needed)),
+        allows=tuple(question for question, needed in QUESTIONS.items() if has(trace, needed)),
         banks=tuple(_bank_use(unions, slots) for slots in banks),
         layers=tuple(layers),
     )

@@ -32,7 +32,7 @@ class CurveFit:
     """
 
     banks: tuple[int, ...]
-    asked: tuple[float, ...]
+    target: tuple[float, ...]
     fitted: tuple[float, ...]
     made: tuple[float, ...]
     curve_tokens: int
@@ -68,15 +68,15 @@ def from_curve(
     run = tokens + prompt if curve_tokens is None else curve_tokens
     check_size(shape, tokens=run, prompt=0, seed=seed)
     banks = tuple(curve)
-    asked = np.array([curve[slots] for slots in banks])
-    _check(shape, banks, asked, run)
+    target = np.array([curve[slots] for slots in banks])
+    _check(shape, banks, target, run)
     drawn = _Drawn(len(shape.n_experts), progress)
-    share, fitted = _fit(shape, banks, asked, run, seed, drawn)
-    layers = list(drawn.each(_layers(shape, banks, asked, share, tokens + prompt, seed)))
+    share, fitted = _fit(shape, banks, target, run, seed, drawn)
+    layers = list(drawn.each(_layers(shape, banks, target, share, tokens + prompt, seed)))
     made = _hit_rates([depth for _, depth in layers], banks)
-    fit = CurveFit(banks, tuple(asked.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
+    fit = CurveFit(banks, tuple(target.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
     points = ", ".join(
-        f"{slots}: {rate(want)} ({rate(got)})" for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
+        f"{slots}: {rate(want)} ({rate(got)})" for slots, want, got in zip(banks, fit.target, fit.fitted, strict=True)
     )
     all_of_it = tokens + prompt
     differ = f"large banks hit {'more' if all_of_it > run else 'less'}"
@@ -103,7 +103,7 @@ class _Drawn:
                 self._progress(self._done, rounds * self._layers)
 
 
-def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int) -> None:
+def _check(shape: Shape, banks: tuple[int, ...], target: NDArray[np.float64], tokens: int) -> None:
     """Raise BadInput for a curve that no trace of that many tokens can have."""
     largest = max(shape.n_experts.values())
     if banks[0] < shape.top_k:
@@ -113,8 +113,8 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
     if banks[-1] > largest:
         raise OutOfRange(f"curve: a bank of {banks[-1]} slots; a layer has {largest} experts, leave larger banks out")
     requests = tokens * shape.top_k
-    missed = 1 - float(asked[-1])
-    rises = np.flatnonzero(np.diff(asked, prepend=0.0) > 0)
+    missed = 1 - float(target[-1])
+    rises = np.flatnonzero(np.diff(target, prepend=0.0) > 0)
     # a hit beyond a bank's size needs more experts than the bank holds, and each is missed at its first use
     least = max(shape.top_k, 1 + (0, *banks)[rises[-1]]) if len(rises) else shape.top_k
     if missed + TOLERANCE < least / requests:
@@ -122,7 +122,7 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
             f"curve: misses {rate(missed)} at bank {banks[-1]}, but the first uses of {least} experts in a layer "
             f"alone are {rate(least / requests)} of the requests of {tokens:,} tokens; give more tokens"
         )
-    if _only_first_uses(banks, asked, largest) and missed - TOLERANCE > banks[-1] / requests:
+    if _only_first_uses(banks, target, largest) and missed - TOLERANCE > banks[-1] / requests:
         what = f"{rate(missed)} at bank {banks[-1]}, "
         what += "which holds all" if banks[-1] == largest else f"which hits no more than bank {banks[-2]}"
         raise OutOfRange(
@@ -132,23 +132,23 @@ def _check(shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tok
         )
 
 
-def _only_first_uses(banks: tuple[int, ...], asked: NDArray[np.float64], n_experts: int) -> bool:
+def _only_first_uses(banks: tuple[int, ...], target: NDArray[np.float64], n_experts: int) -> bool:
     """Whether the last bank misses only first uses: it holds all experts, or the curve has stopped rising."""
-    return banks[-1] >= n_experts or (len(banks) > 1 and asked[-1] == asked[-2])
+    return banks[-1] >= n_experts or (len(banks) > 1 and target[-1] == target[-2])
 
 
 def _fit(
-    shape: Shape, banks: tuple[int, ...], asked: NDArray[np.float64], tokens: int, seed: int, drawn: _Drawn
+    shape: Shape, banks: tuple[int, ...], target: NDArray[np.float64], tokens: int, seed: int, drawn: _Drawn
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The probabilities of the bands and of the tail, f64 [banks + 1], and the resulting hit rates, f64 [banks]."""
-    wanted = np.diff(asked, prepend=0.0, append=1.0)
+    wanted = np.diff(target, prepend=0.0, append=1.0)
     share = best = wanted
-    closest, fitted, step = np.inf, asked, 1.0
+    closest, fitted, step = np.inf, target, 1.0
     least = 0.5 / (tokens * shape.top_k * len(shape.n_experts))
     for _ in range(MOST_ROUNDS):
-        layers = drawn.each(_layers(shape, banks, asked, share, tokens, seed))
+        layers = drawn.each(_layers(shape, banks, target, share, tokens, seed))
         rates = _hit_rates([depth for _, depth in layers], banks)
-        if (off := float(abs(rates - asked).max())) < closest:
+        if (off := float(abs(rates - target).max())) < closest:
             closest, best, fitted = off, share, rates
         else:
             step *= SHORTER  # in a short trace a few draws decide, and full steps would oscillate
@@ -158,10 +158,10 @@ def _fit(
         share = share * ((wanted + least) / (made + least)) ** step
         share = share / share.sum()
     if closest > max(TOLERANCE, 2 * least):
-        worst = int(abs(fitted - asked).argmax())
+        worst = int(abs(fitted - target).argmax())
         raise OutOfRange(
             f"curve: in {tokens:,} tokens bank {banks[worst]} comes to {rate(fitted[worst])}, not to "
-            f"{rate(asked[worst])}; give as many tokens as the curve was measured over"
+            f"{rate(target[worst])}; give as many tokens as the curve was measured over"
         )
     return best, fitted
 
@@ -169,7 +169,7 @@ def _fit(
 def _layers(
     shape: Shape,
     banks: tuple[int, ...],
-    asked: NDArray[np.float64],
+    target: NDArray[np.float64],
     share: NDArray[np.float64],
     tokens: int,
     seed: int,
@@ -177,7 +177,7 @@ def _layers(
     """The experts and their depths in each layer, i16 [tokens, top_k] each."""
     for layer, n_experts in sorted(shape.n_experts.items()):
         edge = np.minimum((0, *banks), n_experts).astype(np.int64)
-        new_first = _only_first_uses(banks, asked, n_experts)
+        new_first = _only_first_uses(banks, target, n_experts)
         within = edge[: len(banks) + 1 - new_first]
         draw = layer_draws(seed, layer, n_experts + tokens * shape.top_k * 2)
         stack = np.argsort(draw[:n_experts], kind="stable").astype(np.int16)

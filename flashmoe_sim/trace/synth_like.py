@@ -58,7 +58,7 @@ class _Measured:
 class LikeFit:
     """Skew and overlap of the measured trace, and of the new one."""
 
-    asked: Skew
+    target: Skew
     made: Skew
 
 
@@ -117,11 +117,11 @@ def alike(
                 progress(len(experts), len(layers))
     made = assemble(shape, experts, prompt=prompt, name=f"like {trace.name}", notes=())
     fit = LikeFit(_skew(layers), _skew(_measure(made, stretches)))
-    asked, got = fit.asked, fit.made
+    target, got = fit.target, fit.made
     note = (
         f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10% of "
-        f"experts {rate(asked.top_decile_share)} ({rate(got.top_decile_share)}), entropy "
-        f"{asked.normalised_entropy:.3f} ({got.normalised_entropy:.3f}), overlap {rate(asked.overlap)} "
+        f"experts {rate(target.top_decile_share)} ({rate(got.top_decile_share)}), entropy "
+        f"{target.normalised_entropy:.3f} ({got.normalised_entropy:.3f}), overlap {rate(target.overlap)} "
         f"({rate(got.overlap)}); seed {seed}"
     )
     return made.with_(notes=(note,)), fit
@@ -185,12 +185,12 @@ def _fit(measured: _Measured, draw: NDArray[np.float64], tokens: int) -> NDArray
         weight = weight * np.maximum(1 + (wanted - made) / (wanted + SLACK / stretches), 0.2)
         weight /= weight.max()
         overlap = _overlap(expert, n_experts)
-        asked, got = (
+        target, got = (
             np.diff(hits, prepend=0.0, append=1.0) + LEAST_SHARE for hits in (measured.hits, _hits(depth, edge))
         )
         if keep > 0:  # which then decides what a token has of the last one
-            asked[0] = got[0]
-        pull = pull * (asked / got) ** STEP
+            target[0] = got[0]
+        pull = pull * (target / got) ** STEP
         pull = np.clip(pull / pull[-1], 1 / MOST_PULL, MOST_PULL)
         keep = min(max(keep + KEEP_STEP * (measured.overlap - overlap), 0.0), 1.0)
     made_expert, its_depth = np.empty((2, tokens, top_k), np.int16)

@@ -49,10 +49,10 @@ def _trace(found: Recommendation) -> str:
 
 def _prompt(found: Recommendation) -> list[str]:
     """What the prompt is made of."""
-    asked = found.objective.prompt_tokens
-    if not asked:
+    tokens = found.objective.prompt_tokens
+    if not tokens:
         return []
-    made = prompted(found.workload, asked)[1]
+    made = prompted(found.workload, tokens)[1]
     decoded = made.distinct - made.recorded
     repeated = f", repeated up to {made.tokens:,} tokens" if made.tokens > made.distinct else ""
     sentence = f"The prompt is the first {made.distinct:,} tokens of a recorded one{repeated}."
@@ -68,7 +68,7 @@ def _prompt(found: Recommendation) -> list[str]:
     execution = system.plan(found.case).execution
     first = ", although the first ones fill the cache" if execution.reads and execution.has_bank else ""
     batches = "" if system.prompt_choices else f", in micro-batches of {MICRO_BATCH} tokens"
-    longer = "" if made.tokens >= asked else f" All {asked:,} tokens are assumed to be as fast{batches}{first}."
+    longer = "" if made.tokens >= tokens else f" All {tokens:,} tokens are assumed to be as fast{batches}{first}."
     return [sentence + longer]
 
 

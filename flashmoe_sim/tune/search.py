@@ -107,9 +107,9 @@ class _Searcher:
     def at(self, system: System, workload: Workload) -> Compared:
         if (key := (workload, system)) not in self.known:
             tokens = self.objective.prompt_tokens
-            asked = self.replays if workload is self.whole else None
+            wanted = self.replays if workload is self.whole else None
             self.known[key] = at_setting(
-                workload, self.case, system, interval=False, prompt_tokens=tokens, replays=asked
+                workload, self.case, system, interval=False, prompt_tokens=tokens, replays=wanted
             )
         return self.known[key]
 
@@ -117,11 +117,11 @@ class _Searcher:
         """The system at each of its sizes, on the stretch, with its best prompt choices if prompts count."""
         if reason := system.why_not(self.case):
             return Searched(Compared(system, reason))
-        asked = [system]
+        wanted = [system]
         for name, values in self._prompt_choices(system).items():
-            asked = [replace(one, **{name: value}) for one in asked for value in values]
+            wanted = [replace(one, **{name: value}) for one in wanted for value in values]
         ways, refused = [], list[BadInput]()
-        for one in asked:
+        for one in wanted:
             try:
                 ways.append(one.at_each_size(self.case))
             except BadInput as error:
@@ -140,12 +140,12 @@ class _Searcher:
         given = {name for name in system.prompt_choices if getattr(system, name) != default[name]}
         return {name: values for name, values in system.prompt_choices.items() if name not in given}
 
-    def refined(self, coarse: Searched, asked: System) -> Searched:
+    def refined(self, coarse: Searched, wanted: System) -> Searched:
         """Refine with sizes between those tried, and with the system's other choices, on the whole trace."""
         found = self._searched([self.at(one.system, self.whole) for one in coarse.tried])
-        if asked.size and not asked.size_given and not asked.fixed_sizes:
+        if wanted.size and not wanted.size_given and not wanted.fixed_sizes:
             found = self._between(found)
-        choices = {**asked.choices, **self._prompt_choices(asked)}
+        choices = {**wanted.choices, **self._prompt_choices(wanted)}
         while True:
             others = self._others(found.best.system, choices)
             better = min(others, key=self._rank, default=found.best)

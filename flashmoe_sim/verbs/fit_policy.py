@@ -129,7 +129,7 @@ class FitPolicy(Verb[PolicyFitted]):
         return [*reasons(found.left_out), *found.warnings]
 
 
-def _fitted(rows: Sequence[dict[str, Any]], asked: FitPolicy, tried: int) -> Table:
+def _fitted(rows: Sequence[dict[str, Any]], question: FitPolicy, tried: int) -> Table:
     from flashmoe_sim.sweep.fitted import ITS_FIRST_HALF
 
     default = rows[0]["against"]
@@ -139,17 +139,17 @@ def _fitted(rows: Sequence[dict[str, Any]], asked: FitPolicy, tried: int) -> Tab
         ("fitted", "left", lambda row: _changed(row["policy"], default)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("more", "right", lambda row: points(row["more_hits"])),
-        (f"{100 * asked.confidence:g}%", "right", lambda row: ends(row, "more_hits", points)),
+        (f"{100 * question.confidence:g}%", "right", lambda row: ends(row, "more_hits", points)),
         ("hindsight", "left", lambda row: _changed(row["best_policy"], default)),
         ("its hit %", "right", lambda row: percent(row["hindsight_hit_rate"])),
     ]
     on = "the other traces" if rows[0]["fitted_on"] != ITS_FIRST_HALF else "the trace's first half, judged on the rest"
     ahead = sum(row["more_hits"] > 0 for row in rows)
     caption = (
-        f"contract {asked.contract}; fitted: the best of {tried:,} candidates on {on}; more: points of hit rate above "
-        f"{default}, {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
+        f"contract {question.contract}; fitted: the best of {tried:,} candidates on {on}; more: points of hit rate "
+        f"above {default}, {ahead} of {len(rows)} times; hindsight: the best on the very text it is judged on"
     )
-    title = f"{default}: {'; '.join(asked.varied)}"
+    title = f"{default}: {'; '.join(question.varied)}"
     return table(columns, rows, title=title, caption=caption, dispensable=("its hit %", "hindsight"))
 
 

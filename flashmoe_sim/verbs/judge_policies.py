@@ -149,10 +149,10 @@ class JudgePolicies(SeveralOptions, ConditionOptions, DrawnVerb[PoliciesJudged])
         return [*reasons(found.left_out), *found.warnings]
 
 
-def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Sequence[str]) -> Table:
+def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions: Sequence[str]) -> Table:
     means = [row for row in rows if row["trace"] is None]
     shown, timed = means or rows, rows[0]["gain"] is not None
-    level = f"{100 * asked.confidence:g}%"
+    level = f"{100 * question.confidence:g}%"
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
         ("policy", "left", lambda row: row["policy"]),
@@ -174,17 +174,17 @@ def _judged(rows: Sequence[dict[str, Any]], asked: JudgePolicies, executions: Se
     traces = list(dict.fromkeys(row["trace"] for row in rows if row["trace"] is not None))
     against = rows[0]["against"]
     timed_as = f", {' and '.join(executions)}" if executions else ""
-    caption = f"contract {asked.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
+    caption = f"contract {question.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
     if timed:
         caption += f"; gain: how many times as fast as {against}"
     if means:
         caption += f"; means over the traces; {'faster' if timed else 'ahead'}: on how many of them it is"
-    if asked.skip_steps:
-        caption += f"; without the first {asked.skip_steps:,} steps"
+    if question.skip_steps:
+        caption += f"; without the first {question.skip_steps:,} steps"
     caption += "; p: chance of such a difference if there is none"
     if len(shown) > 1:
         caption += f", corrected for {len(shown)} comparisons"
-    machine = f" on {asked.machine}" if timed else ""
+    machine = f" on {question.machine}" if timed else ""
     banks = dict.fromkeys(row["bank"] for row in shown)
     if alike := [bank for bank in banks if not any(row["more_hits"] for row in shown if row["bank"] == bank)]:
         caption += f"; no difference in a bank of {', '.join(alike)}: one that holds a single call leaves no choice"

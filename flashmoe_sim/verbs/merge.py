@@ -61,18 +61,18 @@ class Merge:
         how = self.how
         if (how is None) == (self.concurrency is None):
             raise Conflict("give --concurrency for a server's batches, or --how union, concat or interleave")
-        asked = "--concurrency" if how is None else f"--how {how}"
+        given = "--concurrency" if how is None else f"--how {how}"
         if how is not None and (self.prefill_chunk or self.arrivals or self.step_ms):
-            raise Conflict(f"--prefill-chunk, --arrivals and --step-ms belong to --concurrency, not {asked}")
+            raise Conflict(f"--prefill-chunk, --arrivals and --step-ms belong to --concurrency, not {given}")
         if (self.arrivals is None) != (self.step_ms is None):
             raise Incomplete("--arrivals needs --step-ms" if self.arrivals else "--step-ms belongs to --arrivals")
         if how is not None and len(self.traces) < 2:
             raise Incomplete("one trace only; give at least two to merge")
         if self.stagger is not None and how != "union":
-            raise Conflict(f"--stagger belongs to --how union, not {asked}")
+            raise Conflict(f"--stagger belongs to --how union, not {given}")
         if (self.every is None) == (how == "interleave"):
             raise Conflict(
-                "--how interleave needs --every" if self.every is None else f"--every does not belong to {asked}"
+                "--how interleave needs --every" if self.every is None else f"--every does not belong to {given}"
             )
 
     def run(self, parts: Sequence[RoutingTrace], progress: Callable[[int, int], None] | None = None) -> RoutingTrace:

@@ -91,10 +91,10 @@ class Report(MemoryOptions):
             if (model := model_of(self.model)) is None:
                 raise Incomplete("give a trace, a folder of results or --model; see `sim trace catalog`")
             if self.machine is not None and names_no_quantization(None, self.model):
-                asked, systems = Case(model, machine_of(self.machine)), parse_systems(ALL)
-                if other := better_file(asked, systems):
+                wanted, systems = Case(model, machine_of(self.machine)), parse_systems(ALL)
+                if other := better_file(wanted, systems):
                     model = other[0]
-                    about_trace.append(instead(asked, systems, other))
+                    about_trace.append(instead(wanted, systems, other))
             own = bundled(model)
             workload, note = own or borrow(model)
             workloads, borrowed = [workload], own is None

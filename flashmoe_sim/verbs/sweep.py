@@ -144,10 +144,10 @@ class Sweep(SweepOptions):
             loaded = [(read or workload_of)(trace, self.model, in_chunks=self.in_chunks) for trace in named]
             workloads = plan_workloads(loaded, named, top_ks=self.top_k)
             if self.draft:
-                from flashmoe_sim.drafts import asked_drafts, drafted
+                from flashmoe_sim.drafts import drafted, given_drafts
 
                 given = self.draft, self.accept, self.drafter
-                workloads = [drafted(one, asked_drafts(*given, one.geometry)) for one in workloads]
+                workloads = [drafted(one, given_drafts(*given, one.geometry)) for one in workloads]
             if self.measured:
                 machines = [learnt_machine(_only(machines), self.measured, workload=workloads[0])]
             ledger = None if self.out is None else stack.enter_context(Ledger(Path(self.out), force=force))
@@ -176,13 +176,13 @@ class Sweep(SweepOptions):
         return several
 
 
-def _check_in_chunks(asked: Sweep) -> None:
+def _check_in_chunks(question: Sweep) -> None:
     """Raise BadInput for what would take memory that grows with a trace."""
-    if asked.machine:
+    if question.machine:
         raise Conflict("--in-chunks only counts; leave out --machine, or sweep the trace in memory")
-    if asked.cluster is not None:
+    if question.cluster is not None:
         raise Conflict("--in-chunks sweeps in one process; leave out --cluster, or sweep the trace in memory")
-    if asked.top_k is not None:
+    if question.top_k is not None:
         raise Conflict("--in-chunks with --topk: a trace is cut to fewer experts in memory; leave one of them out")
 
 

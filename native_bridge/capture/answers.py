@@ -19,7 +19,7 @@ from flashmoe_sim.trace.request_calls import trace_of_requests
 from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.served_json import EXTRAS, FORMAT, BadResponse, requests_of
 from flashmoe_sim.trace.served_json import KEY as ROUTING
-from native_bridge.capture.server import Asked, Server
+from native_bridge.capture.server import AnswerOptions, Server
 
 KEY = "flashmoe_sim"  # in a line: the request
 NPY_BASE64 = "k05VTVBZ"  # how a .npy file begins
@@ -34,11 +34,11 @@ class Answers:
     another capture, or cannot be written.
     """
 
-    def __init__(self, path: Path, asked: Asked, *, force: bool = False) -> None:
+    def __init__(self, path: Path, options: AnswerOptions, *, force: bool = False) -> None:
         if path.suffix != ".jsonl":
             raise Malformed(f"{path}: answers of a server are kept in a file whose name ends in .jsonl")
         refuse_existing(path, force=True)
-        self.path, self.asked = path, asked
+        self.path, self.options = path, options
         self.kept: Counter[str] = Counter()
         self._end, self._is_new = 0, not path.exists()
         try:
@@ -93,15 +93,15 @@ class Answers:
     def _count(self, line: bytes, number: int) -> None:
         try:
             made = orjson.loads(line)[KEY]
-            prompt, asked = str(made["prompt_sha256"]), dict(made["asked"])
+            prompt, options = str(made["prompt_sha256"]), dict(made["asked"])
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             raise Malformed(
                 f"{self.path}: line {number} was not written by a capture from a server; give another --out, or --force"
             ) from None
-        for name, value in asdict(self.asked).items():
-            if asked.get(name) != value:
+        for name, value in asdict(self.options).items():
+            if options.get(name) != value:
                 raise Conflict(
-                    f"{self.path}: holds answers of another capture ({name} {asked.get(name)}, now {value}); "
+                    f"{self.path}: holds answers of another capture ({name} {options.get(name)}, now {value}); "
                     "give another --out, or --force"
                 )
         self.kept[prompt] += 1
@@ -111,7 +111,7 @@ class Answers:
 
         Raises BadInput if the disk is full or the file may not grow; earlier content is kept.
         """
-        made = {"prompt_sha256": hash_of_prompt(prompt), "asked": asdict(self.asked)}
+        made = {"prompt_sha256": hash_of_prompt(prompt), "asked": asdict(self.options)}
         _put_shape(response, shape)
         line = orjson.dumps({**response, KEY: made}, option=orjson.OPT_APPEND_NEWLINE)
         left = memoryview(line)
@@ -177,7 +177,7 @@ def ask_all(
     for number, prompt in waiting:
         where = f"{server.url}: the answer to prompt {number}"
         try:
-            response = server.ask(prompt, answers.asked)
+            response = server.ask(prompt, answers.options)
         except SimError as error:
             raise type(error)(f"{error} (prompt {number:,} of {len(prompts):,}){_kept(answers)}") from None
         try:

@@ -34,7 +34,7 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by the owner that a server rep
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerOptions:
     """The parameters of a request beside the prompt.
 
     tokens: the most to generate. temperature: 0 takes the likeliest token. chat: whether the prompt is a user's
@@ -72,19 +72,19 @@ class Server:
             raise UnknownName(f"{self.url}: serves no model {name!r}; --served-model takes: {listed}")
         return name
 
-    def ask(self, prompt: str, asked: Asked) -> dict[str, Any]:
+    def ask(self, prompt: str, options: AnswerOptions) -> dict[str, Any]:
         """The server's answer to a prompt, with the routing if the server records it.
 
         Raises BadInput if it refuses the request, and SimError if it fails or does not answer in time.
         """
-        path = "/v1/chat/completions" if asked.chat else "/v1/completions"
-        text = {"messages": [{"role": "user", "content": prompt}]} if asked.chat else {"prompt": prompt}
+        path = "/v1/chat/completions" if options.chat else "/v1/completions"
+        text = {"messages": [{"role": "user", "content": prompt}]} if options.chat else {"prompt": prompt}
         request: dict[str, Any] = {
-            "model": asked.model,
+            "model": options.model,
             **text,
-            "max_tokens": asked.tokens,
-            "temperature": asked.temperature,
-            "seed": asked.seed,
+            "max_tokens": options.tokens,
+            "temperature": options.temperature,
+            "seed": options.seed,
         }
         if self.engine != "vLLM":  # vLLM has no such field: its flag applies to all requests
             request["return_routed_experts"] = True

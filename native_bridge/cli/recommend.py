@@ -33,23 +33,23 @@ def attach(command: click.Command) -> click.Command:
 
     @click.command()
     @of_verb(Verify)
-    def with_verify(asked: Verify, **given: Any) -> None:
-        if not asked.verify:
-            names = [item.name for item in fields(asked)]
-            refuse_given(asked, names, "without --verify: nothing is run; add --verify")
+    def with_verify(question: Verify, **given: Any) -> None:
+        if not question.verify:
+            names = [item.name for item in fields(question)]
+            refuse_given(question, names, "without --verify: nothing is run; add --verify")
             callback(**given)
             return
         if "trace" in given:
             given["trace"], given["model"] = trace_and_model(given["trace"], given["model"])
-        asked = replace(asked, gguf=file_of(asked.gguf, given.get("model")))
-        if asked.prompt_file is not None:
-            read_prompt(asked.prompt_file)  # refused before anything is computed
+        question = replace(question, gguf=file_of(question.gguf, given.get("model")))
+        if question.prompt_file is not None:
+            read_prompt(question.prompt_file)  # refused before anything is computed
         failed: list[str] = []
 
         def verified(claims: Sequence[tuple[System, float, float, float]]) -> dict[str, Any]:
             from native_bridge.verified import as_json
 
-            found = asked.run(claims, force=given.get("force", False))
+            found = question.run(claims, force=given.get("force", False))
             if not given.get("as_json"):
                 print_sections(sections(found))
             failed.extend(found.failed)

@@ -60,27 +60,27 @@ class RunOptions:
         return {"threads": self.threads or physical_cores(), "gpu_layers": self.gpu_layers}
 
 
-def refuse_given(asked: Any, names: Sequence[str], why: str) -> None:
+def refuse_given(question: Any, names: Sequence[str], why: str) -> None:
     """Raise BadInput, which names the option, if one of these fields differs from its default."""
-    for item in in_order(type(asked)):
-        if item.name in names and getattr(asked, item.name) != item.default:
-            raise Conflict(f"{flag_of(asked, item.name)} {why}")
+    for item in in_order(type(question)):
+        if item.name in names and getattr(question, item.name) != item.default:
+            raise Conflict(f"{flag_of(question, item.name)} {why}")
 
 
-def flag_of(asked: Any, name: str) -> str:
+def flag_of(question: Any, name: str) -> str:
     """The option of a field on the command line."""
-    metadata = next(item.metadata for item in in_order(type(asked)) if item.name == name)
+    metadata = next(item.metadata for item in in_order(type(question)) if item.name == name)
     return str(metadata["flag"] or f"--{name.replace('_', '-')}").partition("/")[0]
 
 
-def command_line(verb: str, asked: Any) -> str:
+def command_line(verb: str, question: Any) -> str:
     """The command that asks the same, without --force."""
     words = ["sim", *verb.split()]
-    for item in in_order(type(asked)):
-        value = getattr(asked, item.name)
+    for item in in_order(type(question)):
+        value = getattr(question, item.name)
         if value == item.default or item.name == "force":
             continue
-        flag = [] if item.metadata["positional"] else [flag_of(asked, item.name)]
+        flag = [] if item.metadata["positional"] else [flag_of(question, item.name)]
         for one in value if isinstance(value, tuple) else (value,):
             words += [*flag, str(one)]
     return shlex.join(words)

@@ -165,7 +165,7 @@ class Capture(Verb[dict[str, Any]]):
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.trace.load import load_trace
         from native_bridge.capture.answers import Answers, ask_all
-        from native_bridge.capture.server import Asked, find_server, key_of
+        from native_bridge.capture.server import AnswerOptions, find_server, key_of
 
         prompts, out = prompts_of(self.prompt, self.prompt_file), self.out or Path("answers.jsonl")
         if not self.tokens:
@@ -173,11 +173,11 @@ class Capture(Verb[dict[str, Any]]):
         geometry = None if self.model is None else load_model(str(self.model))
         hints = hints_of(geometry, **({} if self.top_k is None else {"top_k": self.top_k}))
         server = find_server(url, timeout_s=self.timeout or 600.0, key=key_of(self.api_key_env))
-        asked = Asked(server.model(self.served_model), self.tokens, self.temp, self.seed, self.chat)
+        options = AnswerOptions(server.model(self.served_model), self.tokens, self.temp, self.seed, self.chat)
         if server.engine == "SGLang" and not hints.top_k:
             raise Incomplete(f"{server.url}: SGLang does not send a token's number of experts; give --model or --top-k")
         begun = perf_counter()
-        answers = Answers(out, asked, force=self.force)
+        answers = Answers(out, options, force=self.force)
         try:
             with stoppable(), answers, working("capturing") as progress:
                 now, before = ask_all(server, prompts, answers, hints=hints, progress=progress)
@@ -193,7 +193,7 @@ class Capture(Verb[dict[str, Any]]):
             "out": str(out),
             "server": server.url,
             "engine": server.engine,
-            "model": asked.model,
+            "model": options.model,
             "prompts": now,
             "kept_prompts": before,
             "answers": answers.kept.total(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.errors import Conflict, Missing
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.io.sizes import asked_size, size
+from flashmoe_sim.io.sizes import given_size, size
 from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import FORCE, MACHINE_OUT, one_line
@@ -70,8 +70,8 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         if self.model is not None:
             sizes = sizes_of(load_model(self.model))
         elif self.expert_bytes is not None:
-            sizes = sizes_of_expert(asked_size("--expert-bytes", self.expert_bytes))
-        most_bytes, end = asked_size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
+            sizes = sizes_of_expert(given_size("--expert-bytes", self.expert_bytes))
+        most_bytes, end = given_size("--max-bytes", self.max_bytes), time.monotonic() + self.seconds
         with one_line() as show:
 
             def tell(what: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flashmoe_sim.drafts import MTP, asked_drafts
+from flashmoe_sim.drafts import MTP, given_drafts
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput
@@ -103,7 +103,7 @@ def _on(row: FieldRow, name: str, machine: Machine, system: System, workload: Wo
     if case.model.attention is not None:
         case = replace(case, depth=attended(row), kv_type=kv_type_of(row))
     if isinstance(system, Strata) and (match := _SPEC.search(row.flags)):
-        case = replace(case, drafts=asked_drafts(int(match[1]) - 1, STRATA_ACCEPT, MTP, workload.geometry))
+        case = replace(case, drafts=given_drafts(int(match[1]) - 1, STRATA_ACCEPT, MTP, workload.geometry))
     asked = system if system.size_given else system.sized(case)
     found = at_setting(workload, case, asked, borrowed=borrowed)
     if found.draws is None:

@@ -141,7 +141,7 @@ def test_what_is_worked_out_is_part_of_a_workload() -> None:
 def test_sizes_and_machines_share_replays() -> None:
     tasks = plan_tasks([load_trace("python-256")], plan_setups("16..256", policy="lru,fifo"), machines=MACHINES)
     timed = [one.work for one in plan_passes(tasks) if isinstance(one.work, TimedPass)]
-    asked = [asked for work in timed for asked in work.asked]
+    asked = [asked for work in timed for asked in work.replays]
     assert len(asked) == 10
     assert {asked.machines for asked in asked} == {tuple(MACHINES)}
 

@@ -43,7 +43,7 @@ def measured() -> list[dict[str, str]]:
 
 
 def asked(row: dict[str, str]) -> tuple[PlacedLayers, Case]:
-    of, context = named_model(row["model"]), Context.asked(int(row["context"]), kv_type=row["kv_type"])
+    of, context = named_model(row["model"]), Context.of_options(int(row["context"]), kv_type=row["kv_type"])
     found = case_of(
         of, load_machine(row["machine"]), workload=None, kv_bytes=context.bytes_of(of), context=context.tokens
     )

@@ -61,7 +61,7 @@ def test_more_than_the_trace_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (made.tokens, made.distinct, made.recorded) == (9, 6, 3)
     assert calls(made.trace, PHASE_PROMPT) == [*whole, whole[0], [4, 5]]
     made = with_prompt(recorded(), 100)
-    assert (made.tokens, made.distinct, made.asked) == (10, 6, 100)
+    assert (made.tokens, made.distinct, made.wanted) == (10, 6, 100)
     assert calls(made.trace, PHASE_PROMPT) == [*whole, *whole[:2]]
     assert calls(made.trace, PHASE_DECODE) == [[6, 7], [8, 9], [10, 11], [12, 13]]
     assert with_prompt(recorded(), 7).tokens == 7

@@ -84,24 +84,24 @@ def oracle_prefetch(trace: RoutingTrace, *, slots: int, calls: int | None = None
         return expert[offset[call] : offset[call + 1]]
 
     def prime(call: int, reserved: Iterable[int] = ()) -> int:
-        asked, bank = experts_of(call), banks[layers[call]]
-        if not bank.make_resident(asked, reserved):
+        requested, bank = experts_of(call), banks[layers[call]]
+        if not bank.make_resident(requested, reserved):
             raise OutOfRange(
-                f"{trace.name}: call {call} (layer {layers[call]}) finds no slot for its {len(set(asked))} distinct "
-                f"experts{' beside those of the call before it' * bool(reserved)} in a bank of {slots}; "
+                f"{trace.name}: call {call} (layer {layers[call]}) finds no slot for its {len(set(requested))} "
+                f"distinct experts{' beside those of the call before it' * bool(reserved)} in a bank of {slots}; "
                 "give a larger bank"
             )
-        return len(set(asked))
+        return len(set(requested))
 
     assigned: list[int] = []
     primes, requests, repairs = 1, prime(0), 0
     for call in range(calls):
-        asked, bank = experts_of(call), banks[layers[call]]
-        if not bank.holds(asked):
+        requested, bank = experts_of(call), banks[layers[call]]
+        if not bank.holds(requested):
             # Experts missing now take the slots not touched the first time, which are the oldest.
             requests += prime(call)
             primes, repairs = primes + 1, repairs + 1
-        touched = [bank.slot_of[one] for one in asked]
+        touched = [bank.slot_of[one] for one in requested]
         assigned += touched
         bank.touch(dict.fromkeys(touched))
         if call + 1 < trace.calls:

@@ -159,7 +159,7 @@ def _add_ahead(
         lines[line] = lines.get(line, {}) | _overlap_values(
             right=int(table[:, tally.PREDICTED_RIGHT].sum()),
             predicted=int(table[:, tally.PREDICTED].sum()),
-            asked=sum(int(requests.sum()) for requests in judged),
+            requested=sum(int(requests.sum()) for requests in judged),
             compared=sum(map(len, judged)),
         )
 
@@ -275,12 +275,12 @@ def _ahead_line(layers: Sequence[_Counted], *, source: str, io_split: int) -> di
     return _line(AHEAD[0], _counters(layers, unit_bytes=GIB, source=source, io_split=io_split))
 
 
-def _overlap_values(*, right: int, predicted: int, asked: int, compared: int) -> dict[str, str]:
+def _overlap_values(*, right: int, predicted: int, requested: int, compared: int) -> dict[str, str]:
     """The log's values on the accuracy of predictions. compared: the calls that had one."""
     return {
         "overlap": f"{right}/{predicted}",
         "precision": _percent(right, predicted),
-        "coverage": _percent(right, asked),
+        "coverage": _percent(right, requested),
         "layers": str(compared),
     }
 

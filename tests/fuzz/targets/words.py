@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.sizes import asked_size, exact_size, parse_size
+from flashmoe_sim.io.sizes import exact_size, given_size, parse_size
 from flashmoe_sim.parameters import spec_of
 from flashmoe_sim.policies.bank import Bank, parse_banks
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -58,7 +58,7 @@ def same_text(_: bytes, banks: list[Bank], __: Path) -> None:
 
 
 def of_size(data: bytes, _: Path) -> int:
-    return asked_size("--kv", text(data))
+    return given_size("--kv", text(data))
 
 
 def exact(_: bytes, size: int, __: Path) -> None:
