@@ -40,9 +40,8 @@ from flashmoe_sim.verbs.recommend import Recommend
 from flashmoe_sim.verbs.replay import Replay
 from flashmoe_sim.verbs.sweep import Sweep
 from flashmoe_sim.verbs.synth import Synth
-from tests.asked import document
 from tests.policies.own import CELL, cell
-from tests.refusals import refused
+from tests.support import document, refused
 
 ONLY_IN_A_TERMINAL = {
     "full",

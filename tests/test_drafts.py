@@ -26,7 +26,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.speculate import speculate
 from flashmoe_sim.verbs.given import workload_of
-from tests.refusals import refused
+from tests.support import refused
 
 OSS, QWEN = "gpt-oss-120b", "qwen3.6-35b-a3b"
 

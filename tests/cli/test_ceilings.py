@@ -12,7 +12,7 @@ from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.question import ConditionOptions
 from flashmoe_sim.sweep.plan import plan_conditions, plan_setup
 from flashmoe_sim.trace.bundled import catalog
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 PHONE = ("gemma-4-26b-phone", "--bank", "32", "--contract", "atomic", "--machine", "phone-ufs4", "--dense", "2GiB")
 

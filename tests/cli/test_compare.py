@@ -12,7 +12,7 @@ from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import COMPARED
 from flashmoe_sim.systems.table import SYSTEMS
-from tests.asked import document, refusal
+from tests.support import document, refusal
 
 ASKED = ["compare", "python-256", "--machine", "rtx-3090", "--kv", "1GiB"]
 

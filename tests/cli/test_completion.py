@@ -19,7 +19,7 @@ from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.bundled import catalog
 from native_bridge.cli.main import VERBS, sim
-from tests.asked import document, printed_by
+from tests.support import document, printed_by
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashmoe_sim import api
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.trace.store import write_store
-from tests.asked import document, printed_by
 from tests.residency.builders import trace_of
+from tests.support import document, printed_by
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])

@@ -13,7 +13,7 @@ import flashmoe_sim.cli
 from flashmoe_sim.cli.main import VERBS
 from native_bridge.cli import main as bridge
 from native_bridge.cli.main import main, sim
-from tests.asked import printed_by
+from tests.support import printed_by
 
 HELPERS = {
     "main",

@@ -9,8 +9,8 @@ import pytest
 
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.table import PRESETS
-from tests.asked import document, printed_by, refusal
 from tests.machines.builders import FULL
+from tests.support import document, printed_by, refusal
 
 
 def test_list_names_every_preset_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from flashmoe_sim import api
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 REPLAY = ("gpt-oss-120b", "--bank", "16", "--contract", "atomic")

@@ -8,7 +8,7 @@ import pytest
 
 from flashmoe_sim.geometry import named_models
 from native_bridge.fixture import bundled_model
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 REPO = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.version import version
-from tests.asked import document, printed_by, refusal
 from tests.notebooks import ROOT, SOURCES
+from tests.support import document, printed_by, refusal
 
 NAMES = [path.stem for path in SOURCES]
 

@@ -13,7 +13,7 @@ from flashmoe_sim.policies.base import ALL_CONTRACTS
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import PREFETCHERS
 from flashmoe_sim.sweep import plan
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 FORESEEING = {"static", "min", "lookahead", "hot-profile", "bounded-swaps"}
 

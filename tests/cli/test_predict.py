@@ -11,7 +11,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import PREDICTED
 from flashmoe_sim.trace.bundled import catalog
 from reports.fidelity.from_table import PUBLISHED
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 MODEL = ["--model", "qwen3.5-35b-a3b:ud-iq2_m", "--machine", "m5-max-128"]
 SIDECAR = str(catalog()["python-256"].model)

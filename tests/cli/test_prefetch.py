@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.prefetchers.table import PREFETCHERS, WITHOUT_FILE, parse_prefetcher
-from tests.asked import document, printed_by
+from tests.support import document, printed_by
 
 
 def test_list_names_every_predictor_and_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
 PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"

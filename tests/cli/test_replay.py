@@ -7,7 +7,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import COUNTS, IDENTITY
 from flashmoe_sim.trace.bundled import catalog
-from tests.asked import document, printed_by
+from tests.support import document, printed_by
 
 ADDITIVE = ("calls", "refs", "requests", "hits", "misses", "cold_installs", "evictions", "bypassed", "aliased_refs")
 ADDITIVE += ("full_hit_calls", "bytes_read", "read_ops", "prefetch_issued", "prefetch_bytes", "prefetch_wasted_bytes")

@@ -13,7 +13,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.cli.report import FigureFiles
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.report.results import read_results
-from tests.asked import document, refusal
+from tests.support import document, refusal
 
 GUIDE = Path(__file__).parents[1] / "guide"
 NAMES = ("lru", "least-weight")

@@ -24,8 +24,8 @@ from flashmoe_sim.prefetchers.table import WITHOUT_FILE
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.summary import ranked
 from flashmoe_sim.trace.bundled import catalog
-from tests.asked import document, printed_by, refusal
 from tests.residency.test_twins import SEQUENTIAL
+from tests.support import document, printed_by, refusal
 
 COMMAND = "from flashmoe_sim.cli.main import entry; entry()"
 PNG = b"\x89PNG\r\n\x1a\n"

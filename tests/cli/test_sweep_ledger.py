@@ -22,7 +22,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.sweep.ledger import FILE, Ledger
 from flashmoe_sim.sweep.store import FILES
 from flashmoe_sim.trace.store import write_store
-from tests.asked import document
+from tests.support import document
 from tests.trace.strategies import trace_of
 
 COMMAND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "

@@ -12,7 +12,7 @@ from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
-from tests.asked import document, refusal
+from tests.support import document, refusal
 from tests.trace import recordings
 from tests.trace.recordings import calls, expected, made
 

@@ -10,7 +10,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.nulls import shuffled_null
-from tests.asked import document, refusal
+from tests.support import document, refusal
 
 QWEN = ["--model", "qwen3.5-35b-a3b", "--topk", "4"]
 

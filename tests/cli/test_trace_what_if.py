@@ -10,7 +10,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.trace import load_trace
 from flashmoe_sim.trace.store import write_store
-from tests.asked import document, refusal
+from tests.support import document, refusal
 from tests.trace.strategies import trace_of
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from flashmoe_sim.sweep.watch import Look, Watcher
 from native_bridge.cli.main import main
-from tests.asked import document, printed_by, refusal
+from tests.support import document, printed_by, refusal
 
 LINE = b'{"layer":0,"n_expert_used":2,"n_tokens":1,"experts":[%d,%d]}\n'
 

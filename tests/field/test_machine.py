@@ -12,7 +12,7 @@ from reports.field.machine import built_of, machine_of, part_in
 from reports.field.rows import read_rows
 from tests.field.builders import row
 from tests.field.test_rows import TABLE
-from tests.refusals import refused
+from tests.support import refused
 
 
 def numbers(folder: Path, **cells: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from reports.field.quants import bits_of
 from reports.field.rows import read_rows
 from tests.field.builders import row
 from tests.field.test_rows import TABLE
-from tests.refusals import refused
+from tests.support import refused
 
 GIB = 2**30
 

@@ -10,7 +10,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput, Unusable
 from reports.field.rows import COLUMNS, MEASURED, NEEDED, read_rows
 from tests.field.builders import DEFAULTS, row, write
-from tests.refusals import refused
+from tests.support import refused
 
 TABLE = Path(__file__).parents[2] / "data" / "published" / "field.csv"
 

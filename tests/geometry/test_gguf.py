@@ -12,7 +12,7 @@ import pytest
 from flashmoe_sim.geometry import load_model, read_gguf
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, Missing
 from tests.geometry.conftest import gguf, key, tensor, text
-from tests.refusals import refused
+from tests.support import refused
 
 EXPERT_BYTES, ROUTER_BYTES = 3 * 8 * 2 * 4, 8 * 4
 DATA_BYTES = 4 * EXPERT_BYTES + ROUTER_BYTES

@@ -13,7 +13,7 @@ from flashmoe_sim.geometry import load_model, named_model, named_models, read_ma
 from flashmoe_sim.geometry.graph import Graph, graph_of, graphs, read_graph
 from flashmoe_sim.io.errors import Malformed
 from tests.geometry.conftest import document, entry, gguf, key, tensor, text, write
-from tests.refusals import refused
+from tests.support import refused
 
 SILU = Graph(
     activation="silu", gated=True, biases=False, fused=False, groups=0, scales=False, weights_first=False, clamped=False

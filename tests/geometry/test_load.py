@@ -11,7 +11,7 @@ import pytest
 from flashmoe_sim.geometry import LayerGeometry, ModelGeometry, load_model, named_model
 from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from tests.geometry.conftest import document, entry, gguf, write
-from tests.refusals import refused
+from tests.support import refused
 
 FAMILIES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 

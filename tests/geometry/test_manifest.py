@@ -11,7 +11,7 @@ from flashmoe_sim.geometry import manifest as module
 from flashmoe_sim.geometry import read_manifest
 from flashmoe_sim.io.errors import Malformed, Missing, TooLarge, Unsupported, Unusable
 from tests.geometry.conftest import document, entry, write
-from tests.refusals import refused
+from tests.support import refused
 
 GATE, UP, DOWN, GATE_UP = "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps"
 

@@ -7,7 +7,7 @@ import pytest
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.io.errors import BadInput
-from tests.refusals import refused
+from tests.support import refused
 
 
 def test_of_a_model() -> None:

@@ -12,7 +12,7 @@ import pytest
 from flashmoe_sim.io.errors import CODED, BadInput, Malformed, SimError, UnknownName, unknown_name
 from flashmoe_sim.machines.written import UnknownPart
 from flashmoe_sim.timeline.assemble import DoesNotFit
-from tests.refusals import refused
+from tests.support import refused
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [file for folder in ("flashmoe_sim", "native_bridge") for file in sorted((ROOT / folder).rglob("*.py"))]

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.fit import Equation, fit
-from tests.refusals import refused
+from tests.support import refused
 
 TRUTH = {"layer_us": 3400.0, "read_gb_s": 0.26, "request_us": 30.0, "pinned_gb_s": 0.08, "weights_gb_s": 0.1}
 LAYERS = 12e-6

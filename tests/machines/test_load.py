@@ -13,7 +13,7 @@ from flashmoe_sim.machines.machine import Anchors, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.table import PRESETS
 from tests.machines.builders import FULL
-from tests.refusals import refused
+from tests.support import refused
 
 
 def test_every_key_is_read() -> None:

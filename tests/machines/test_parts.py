@@ -16,7 +16,7 @@ from flashmoe_sim.machines.machine import FEATURES
 from flashmoe_sim.machines.parts import KINDS, Part, catalogue
 from flashmoe_sim.machines.write import toml, write_machine
 from flashmoe_sim.machines.written import find_part, parse_parts
-from tests.refusals import refused
+from tests.support import refused
 
 EXAMPLE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + pcie4x16 + nvme-gen4"
 PARTS = catalogue().values()

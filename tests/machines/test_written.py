@@ -12,7 +12,7 @@ from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.written import chips_as_sold, find_part, parse_parts, reported_part
-from tests.refusals import refused
+from tests.support import refused
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput, Malformed, OutOfRange
 from flashmoe_sim.measured import missing, read_measured, read_with_notes
-from tests.refusals import refused
+from tests.support import refused
 
 FILES = Path(__file__).parent / "files"
 DATA = Path(__file__).parents[2] / "data"

@@ -28,7 +28,7 @@ from flashmoe_sim.systems.compare import Compared, at_setting, case_of, speed_of
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.cli.main import main as bridge
-from tests.refusals import refused
+from tests.support import refused
 
 FILES = Path(__file__).parents[2] / "data" / "measured"
 PARTS = "rtx-3060 + ryzen-5600 + 64GiB"

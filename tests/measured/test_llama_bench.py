@@ -12,7 +12,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import Measured, missing, read_measured, read_with_notes, with_layers
 from flashmoe_sim.measured.placement import system_of
 from tests.measured.bench import WRITTEN, any_rows, as_json, row
-from tests.refusals import refused
+from tests.support import refused
 
 FILES = Path(__file__).parent / "files"
 

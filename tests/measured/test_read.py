@@ -13,7 +13,7 @@ from flashmoe_sim.measured.read import FORMATS
 from flashmoe_sim.measured.value import quant_of
 from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
-from tests.refusals import refused
+from tests.support import refused
 
 FILES = sorted(path for path in (Path(__file__).parent / "files").iterdir() if path.name != "README.md")
 SAMPLES = sorted((Path(__file__).parents[2] / "data" / "measured").glob("*.[jl]*"))

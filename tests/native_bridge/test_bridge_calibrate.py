@@ -16,9 +16,9 @@ from native_bridge.cli.main import main
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.table import ENGINES
 from native_bridge.repeats import run_name
-from tests.asked import document, refusal
 from tests.native_bridge.conftest import STAND_IN
 from tests.native_bridge.recorded_runs import RUNS, TIMED, copies, edit_flags, edit_log
+from tests.support import document, refusal
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

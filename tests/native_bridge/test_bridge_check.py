@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from native_bridge.cli.main import main
-from tests.asked import document, refusal
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_log, edit_record
 from tests.report.parsed import Page
+from tests.support import document, refusal
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 TIMED = str(RUNS / "runs-timed")

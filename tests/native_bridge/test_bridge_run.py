@@ -20,8 +20,8 @@ from native_bridge.cli.main import main
 from native_bridge.engines.base import RunRequest
 from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.repeats import plan, requests_of, run_name
-from tests.asked import document, refusal
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED
+from tests.support import document, refusal
 
 pytestmark = pytest.mark.usefixtures("stand_in")
 

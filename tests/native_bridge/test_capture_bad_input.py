@@ -9,8 +9,8 @@ import pytest
 
 from native_bridge.capture import llama_cpp
 from native_bridge.fixture import bundled_model
-from tests.asked import refusal
 from tests.geometry.conftest import gguf, key, tensor, text
+from tests.support import refusal
 
 DENSE = gguf([key("general.architecture", 8, text("llama"))], [tensor("output.weight", (32, 2), 0)], data_bytes=256)
 MODEL = str(bundled_model())

@@ -20,7 +20,6 @@ import pytest
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from native_bridge.cli.main import main
-from tests.asked import refusal
 from tests.native_bridge.served_double import (
     DENSE,
     LAYERS,
@@ -32,6 +31,7 @@ from tests.native_bridge.served_double import (
     serving,
     templated,
 )
+from tests.support import refusal
 
 PROMPTS = ["The bank is full.", "Experts come and go;\u2028few stay.", "ä"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from flashmoe_sim.machines.load import load_machine
 from native_bridge.cli.main import main
-from tests.asked import refusal
 from tests.native_bridge.recorded_runs import GPU, RUNS, TIMED, copy, edit_log
+from tests.support import refusal
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
 QWEN, KIMI = str(TABLES / "anemll_qwen35_35b_bank.csv"), str(TABLES / "anemll_kimi_k25_bank.csv")

@@ -12,7 +12,7 @@ from flashmoe_sim.machines.load import load_machine
 from native_bridge.cli.main import main
 from native_bridge.probe.own_reads import open_past_cache
 from native_bridge.probe.storage import sizes_of
-from tests.asked import document, refusal
+from tests.support import document, refusal
 
 QUICK = ("--seconds", "2", "--max-bytes", "32MiB", "--no-fio", "--no-gpu")
 

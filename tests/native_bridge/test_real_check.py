@@ -20,10 +20,10 @@ from native_bridge.engines.flashmoe.engine import FlashMoeEngine
 from native_bridge.engines.table import find_runtime
 from native_bridge.fixture.sidecar import write_sidecar
 from native_bridge.run import Loaded, run_once
-from tests.asked import document
 from tests.native_bridge.conftest import MODEL, PROMPT
 from tests.native_bridge.needs import RUNTIME
 from tests.native_bridge.other_arch import write_qwen3next
+from tests.support import document
 
 pytestmark = RUNTIME
 

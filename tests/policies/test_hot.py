@@ -22,7 +22,6 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 from tests.policies.naive import hot as naive
-from tests.refusals import refused
 from tests.residency.builders import (
     Call,
     came_after,
@@ -36,6 +35,7 @@ from tests.residency.builders import (
     trace_of,
 )
 from tests.residency.compare import assert_twins
+from tests.support import refused
 
 MIB = 2**20
 

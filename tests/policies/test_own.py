@@ -21,12 +21,12 @@ from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.plan import plan_setups
-from tests.asked import refusal
 from tests.policies.naive import Expert, Twin
 from tests.policies.own import GAP
 from tests.residency import naive
 from tests.residency.builders import random_calls
 from tests.residency.compare import calls_of, workload_of
+from tests.support import refusal
 
 TRACE = "".join(f"[[0, {expert}], [0, {expert % 3}]]\n" for expert in (0, 1, 2, 3, 4, 0, 1, 2, 3, 4))
 REQUIRED = GAP.replace("width: int = 1", "width: int").replace("(frozen=True)", "(frozen=True, kw_only=True)")

@@ -21,9 +21,8 @@ from flashmoe_sim.sweep.collect import sweep
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.trace.write_jsonl import write_jsonl
-from tests.asked import document, refusal
-from tests.refusals import refused
 from tests.residency.builders import geometry_of, one_layer, random_calls, run, some, trace_of
+from tests.support import document, refusal, refused
 
 # Three steps request 0, four request 1, five request 2.
 TRACE = trace_of(one_layer([[0], [0], [1], [0], [1], [1], [1], [2], [2], [2], [2], [2]]), 4)

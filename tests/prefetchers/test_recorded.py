@@ -17,10 +17,10 @@ from flashmoe_sim.prefetchers.table import parse_prefetcher
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.plan import plan_predictors
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.refusals import refused
 from tests.residency.builders import run, trace_of
 from tests.residency.compare import predictions_of
 from tests.residency.test_twins import random_workload
+from tests.support import refused
 
 OF_ACCURACY = {"prefetch_calls", "prefetch_precision", "prefetch_recall"}
 # Two steps of two layers; the last call of layer 1 has two tokens.

@@ -16,8 +16,8 @@ from flashmoe_sim.io.sections import Command, Figure, Section, Table, Verdict
 from flashmoe_sim.report.page import MOST_BYTES, html
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.ledger import Ledger
-from tests.asked import document
 from tests.report.browser import Browser, chromium, needs_browser
+from tests.support import document
 
 HOSTILE = ("<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>', "<!--")
 

@@ -27,9 +27,9 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.chunk import Last, LongTrace, cut_up
 from flashmoe_sim.trace.routing import RoutingTrace
 from tests.prefetchers.test_twins import random_trace
-from tests.refusals import refused
 from tests.residency.builders import geometry_of, trace_of
 from tests.residency.test_twins import PAIRS
+from tests.support import refused
 
 EVICTING = [name for name, policy in POLICIES.items() if issubclass(policy, EvictingPolicy) and not policy.hindsight]
 PAST_ONLY = ["none", *(name for name, one in PREFETCHERS.items() if issubclass(one, PastOnly))]

@@ -15,10 +15,10 @@ from flashmoe_sim.policies.minor import parse_minor
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.timeline.assemble import work_of
-from tests.asked import printed_by
 from tests.residency import naive
 from tests.residency.builders import geometry_of, of_one_layer, one_layer, random_calls, run, trace_of
 from tests.residency.compare import _assert_equal, calls_of
+from tests.support import printed_by
 
 RULES = ("drop@1", "substitute@1", "half@1", "drop@0.3", "half@0.3")
 EXPERTS, WIDTH = 8, 2

@@ -39,8 +39,8 @@ from flashmoe_sim.sweep.ledger import FILE, Ledger
 from flashmoe_sim.sweep.plan import plan_setups
 from flashmoe_sim.sweep.workers import Lost
 from flashmoe_sim.timeline.assemble import Conditions
-from tests.asked import refusal
 from tests.residency.builders import geometry_of, random_calls, trace_of
+from tests.support import refusal
 
 COMMAND = "from distributed.cli.dask_{0} import main; main()"
 SIM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "

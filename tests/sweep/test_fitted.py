@@ -18,8 +18,8 @@ from flashmoe_sim.schema import FITTED
 from flashmoe_sim.sweep.fitted import candidates
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.verbs.fit_policy import FitPolicy
-from tests.refusals import refused
 from tests.residency.builders import trace_of
+from tests.support import refused
 
 HALF_LIVES = ("1", "16", "64")
 ASKED: dict[str, Any] = {"bank": 32, "contract": "atomic"}

@@ -32,10 +32,10 @@ from flashmoe_sim.trace.chunk import cut_up
 from flashmoe_sim.trace.on_disk import unpack
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
-from tests.asked import document, refusal
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of
 from tests.residency.test_growing import cuts_of, narrow
+from tests.support import document, refusal
 from tests.trace.strategies import trace_of
 
 POLICIES, PREDICTORS = ("lru", "fifo", "demand", "min", "min:forced", "static"), ("none", "temporal", "markov")

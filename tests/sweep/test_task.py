@@ -48,10 +48,10 @@ from flashmoe_sim.timeline.models.sync_install import SyncInstall
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.store import write_store
-from tests.asked import document
 from tests.machines.builders import FULL
 from tests.policies.own import CELL, cell
 from tests.residency.builders import random_calls, trace_of
+from tests.support import document
 
 RESULTS = [column.name for column in (*COUNTS, *TIMING) if column.name not in ("machine", "execution")]
 

@@ -19,7 +19,7 @@ from flashmoe_sim.systems.facts import GROUPED, REFUSED, STATUSES, engine_names,
 from flashmoe_sim.systems.hot_cache_flags import ARCHS
 from flashmoe_sim.systems.slot_bank_flags import STREAMED
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
-from tests.refusals import refused
+from tests.support import refused
 from tests.systems.cases import case, workload
 from tests.systems.cases import model as small
 

@@ -10,7 +10,7 @@ from flashmoe_sim.io.errors import BadInput, OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.rates import Rate, parse_hit_rates, percent_or_share, read_rates
 from reports.fidelity.from_table import PUBLISHED
-from tests.refusals import refused
+from tests.support import refused
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.recordings import calls, expected, made, npy, npz, safetensors
 
 

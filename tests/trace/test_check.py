@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.trace.check import check_trace, largest_experts
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.strategies import random_traces, trace_of
 
 TRACE = trace_of((0, [1, 2]), (3, [7]), (0, [4]), n_experts={0: 5, 3: 8}, name="mine")

@@ -6,7 +6,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.notes import DROPPED, code_of
 from flashmoe_sim.trace.cut import cut, shown_layers
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.strategies import random_traces, trace_of
 
 TRACE = trace_of(

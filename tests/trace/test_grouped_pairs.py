@@ -8,7 +8,7 @@ import pytest
 from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.trace import grouped_pairs
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
-from tests.refusals import refused
+from tests.support import refused
 
 # Two passes over layers in the order 0, 2, 1: a prompt with unions of 3 and 4, then a token with 2 experts a layer.
 # The prompt's last layer computed one token only.

@@ -8,7 +8,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput, Malformed
 from flashmoe_sim.trace.hit_points import check_hit_points, read_hit_points
-from tests.refusals import refused
+from tests.support import refused
 
 
 def test_written_out() -> None:

@@ -17,7 +17,7 @@ from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.store import write_store
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace import recordings
 from tests.trace.strategies import trace_of
 from tests.trace.test_route_csv import PREAMBLE, ROWS

@@ -12,7 +12,7 @@ from flashmoe_sim.trace.merge import concat, interleave, union
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import inspect, union_by_call
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 

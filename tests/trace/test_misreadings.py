@@ -14,7 +14,7 @@ from flashmoe_sim.trace.formats import find_format
 from flashmoe_sim.trace.lint import lint
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace import recordings
 from tests.trace.recordings import Made, calls, expected, made
 

@@ -24,7 +24,7 @@ from flashmoe_sim.trace.on_disk import Growing, OnDisk, scratch_file, unpack
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
-from tests.asked import document, refusal
+from tests.support import document, refusal
 from tests.trace.strategies import model_traces, random_traces, trace_of
 
 CUTS = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

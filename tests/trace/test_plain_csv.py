@@ -12,7 +12,7 @@ from flashmoe_sim.trace.csv_rows import TextColumn
 from flashmoe_sim.trace.lines import Skipped
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
-from tests.refusals import refused
+from tests.support import refused
 
 
 @pytest.fixture

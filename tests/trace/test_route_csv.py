@@ -8,7 +8,7 @@ from flashmoe_sim.io.notes import DROPPED, SKIPPED, TORN, code_of
 from flashmoe_sim.trace import route_csv
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
-from tests.refusals import refused
+from tests.support import refused
 
 PREAMBLE = """# route_trace v1
 # model=/data/My Models/tiny-Q4.gguf arch=tiny n_layer=2 n_expert=8 n_expert_used=2

@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.notes import SKIPPED, code_of
 from flashmoe_sim.trace import runtime_jsonl
 from flashmoe_sim.trace.runtime_jsonl import read
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.jsonl_twin import BOM, LINE, NEXT, parse, twin
 
 

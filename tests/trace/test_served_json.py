@@ -15,7 +15,7 @@ from flashmoe_sim.trace.arrays import npy_array
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.requests import Hints
 from flashmoe_sim.trace.served_json import from_base64
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.recordings import calls, expected, lines, made, npy, vllm, vllm_021
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 6}

@@ -15,7 +15,7 @@ from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.speculate import STAND_INS, speculate
 from flashmoe_sim.trace.store import write_store
 from flashmoe_sim.trace.write_jsonl import lost_in_jsonl
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace import naive_what_if as naive
 from tests.trace.strategies import model_traces, trace_of
 from tests.trace.test_merge import A, by_layer, listed, same

@@ -16,7 +16,7 @@ from flashmoe_sim.trace import store
 from flashmoe_sim.trace._store_columns import crc32_joined
 from flashmoe_sim.trace.merge import union
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.strategies import random_traces, trace_of
 
 LITTLE = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

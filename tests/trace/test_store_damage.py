@@ -18,7 +18,7 @@ from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
 from flashmoe_sim.trace import store
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.strategies import trace_of
 
 TRACE = trace_of(

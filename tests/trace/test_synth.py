@@ -18,7 +18,7 @@ from flashmoe_sim.trace.synth import synthesize
 from flashmoe_sim.trace.synth_curve import from_curve
 from flashmoe_sim.trace.synth_like import alike
 from flashmoe_sim.trace.synth_shape import Shape, plain_shape
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.strategies import trace_of
 
 SHAPE = plain_shape(layers=4, n_experts=64, top_k=4)

@@ -15,7 +15,7 @@ from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.synth_curve import TOLERANCE, from_curve
 from flashmoe_sim.trace.synth_shape import Shape, plain_shape
-from tests.refusals import refused
+from tests.support import refused
 
 # Published for Qwen3.5-35B-A3B cut to top-4 and 120 tokens, and for Kimi-K2.5 cut to top-4 and 100 tokens.
 QWEN = {16: 0.588, 32: 0.728, 64: 0.818, 128: 0.845, 256: 0.845}

@@ -16,7 +16,7 @@ from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.statistics import inspect
 from flashmoe_sim.trace.synth_like import alike
 from flashmoe_sim.trace.synth_shape import Shape
-from tests.refusals import refused
+from tests.support import refused
 from tests.trace.strategies import trace_of
 
 NAMES = ("python-256", "gpt-oss-120b", "qwen3-30b-mlx")

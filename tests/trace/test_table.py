@@ -20,8 +20,8 @@ from flashmoe_sim.trace.requests import Hints, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN, RoutingTrace
 from flashmoe_sim.trace.table import read_table
 from flashmoe_sim.trace.table_columns import Columns
-from tests.refusals import refused
 from tests.residency.builders import geometry_of
+from tests.support import refused
 from tests.trace.recordings import Made, calls, expected, in_file_order, made
 
 ONE = made()

@@ -9,7 +9,7 @@ from flashmoe_sim.io.notes import SKIPPED, TORN, code_of
 from flashmoe_sim.trace import token_pairs
 from flashmoe_sim.trace.requests import ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE
-from tests.refusals import refused
+from tests.support import refused
 
 TWO_TOKENS = b"[[1, 5], [1, 2], [3, 0], [3, 9]]\n[[1, 2], [1, 7], [3, 9], [3, 4]]\n"
 

@@ -17,7 +17,7 @@ from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.tune.next_run import Next, next_runs
-from tests.asked import document
+from tests.support import document
 from tests.systems.cases import case
 
 ASKED = ["machine", "next", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed,hot-cache,cpu"]

@@ -21,7 +21,7 @@ from flashmoe_sim.tune.prices import Prices, launch_prices, read_prices
 from flashmoe_sim.tune.resize import Resizer
 from flashmoe_sim.tune.shop import OtherPart, changes, parts_of
 from flashmoe_sim.tune.stock import Stock
-from tests.refusals import refused
+from tests.support import refused
 from tests.systems.cases import model, workload
 
 DESKTOP = parts_of("rx-7700-xt + ryzen-5600 + ddr4-3200x2 + 16GiB + nvme-gen3")

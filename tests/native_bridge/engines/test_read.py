@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from native_bridge.engines.read import read_run
 from tests.native_bridge.recorded_runs import GPU, RUNS, SUMMARY, TIMED, copy, edit_flags, edit_log
-from tests.refusals import refused
+from tests.support import refused
 
 
 def test_a_streamed_run() -> None:

@@ -21,7 +21,7 @@ from native_bridge.engines.flashmoe.modes import MODES
 from native_bridge.engines.table import ENGINES, find_runtime
 from tests.geometry.conftest import gguf, key, text
 from tests.native_bridge.conftest import MODEL, PROMPT, RECORDED, STAND_IN
-from tests.refusals import refused
+from tests.support import refused
 
 GEOMETRY = read_gguf(MODEL)
 REQUEST = RunRequest("slot-bank", 24, PROMPT)

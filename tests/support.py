@@ -1,12 +1,16 @@
-"""What `sim` prints: a document, a table, or one line on whatever it refuses."""
+"""What `sim` prints: a document, a table, or one line on whatever it refuses; and errors as Python raises them."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from flashmoe_sim.io.errors import BadInput
 from native_bridge.cli.main import main
 
 
@@ -34,3 +38,15 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     return printed.err
+
+
+@contextmanager
+def refused(kind: type[BadInput], *fragments: str, begins: str = "", match: str = "") -> Iterator[None]:
+    """An error of this kind in one line, which begins so and has the fragments, and in which the pattern is found."""
+    with pytest.raises(kind) as error:
+        yield
+    message = str(error.value)
+    assert message.startswith(begins), message
+    assert [fragment for fragment in fragments if fragment not in message] == [], message
+    assert re.search(match, message), message
+    assert "\n" not in message
