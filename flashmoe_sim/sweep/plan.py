@@ -13,7 +13,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Malformed, Unsupported
 from flashmoe_sim.io.sizes import given_size
 from flashmoe_sim.outside import blaming
-from flashmoe_sim.policies.bank import OneBank, Scope, parse_bank, parse_banks
+from flashmoe_sim.policies.bank import Bank, OneBank, Scope, parse_bank, parse_banks
 from flashmoe_sim.policies.base import EvictingPolicy, OnePolicy, Policy
 from flashmoe_sim.policies.minor import parse_minor
 from flashmoe_sim.policies.table import POLICIES, parse_policy
@@ -111,8 +111,8 @@ def plan_setup(
     Raises BadInput for unknown words and for an impossible combination.
     """
     return Setup(
-        parse_bank(str(bank)),
-        _asked(plan_policy(policy), warm, minor),
+        bank if isinstance(bank, Bank) else parse_bank(str(bank)),
+        _completed(plan_policy(policy), warm, minor),
         contract,
         _predictor(prefetch),
         cast(Scope, scope),
@@ -196,11 +196,11 @@ def plan_setups(
 
 
 def _rules(policy: Any, warm: str | None, minor: str | None) -> Rules:
-    """The policies, as they are asked, and whether each is named by itself."""
-    return {_asked(rule, warm, minor): itself for rule, itself in _named(policy, POLICIES, plan_policy).items()}
+    """The policies, each with its start and its minor experts, and whether it is named by itself."""
+    return {_completed(rule, warm, minor): itself for rule, itself in _named(policy, POLICIES, plan_policy).items()}
 
 
-def _asked(policy: Policy, warm: str | None, minor: str | None) -> Policy:
+def _completed(policy: Policy, warm: str | None, minor: str | None) -> Policy:
     """The policy with its start and its minor experts, unless it has its own; one that never installs has none."""
     if not isinstance(policy, EvictingPolicy):
         return policy
