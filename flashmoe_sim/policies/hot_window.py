@@ -104,8 +104,7 @@ class HotWindow(ScheduledPolicy):
 
         full = int(arrives.max())
         begin = int(ends[full]) if full >= 0 else begin  # the warm-up may have filled all
-        seen, uses, worth = np.full((3, len(resident)), -1, np.int64)
-        scratch = WindowScratch(seen, uses, worth)
+        scratch = np.full((3, len(resident)), -1, np.int64)
         for number in range((full + 1 + earlier) // self.interval + 1, (len(ends) + earlier) // self.interval + 1):
             end = int(ends[number * self.interval - 1 - earlier])
             bonus = self.bonus(banks.slots, number)
@@ -125,14 +124,6 @@ class ObservedCalls(NamedTuple):
     offset: NDArray[np.int64]
     row: NDArray[np.int64]
     observed: NDArray[np.bool_]
-
-
-class WindowScratch(NamedTuple):
-    """Arrays that `_rebalance` works with, i64 [keys]; seen: -1 before the first call."""
-
-    seen: NDArray[np.int64]
-    uses: NDArray[np.int64]
-    worth: NDArray[np.int64]
 
 
 class Decodes(NamedTuple):
@@ -202,9 +193,9 @@ def _warm_up(resident: NDArray[np.bool_], key: NDArray[np.uint32], banks: LayerB
 
 @jit
 def _fill(calls: Any, banks: Any, resident: Any, free: Any, arrival: Any) -> int:
-    """Set `arrival`, i64 [keys], to the call for which each key got a slot; return how many slots stay free.
+    """Set `arrival`, i64 [keys], -1, to the call for which each key got a slot; return how many slots stay free.
 
-    free: i64 [layers], the layers' slots; becomes how many of them stay free. arrival: -1 for a key that gets none.
+    free: i64 [layers], each layer's slots, then how many of them stay free.
     """
     left = 0
     for layer in range(len(free)):
@@ -232,10 +223,10 @@ def _rebalance(
 ) -> None:
     """Make the best experts of calls `begin` to `end` (exclusive) resident, as many per layer as it has slots.
 
-    bonus: i64 [layers]. once: whether an expert counts once a call.
+    bonus: i64 [layers]. once: whether an expert counts once a call. scratch: i64 [3, keys], -1 before the first call.
     """
-    key, offset, observed = calls.key, calls.offset, calls.observed
-    seen, uses, worth = scratch
+    key, offset, _, observed = calls
+    seen, uses, worth = scratch[0], scratch[1], scratch[2]
     for k in range(len(uses)):
         uses[k] = 0
     for call in range(begin, end):
@@ -261,9 +252,6 @@ def _rebalance(
             better = 0
             for k in range(first, last):
                 better += worth[k] >= middle
-            if better >= slots:
-                least = middle
-            else:
-                above = middle
+            least, above = (middle, above) if better >= slots else (least, middle)
         for k in range(first, last):
             resident[k] = worth[k] >= least

@@ -143,8 +143,7 @@ def _most_used(uses: NDArray[np.int64], banks: LayerBanks) -> NDArray[np.bool_]:
     """As many experts of each layer as it has slots, the most used first, and none that was never used: bool [keys]."""
     resident = np.zeros(len(uses), np.bool_)
     for layer, first in enumerate(banks.first_key[:-1].tolist()):
-        order = np.argsort(-uses[first : banks.first_key[layer + 1]], kind="stable")
-        ranked = first + order[: banks.slots[layer]]
+        ranked = first + np.argsort(-uses[first : banks.first_key[layer + 1]], kind="stable")[: banks.slots[layer]]
         resident[ranked[uses[ranked] > 0]] = True
     return resident
 

@@ -55,7 +55,7 @@ def nearest_steps(row: Any, ends: Any, offset: Any, expert: Any, memory: Any) ->
     """
     reach, width, requested, order, size, common, current, current_order, filled, numbers = memory
     calls, kept_width = len(row), order.shape[2]
-    layers, _experts, stored = requested.shape
+    layers, experts, stored = requested.shape
     after = np.empty((calls * reach, 2), np.int64)
     offsets = np.zeros(calls * reach + 1, np.int64)
     out = np.empty(calls * reach * kept_width, np.int16)
@@ -63,15 +63,19 @@ def nearest_steps(row: Any, ends: Any, offset: Any, expert: Any, memory: Any) ->
     n, at = 0, 0
     for call in range(calls + 1):
         if ends[call]:
-            requested[:, :, place] = current
-            order[place] = current_order
+            for layer in range(layers):  # loops: numba takes two seconds to compile assignments of whole arrays
+                for e in range(experts):
+                    requested[layer, e, place] = current[layer, e]
+                    current[layer, e] = 0
+                for i in range(kept_width):
+                    order[place, layer, i] = current_order[layer, i]
+                    current_order[layer, i] = -1
+                filled[layer] = 0
+            for s in range(stored):
+                common[s] = 0
             size[place] = requested_now
             place = (place + 1) % stored
             kept = min(kept + 1, stored)
-            current[:] = 0
-            current_order[:] = -1
-            filled[:] = 0
-            common[:] = 0
             requested_now = 0
         if call == calls:
             break

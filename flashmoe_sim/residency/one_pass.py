@@ -46,7 +46,7 @@ def lru(key: NDArray[np.uint32], offset: I64, distinct: int, rank: NDArray[Any],
 
 @jit
 def _lru(key: Any, offset: Any, distinct: int, rank: Any, depths: Any, deepest: Any, seen: Any, scratch: Any) -> int:
-    """seen: i32 [keys], -1. scratch: [3, keys + LANES], keys and ranks."""
+    """seen: i32 [keys], -1. scratch: of the type of `rank`, [3, keys + LANES], zeros."""
     member, at, before = scratch[0], scratch[1], scratch[2]
     keys = len(rank)
     for call in range(len(offset) - 1):
@@ -130,9 +130,9 @@ def min_bypass(
 def _min_bypass(
     key: Any, offset: Any, upcoming: Any, next_use: Any, counted: Any, seen: Any, uses: Any, of_call: Any
 ) -> int:
-    """seen: i32 [keys], -1. uses: i32, and of_call: u32 [4, requests], scratch for the longest call."""
+    """seen: i32 [keys], -1. uses: i32 [requests], and of_call: u32 [4, requests], scratch for the longest call."""
     depths, deepest, declined = counted[0], counted[1], counted[2]
-    # By request of the call, but the first by reference.
+    # request_of is by reference of the call, the others by its request.
     request_of, ascending, found, settled = of_call[0], of_call[1], of_call[2], of_call[3]
     keys = len(next_use) - 1
     now, held = 0, 0

@@ -41,10 +41,7 @@ def _frozen(value: Any) -> Any:
 
 
 class Gathered(NamedTuple):
-    """The results of one walk over the calls of a pool; the pool's properties describe the others.
-
-    last_call: i32 [keys], the last call that requests each key, or -1.
-    """
+    """The results of one walk over the calls of a pool, which has them as properties; last_call: i32 [keys], or -1."""
 
     offset: NDArray[np.int64]
     key: NDArray[np.uint32]

@@ -59,12 +59,12 @@ def replay(
 
 
 class Lookups(NamedTuple):
-    """The calls of all layers, which look up their experts among the residents; the kernel changes the latter and on.
+    """The calls of all layers, which look up their experts among the residents.
 
-    key: u32 [references]. offset: i64 [calls + 1]. row: i32 [calls]. uses_bank: bool [calls], whether a call looks up.
-    resident: bool [keys]. fresh: i64 [keys], for a resident not hit since it came in, its place among all that came
-    plus 1; else 0. seen: i64 [keys], the last call that requested each, last_call: i64 [layers], the layer's; or -1.
-    stream: i32 [calls, len(tally.STREAM)], hit: u8 [references]; empty if not wanted.
+    key, offset, row: of the `Pool`. uses_bank: bool [calls], whether a call finds residents. resident: bool [keys].
+    The kernel changes the others. fresh: i64 [keys], for a resident not hit since it came in, its place among all that
+    came plus 1; else 0. seen: i64 [keys], the last call that requested each, or -1. last_call: i64 [layers], the last
+    call of each, or -1. stream: i32 [calls, len(tally.STREAM)], hit: u8 [references]; empty if not wanted.
     """
 
     key: NDArray[np.uint32]
