@@ -32,7 +32,7 @@ class CurveFit:
     """
 
     banks: tuple[int, ...]
-    target: tuple[float, ...]
+    asked: tuple[float, ...]
     fitted: tuple[float, ...]
     made: tuple[float, ...]
     curve_tokens: int
@@ -76,7 +76,7 @@ def from_curve(
     made = _hit_rates([depth for _, depth in layers], banks)
     fit = CurveFit(banks, tuple(target.tolist()), tuple(fitted.tolist()), tuple(made.tolist()), run)
     points = ", ".join(
-        f"{slots}: {rate(want)} ({rate(got)})" for slots, want, got in zip(banks, fit.target, fit.fitted, strict=True)
+        f"{slots}: {rate(want)} ({rate(got)})" for slots, want, got in zip(banks, fit.asked, fit.fitted, strict=True)
     )
     all_of_it = tokens + prompt
     differ = f"large banks hit {'more' if all_of_it > run else 'less'}"

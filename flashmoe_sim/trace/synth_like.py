@@ -58,7 +58,7 @@ class _Measured:
 class LikeFit:
     """Skew and overlap of the measured trace, and of the new one."""
 
-    target: Skew
+    asked: Skew
     made: Skew
 
 
@@ -117,7 +117,7 @@ def alike(
                 progress(len(experts), len(layers))
     made = assemble(shape, experts, prompt=prompt, name=f"like {trace.name}", notes=())
     fit = LikeFit(_skew(layers), _skew(_measure(made, stretches)))
-    target, got = fit.target, fit.made
+    target, got = fit.asked, fit.made
     note = (
         f"synthetic, not a recording: popularity and overlap like {trace.name}, as asked (as made): top 10% of "
         f"experts {rate(target.top_decile_share)} ({rate(got.top_decile_share)}), entropy "

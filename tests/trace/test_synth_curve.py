@@ -51,7 +51,7 @@ def test_the_curve_is_had(curve: dict[int, float], shape: Shape, tokens: int, se
     rates = lru_hit_rates(trace)
     assert fit.banks == tuple(curve)
     assert fit.made == fit.fitted == tuple(rates[slots] for slots in curve)
-    assert fit.target == tuple(curve.values())
+    assert fit.asked == tuple(curve.values())
     assert max(abs(rates[slots] - rate) for slots, rate in curve.items()) <= TOLERANCE == 0.005
 
 

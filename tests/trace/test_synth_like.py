@@ -35,9 +35,9 @@ def test_it_is_alike(name: str) -> None:
     assert made.tokens == 4000
     assert (fit.made.top_decile_share, fit.made.overlap) == pytest.approx((found.top_decile_share, found.overlap))
     assert fit.made.normalised_entropy == pytest.approx(found.normalised_entropy)
-    assert fit.made.top_decile_share == pytest.approx(fit.target.top_decile_share, abs=0.01)
-    assert fit.made.normalised_entropy == pytest.approx(fit.target.normalised_entropy, abs=0.01)
-    assert fit.made.overlap == pytest.approx(fit.target.overlap, abs=0.01)
+    assert fit.made.top_decile_share == pytest.approx(fit.asked.top_decile_share, abs=0.01)
+    assert fit.made.normalised_entropy == pytest.approx(fit.asked.normalised_entropy, abs=0.01)
+    assert fit.made.overlap == pytest.approx(fit.asked.overlap, abs=0.01)
     more = [(b.overlap or 0) - (a.overlap or 0) for a, b in zip(inspect(trace).layers, found.layers, strict=True)]
     assert min(more) > -0.01
     assert sorted(more)[-2] < 0.01  # the first layer of one trace overlaps less than its popularity gives
@@ -106,7 +106,7 @@ def test_between_two_recordings_it_hits_between_them() -> None:
         if policy == "lru":
             odds = [each[policy, share] / (1 - each[policy, share]) for each in both]
             assert found == pytest.approx(1 - 1 / (1 + math.sqrt(odds[0] * odds[1])), abs=0.04)
-    assert fit.target.overlap == pytest.approx(sum((inspect(each).overlap or 0) for each in (one, other)) / 2, abs=0.02)
+    assert fit.asked.overlap == pytest.approx(sum((inspect(each).overlap or 0) for each in (one, other)) / 2, abs=0.02)
     whole = alike(one, shape=shape, other=other, share=1.0)[0]
     assert hits(whole) == pytest.approx(both[0], abs=0.02)
 
@@ -122,8 +122,8 @@ def test_what_was_asked_is_what_was_measured() -> None:
     trace = load_trace("gpt-oss-120b")
     _, fit = alike(trace, tokens=10)
     found = inspect(trace)
-    assert (fit.target.overlap, fit.target.top_decile_share) == pytest.approx((found.overlap, found.top_decile_share))
-    assert fit.target.normalised_entropy == pytest.approx(found.normalised_entropy)
+    assert (fit.asked.overlap, fit.asked.top_decile_share) == pytest.approx((found.overlap, found.top_decile_share))
+    assert fit.asked.normalised_entropy == pytest.approx(found.normalised_entropy)
 
 
 def test_what_is_made() -> None:
@@ -156,9 +156,9 @@ def test_extremes(tokens: list[list[int]], overlap: float | None) -> None:
     if overlap is None:
         assert np.count_nonzero(made.expert == 0) > 480
     elif overlap:
-        assert fit.made.overlap == fit.target.overlap == 1.0
+        assert fit.made.overlap == fit.asked.overlap == 1.0
     else:
-        assert (fit.target.overlap, popularity(made)[0].tolist()) == (0, pytest.approx([250] * 4, abs=25))
+        assert (fit.asked.overlap, popularity(made)[0].tolist()) == (0, pytest.approx([250] * 4, abs=25))
         assert fit.made.overlap < 0.1
 
 
