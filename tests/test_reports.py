@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -23,6 +24,7 @@ from reports.policy_study import figures, held_out, page, seconds, seconds_page
 from reports.policy_study.measure import FOLDER, TRACES, load, measure
 from reports.sampling import measure as sampling
 from reports.sampling import page as sampling_page
+from tests.benchmarks import bench_sweep
 
 PAGE = (FOLDER / "README.md").read_text()
 
@@ -141,3 +143,11 @@ def test_the_page_of_samples_is_made_of_the_committed_errors() -> None:
 def test_errors_of_samples_are_those_of_today() -> None:
     stored = pl.read_csv(sampling.RESULTS).filter(pl.col("trace") == "qwen3-30b-mlx")
     assert_frame_equal(stored, sampling.measure("qwen3-30b-mlx"), abs_tol=2e-4)
+
+
+def test_what_the_performance_page_measures_still_runs() -> None:
+    """Benchmarks are run by hand; that of a sweep counts on how many traces there are."""
+    for place in Path(bench_sweep.__file__).parent.glob("bench_*.py"):
+        importlib.import_module(f"tests.benchmarks.{place.stem}")
+    rows, _, _ = bench_sweep.configurations([sim.load_trace(name) for name in sim.catalog()], "protected")
+    assert 500 < rows < bench_sweep.TASKS

@@ -97,7 +97,7 @@ where threads wait for each other.
 ## Many tasks
 
 What a sweep costs beside its replays: 1,000 tasks on a trace of four steps, 10,000 rows appended to the ledger one by
-one, and 1,000 configurations (sizes and policies on the included traces, under `{DEFAULT}`; banks too small for a
+one, and 1,000 configurations (sizes and policies on eight included traces, under `{DEFAULT}`; banks too small for a
 trace's largest call are left out).
 
 {tasks_table(results)}

@@ -23,7 +23,7 @@ from flashmoe_sim.policies.bank import Bank, parse_banks
 from flashmoe_sim.policies.base import NEVER
 from flashmoe_sim.policies.table import parse_policy
 from flashmoe_sim.residency.curve import pool_curve
-from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.sweep.collect import sweep
@@ -129,7 +129,7 @@ def against_the_same_policy(trace: RoutingTrace, folder: Path) -> None:
             getattr(libcachesim, theirs)(SLOTS, hashpower=10).process_trace(reader)
 
         def ours(setup: Setup = setup) -> None:
-            replay(workload, setup)
+            count(workload, setup)
 
         seconds = medians({"peer": peer, "ours": ours}, time.thread_time, ROUNDS)
         rates = [trace.refs / seconds[who] / 1e6 for who in ("peer", "ours")]
@@ -153,21 +153,20 @@ def against_libcachesim(trace: RoutingTrace, folder: Path) -> None:
 
     def one(policy: str, contract: str) -> Callable[[], object]:
         setup = Setup(Bank(slots=SLOTS), parse_policy(policy), contract)
-        return lambda: replay(workload, setup)
+        return lambda: count(workload, setup)
 
     goals = {
+        "LRU, one size, protected": (one("lru", "protected"), 5),
+        "LRU, one size, runtime": (one("lru", "runtime"), None),
         "LRU, one size, sequential": (one("lru", "sequential"), 5),
         "FIFO, one size, sequential": (one("fifo", "sequential"), 5),
         "min, one size, sequential": (one("min", "sequential"), 4),
         "min:forced, one size, sequential": (one("min:forced", "sequential"), 4),
         "LRU, every size, whole calls": (lambda: pool_curve(pool, parse_policy("lru")), 3),
-        "LRU, one size, protected": (one("lru", "protected"), None),
-        "LRU, one size, runtime": (one("lru", "runtime"), None),
-        "min, one size, atomic": (one("min", "atomic"), None),
         "min, every size, whole calls": (lambda: pool_curve(pool, parse_policy("min")), 1),
     }
     seconds = medians({"peer": peer} | {name: run for name, (run, _) in goals.items()}, time.thread_time, ROUNDS)
-    ours = replay(workload, Setup(Bank(slots=SLOTS), parse_policy("lru"), "sequential")).counts.total()
+    ours = count(workload, Setup(Bank(slots=SLOTS), parse_policy("lru"), "sequential")).total()
     assert round(1 - ours["hit_rate"], 9) == round(peer(), 9), "the two LRUs differ"
     print(f"\n{trace.name}: {trace.refs:,} references to {EXPERTS} experts, {SLOTS} slots; against libCacheSim's LRU")
     print(f"  {'libCacheSim LRU, one size':36}{trace.refs / seconds['peer'] / 1e6:8.1f} M/s")

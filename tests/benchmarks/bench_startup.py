@@ -69,19 +69,18 @@ def measured(arguments: Sequence[str], sources: Sequence[Path], folder: Path) ->
 
 def replays(sources: Sequence[Path]) -> list[dict[str, Any]]:
     """Nanoseconds a reference of the replays of reports/performance in each checkout: medians of runs in turn."""
-    environments = [{**os.environ, "PYTHONPATH": str(source)} for source in sources]
     command = [sys.executable, "-c", REPLAYS]
     runs = [
         [
-            json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=one).stdout)
-            for one in environments
+            json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=source).stdout)
+            for source in sources
         ]
         for _ in range(REPLAY_ROUNDS)
     ]
     names, times = ("of", "amount", "contract"), ("now_ns", "before_ns")
     return [
         {name: row[name] for name in names}
-        | {time_: statistics.median(run[n][place]["ns"] for run in runs) for n, time_ in enumerate(times)}
+        | {when: statistics.median(run[n][place]["ns"] for run in runs) for n, when in enumerate(times)}
         for place, row in enumerate(runs[0][0])
     ]
 
