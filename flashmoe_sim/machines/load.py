@@ -466,7 +466,7 @@ def _learnt(where: str, table: object) -> Learnt:
     if square.shape != (len(names), len(names)) or not np.allclose(square, square.T):
         raise Malformed(f"{where}: learnt.covariance: expected {len(names)} rows of as many numbers, alike both ways")
     if names and np.linalg.eigvalsh(square).min() < -LEAST_VARIANCE:
-        raise Malformed(f"{where}: learnt.covariance is no covariance: some sum of unknowns has a variance below 0")
+        raise Malformed(f"{where}: learnt.covariance is not a covariance: the variance of a sum of unknowns is below 0")
     return Learnt(names, mean, square, tuple(table["notes"]))
 
 

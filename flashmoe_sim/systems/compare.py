@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -94,6 +94,11 @@ class Compared:
     drafted: int | None = None
     pass_tokens: float | None = None
     code: str = ""
+
+    @classmethod
+    def refused(cls, system: System, error: BadInput) -> Self:
+        """A system that cannot run, as the error says."""
+        return cls(system, str(error), code=error.code)
 
     @property
     def held_bytes(self) -> int | None:
@@ -250,7 +255,7 @@ def _one(
         if best and workload is not None and not system.size_given:
             chosen = _best(workload, case, system) or chosen
     except BadInput as error:
-        return Compared(system, str(error), code=error.code)
+        return Compared.refused(system, error)
     return at_setting(workload, case, chosen, borrowed=borrowed, hit_rate=hit_rate)
 
 
@@ -333,7 +338,7 @@ def at_setting(
         timed = time_replay(routed, replayed, plan.machine, conditions, interval=interval, whose=whose)
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
-        return Compared(system, str(error), code=error.code)
+        return Compared.refused(system, error)
     if timed.timing.tok_s is None:
         return Compared(system, "the trace has no decoded tokens to time")
     counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work

@@ -62,12 +62,10 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
     kind: type[BadInput] = Unsupported
     if needs > _memory_bytes(case):
-        kind, advice = (
-            TooLarge,
-            (
-                f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
-                "machine with more memory"
-            ),
+        kind = TooLarge
+        advice = (
+            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
+            "machine with more memory"
         )
     else:
         other = another_file(case, [system for system, _ in reasons])

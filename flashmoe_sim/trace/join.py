@@ -33,7 +33,8 @@ def join_calls(
     if steps.max(initial=0) > LAST_STEP:
         raise TooLarge(f"{trace.name or 'trace'}: has {steps.max() + 1:,} steps; expected at most {LAST_STEP + 1:,}")
     layer, step_pass = trace.layer[calls], _passes(trace)[calls]
-    text = trace.n_text[calls] if text is None and trace.n_text is not None else text
+    if text is None and trace.n_text is not None:
+        text = trace.n_text[calls]
     order = np.lexsort((layer, step_pass, steps))
     first = run_starts(steps[order], step_pass[order], layer[order])
     calls = calls[order]

@@ -103,7 +103,7 @@ class Resizer:
                 return [Compared(system, reason)]
             found = [self._at(system.sized(case), case)]
         except BadInput as error:
-            found = [Compared(system, str(error), code=error.code)]
+            found = [Compared.refused(system, error)]
         for size in reversed(_sizes(system, case)):
             largest = self._at(size, case)
             if largest.tok_s is not None:

@@ -107,9 +107,9 @@ class _Searcher:
     def at(self, system: System, workload: Workload) -> Compared:
         if (key := (workload, system)) not in self.known:
             tokens = self.objective.prompt_tokens
-            wanted = self.replays if workload is self.whole else None
+            replays = self.replays if workload is self.whole else None
             self.known[key] = at_setting(
-                workload, self.case, system, interval=False, prompt_tokens=tokens, replays=wanted
+                workload, self.case, system, interval=False, prompt_tokens=tokens, replays=replays
             )
         return self.known[key]
 
@@ -127,7 +127,7 @@ class _Searcher:
             except BadInput as error:
                 refused.append(error)
         if not ways:
-            return Searched(Compared(system, str(refused[0]), code=refused[0].code))
+            return Searched(Compared.refused(system, refused[0]))
         found = [self._searched([self.at(one, self.stretch) for one in each]) for each in ways]
         best = pick([one.best for one in found], self.objective)
         return next((one for one in found if one.best is best), found[0])

@@ -91,10 +91,10 @@ class Report(MemoryOptions):
             if (model := model_of(self.model)) is None:
                 raise Incomplete("give a trace, a folder of results or --model; see `sim trace catalog`")
             if self.machine is not None and names_no_quantization(None, self.model):
-                wanted, systems = Case(model, machine_of(self.machine)), parse_systems(ALL)
-                if other := better_file(wanted, systems):
+                usual, systems = Case(model, machine_of(self.machine)), parse_systems(ALL)
+                if other := better_file(usual, systems):
                     model = other[0]
-                    about_trace.append(instead(wanted, systems, other))
+                    about_trace.append(instead(usual, systems, other))
             own = bundled(model)
             workload, note = own or borrow(model)
             workloads, borrowed = [workload], own is None
@@ -114,7 +114,7 @@ class Report(MemoryOptions):
             wanting.append(f"{seconds}, the systems and what to run: add `--machine`, such as `--machine rtx-4090`.")
         elif first is not None:
             if len({None if one.geometry is None else one.geometry.name for one in workloads}) > 1:
-                raise Conflict("traces of several models on one machine; give those of one model")
+                raise Conflict("traces of several models on one machine; give traces of one model")
             machine = learnt_machine(machine, speeds, workload=first)
             on = resolve(workload=first, model=None, machine=machine, memory=self, must_fit=False)
             machine = on.case.machine

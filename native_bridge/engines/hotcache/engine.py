@@ -106,11 +106,11 @@ class HotCacheEngine(LlamaProgram):
         self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
     ) -> list[str]:
         """The command, without a warm-up, which would be counted."""
-        words_first = [sys.executable, str(SERVE), request.prompt, str(request.n_predict)]
+        program = [sys.executable, str(SERVE), request.prompt, str(request.n_predict)]
         words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1"]
         words += ["-c", str(context_tokens(request))]
         words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-t", str(request.threads)]
-        return [*words_first, *words, *self.further(request)]
+        return [*program, *words, *self.further(request)]
 
     def read_log(self, text: str, *, mode: str, where: str, extra: Sequence[str], failed_too: bool = False) -> RunLog:
         gpu = _GPU.search(text)
