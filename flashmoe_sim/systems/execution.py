@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim._jit import inlined
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.timeline.background import claim, read_before, upload_items, upload_now, use_link
-from flashmoe_sim.timeline.calls import compute, compute_all, install
-from flashmoe_sim.timeline.models._in_ram import wait_for_items
-from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 from flashmoe_sim.timeline.models.split_install import SplitInstall
-from flashmoe_sim.timeline.names import (
-    COLD_LANE,
-    IS_COLD_EXPERTS,
-    IS_MERGE,
-    IS_READ,
-    IS_UPLOAD,
-    IS_WARM_READ,
-    MERGE,
-    ON_COLD_LANE,
-    ON_COMPUTE,
-    READ,
-    UPLOAD,
-)
-from flashmoe_sim.timeline.state import work_on
-from flashmoe_sim.timeline.storage import Batch, read_batch, read_family
+from flashmoe_sim.timeline.names import WHOLE, Uploads
 from flashmoe_sim.timeline.work import Work
-
-WHOLE = 256  # parts of the misses, as Strata counts the share of them that it uploads
 
 
 @dataclass(frozen=True)
@@ -64,29 +44,11 @@ class CopiedFromPack(SplitInstall):
     from_ram: ClassVar[bool] = True
 
 
-@inlined
-def serve_uploading_beside(sim: Any, call: Call, parts: Any) -> float:
-    clock, uploaded = call.ready, call.ready
-    for i in range(call.misses):
-        warm = i >= call.misses - call.warm
-        for f in range(sim.families.shape[1]):
-            kind = IS_WARM_READ if warm else IS_READ
-            read = read_family(sim, call.row, f, warm, i < call.fills, clock, kind, call.number)
-            parts[READ] += read - clock
-            clock = read
-            begin = max(uploaded, read)
-            uploaded = use_link(sim, begin, begin + sim.families[call.row, f].upload_s, IS_UPLOAD, call.number)
-    there: float = max(clock, uploaded)
-    parts[UPLOAD] += there - clock
-    end: float = compute_all(sim, call, parts, install(sim, call, parts, there, call.misses))
-    return end
-
-
 @dataclass(frozen=True)
 class UploadedBeside(SplitInstall):
     """Like split-install, but reads go on while a tensor family is uploaded; the call waits for all uploads."""
 
-    serve: ClassVar[Any] = serve_uploading_beside
+    uploads: ClassVar[Uploads] = "beside-reads"
 
 
 @dataclass(frozen=True)
@@ -133,54 +95,6 @@ class ReadIntoSlots(OverlapPrefetch):
         return False
 
 
-@inlined
-def streamed(sim: Any, call: Call, parts: Any) -> float:
-    """Compute every expert on the GPU while the others are uploaded from RAM; the call waits for the slower."""
-    computed: float = compute(sim, call, parts, call.ready, call.requests)
-    uploaded, upload_s = computed, sim.rows[call.row].upload_s
-    for _ in range(call.misses):
-        uploaded = max(uploaded, upload_now(sim, call.ready, upload_s, call.number))
-    parts[UPLOAD] += uploaded - computed
-    return uploaded
-
-
-@inlined
-def serve_sharing(sim: Any, call: Call, parts: Any) -> float:
-    if call.n_tokens >= call.copies_from:
-        all_computed: float = streamed(sim, call, parts)
-        return all_computed
-    late = claim(sim, call.number, call.ready, False)
-    uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
-    begin = wait_for_items(sim, call, parts, late, call.ready, uploaded)
-    there, stored = begin, call.misses - call.warm
-    if stored > 0:
-        read_before(sim, begin, True)
-        there = read_batch(sim, call, Batch(late, stored, 0, call.fills, sim.rows[call.row].chunks), begin)
-        sim.state[0].storage_free = there
-    hot_end: float = compute(sim, call, parts, begin, call.requests - call.misses)
-    if call.misses == 0:
-        return hot_end
-    fetched = call.misses * call.threshold // WHOLE
-    cold_s = (call.misses - fetched) * call.cold_expert_s
-    cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call.number, there, cold_s)
-    read_end = max(hot_end, there)
-    parts[READ] += read_end - hot_end
-    arrived = read_end
-    upload_s = sim.rows[call.row].upload_s
-    if upload_s > 0.0:
-        for _ in range(fetched):
-            arrived = max(arrived, upload_now(sim, there, upload_s, call.number))
-    parts[UPLOAD] += arrived - read_end
-    gpu_end = compute(sim, call, parts, arrived, fetched)
-    both_end: float = max(gpu_end, cold_end)
-    parts[COLD_LANE] += both_end - gpu_end
-    if fetched == call.misses or call.requests - call.misses + fetched == 0:
-        return both_end
-    merged: float = work_on(sim, ON_COMPUTE, IS_MERGE, call.number, both_end, sim.state[0].merge_s)
-    parts[MERGE] += merged - both_end
-    return merged
-
-
 @dataclass(frozen=True)
 class SharedMisses(HotCold):
     """Like hot-cold, but a share of a call's misses is uploaded and computed on the GPU after the hits; none is kept.
@@ -189,12 +103,13 @@ class SharedMisses(HotCold):
     share: of the misses, in 256ths, rounded down to whole experts.
     """
 
-    serve: ClassVar[Any] = serve_sharing
+    uploads: ClassVar[Uploads] = "beside-compute"
+    waits_for_installs: ClassVar[bool] = False
 
     share: int = 0
 
     @property
-    def threshold(self) -> int:
+    def uploaded_share(self) -> int:
         return self.share
 
     def brought_in(self, work: Work) -> NDArray[np.int32]:

@@ -31,9 +31,10 @@ from flashmoe_sim.systems.base import (
     halved,
     no_room,
 )
-from flashmoe_sim.systems.execution import WHOLE, SharedMisses
+from flashmoe_sim.systems.execution import SharedMisses
 from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.static_profile import ALL
+from flashmoe_sim.timeline.names import WHOLE
 
 AUTO = -1.0
 RESERVE_BYTES = 700 * MIB

@@ -6,7 +6,7 @@ are differences of the clock, so that they add up to the time passed whatever th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashmoe_sim._jit import inlined
 from flashmoe_sim.timeline.background import use_link
@@ -15,17 +15,57 @@ from flashmoe_sim.timeline.names import (
     HOST,
     IS_EXPERTS,
     IS_INSTALL,
-    IS_READ,
     IS_RESUME,
     IS_UPLOAD,
-    IS_WARM_READ,
+    LATE,
     ON_COMPUTE,
     ON_HOST,
-    ON_STORAGE,
     READ,
     UPLOAD,
 )
-from flashmoe_sim.timeline.state import note, work_on
+from flashmoe_sim.timeline.state import work_on
+
+
+class Steps(NamedTuple):
+    """What the loop reads of an execution model, as in `ExecutionModel`."""
+
+    uploads: int  # as in names.UPLOADS
+    reads: bool
+    one_by_one: bool
+    by_family: bool
+    by_chunk: bool
+    in_background: bool
+    in_place: bool
+    beside_compute: bool
+    two_lanes: bool
+    padded: bool
+    resumes: bool
+    threshold: int
+    copies_from: int
+    share: int
+
+
+class Call(NamedTuple):
+    """One routed call, as it is served.
+
+    number, row, n_tokens, requests, misses, warm, fills, installs: as in `Work`; `fills` is its `cold`, and there
+    are no misses if the model reads nothing.
+    ready: when its slots are known. expert_s, cold_expert_s: seconds of one expert for its tokens, on the computing
+    unit and on the CPU beside a GPU. steps: of the model.
+    """
+
+    number: int
+    row: int
+    n_tokens: int
+    requests: int
+    misses: int
+    warm: int
+    fills: int
+    installs: int
+    ready: float
+    expert_s: float
+    cold_expert_s: float
+    steps: Steps
 
 
 @inlined
@@ -41,7 +81,7 @@ def compute(sim: Any, call: Any, parts: Any, begin: float, n: int) -> float:
 @inlined
 def compute_all(sim: Any, call: Any, parts: Any, begin: float) -> float:
     """Compute all experts of a call; a call that waited for misses resumes first."""
-    if call.misses > 0:
+    if call.misses > 0 and call.steps.resumes:
         resumed = work_on(sim, ON_HOST, IS_RESUME, call.number, begin, sim.state[0].resume_s)
         parts[HOST] += resumed - begin
         begin = resumed
@@ -70,19 +110,13 @@ def upload(sim: Any, call: Any, parts: Any, begin: float, n: int, upload_s: floa
 
 
 @inlined
-def read_one_by_one(sim: Any, call: Any, parts: Any, begin: float, upload_s: float) -> float:
-    """Serve each miss in turn: its chunks one after another on lane 0, its upload if that takes time, its install."""
-    clock = begin
-    for i in range(call.misses):
-        is_warm = int(i >= call.misses - call.warm)
-        service_s, kind = sim.read_s[is_warm, call.row, 0], IS_WARM_READ if is_warm else IS_READ
-        if i < call.fills:
-            service_s += sim.rows[call.row].fill_s
-        read_from = clock
-        for _ in range(sim.rows[call.row].chunks):
-            note(sim, ON_STORAGE, 0, kind, call.number, clock, clock + service_s)
-            clock += service_s
-        sim.busy[ON_STORAGE] += sim.rows[call.row].chunks * service_s
-        parts[READ] += clock - read_from
-        clock = install(sim, call, parts, upload(sim, call, parts, clock, 1, upload_s), 1)
-    return clock
+def wait_for_items(sim: Any, call: Any, parts: Any, late: int, arrived: float, uploaded: float) -> float:
+    """Wait for the first `late` items, then for the misses after them, read by `arrived` and usable from `uploaded`."""
+    late_end = call.ready
+    for item in range(late):
+        late_end = max(late_end, sim.items[item].uploaded)
+    parts[LATE] += late_end - call.ready
+    read_end = max(late_end, arrived)
+    parts[READ] += read_end - late_end
+    parts[UPLOAD] += uploaded - read_end
+    return uploaded

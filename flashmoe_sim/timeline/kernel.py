@@ -20,34 +20,34 @@ from typing import Any
 import numpy as np
 
 from flashmoe_sim._jit import specialise
+from flashmoe_sim.timeline.ahead import read_ahead
 from flashmoe_sim.timeline.background import read_before, upload_before
-from flashmoe_sim.timeline.models.base import Call
+from flashmoe_sim.timeline.calls import Call
 from flashmoe_sim.timeline.names import AHEAD, DENSE, HOST, IS_DENSE, IS_OUTPUT, IS_RESOLVE, ON_COMPUTE, ON_HOST, OUTPUT
 from flashmoe_sim.timeline.state import work_on
 
 serve: Any = None  # the execution model's, in the loop compiled for it
-after: Any = None
 _INT: Any = np.int64  # of all columns, or a kernel is compiled for each mixture of types in its arguments
 
 
 @cache
-def loop_of(serve: Any, after: Any) -> Any:
-    """The loop with the kernels of an execution model in it; it is compiled at its first call."""
-    return specialise(_run, "run", serve=serve, after=after)
+def loop_of(serve: Any) -> Any:
+    """The loop with an execution model's kernel in it, nearly always the same; it is compiled at its first call."""
+    return specialise(_run, "run", serve=serve)
 
 
 def _run(
     sim: Any,
     work: Any,
-    limits: Any,
+    steps: Any,
     knees: Any,
     end: Any,
     parts: Any,
 ) -> None:
     """Run every routed call.
 
-    work: a named tuple of the columns of `Work` that are of calls. limits: a named tuple of the execution model's.
-    knees: a named tuple of the costs'.
+    work: a named tuple of the columns of `Work` that are of calls. steps: the execution
+    model's. knees: a named tuple of the costs'.
     end: f64 [calls], set to the time when everything in a call is done: its experts, then the reads ahead after it that
     the next call waits for, then the output if it was the last call of its step. The next call begins then.
     parts: f64 [calls, N_PARTS], zeros, to which the time is added; reads ahead before the first call belong to it.
@@ -84,21 +84,19 @@ def _run(
                 _INT(work.row[number]),
                 _INT(work.n_tokens[number]),
                 _INT(requests),
-                _INT(work.misses[number]),
+                _INT(work.misses[number] if steps.reads else 0),
                 _INT(work.warm[number]),
                 _INT(work.cold[number]),
                 _INT(work.installs[number]),
                 ready,
                 expert_s * times,
                 costs.cold_expert_s * max(1.0, tokens_each / knees.cold_knee_tokens) * times,
-                limits.threshold,
-                limits.copies_from,
-                limits.padded,
+                steps,
             )
             clock = serve(sim, call, into)
         if sim.state[0].issued < len(sim.ahead) and sim.ahead[sim.state[0].issued].after == number:
             done = clock
-            clock = after(sim, number, done)
+            clock = read_ahead(sim, steps, number, done)
             into[AHEAD] += clock - done
         if number >= 0:
             if number == len(end) - 1 or work.step[number + 1] != work.step[number]:
@@ -108,6 +106,6 @@ def _run(
                 drafted = _INT(0)
                 into[OUTPUT] += clock - before
             end[number] = clock
-    if limits.in_background:
+    if steps.in_background:
         read_before(sim, clock, True)
         upload_before(sim, clock, True)

@@ -5,6 +5,8 @@ Numbers that are passed to kernels are numpy's, since numba compiles a copy for 
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import numpy as np
 
 PARTS = ("dense", "host", "experts", "cold_lane", "merge", "read", "upload", "late", "ahead", "output")
@@ -26,6 +28,12 @@ PART_WORDS = {
 
 # The parts in which the computing unit waits for something else.
 STALLS = ("host", "cold_lane", "read", "upload", "late", "ahead")
+
+Uploads = Literal["nothing", "in-turn", "as-read", "beside-reads", "beside-compute", "everything"]  # see models/base.py
+UPLOADS: tuple[Uploads, ...] = get_args(Uploads)
+NOTHING, IN_TURN, AS_READ, BESIDE_READS, BESIDE_COMPUTE, EVERYTHING = range(len(UPLOADS))
+
+WHOLE = 256  # parts of the misses of which a share is uploaded, as Strata counts them
 
 # `compute` is the GPU, or the CPU if there is no GPU; the cold lane is the CPU beside a GPU.
 RESOURCES = ("compute", "cold_lane", "storage", "link", "host")

@@ -58,10 +58,10 @@ def _simulated(work: Work, costs: Costs, execution: ExecutionModel, *, record: b
         work = replace(work, **{name: getattr(work, name)[:0] for name in OF_READS_AHEAD})
     room = 0
     if record:  # first only count: how often lanes and uploads are used is known at the end
-        sim = new_simulation(work, costs, room=0, recording=True)
+        sim = new_simulation(work, costs, by_family=execution.by_family, room=0, recording=True)
         _run(sim, work, costs, execution)
         room = int(sim.state["spans"][0])
-    sim = new_simulation(work, costs, room=room, recording=record)
+    sim = new_simulation(work, costs, by_family=execution.by_family, room=room, recording=record)
     end, parts = _run(sim, work, costs, execution)
     busy = sim.busy.copy()
     busy[ON_STORAGE] /= len(sim.lane_free)
@@ -95,15 +95,6 @@ class _CallColumns(NamedTuple):
     installs: NDArray[np.int32]
 
 
-class _Limits(NamedTuple):
-    """What the loop reads of an execution model."""
-
-    threshold: int
-    copies_from: int
-    in_background: bool
-    padded: bool
-
-
 class _Knees(NamedTuple):
     """The largest batches that take no longer than a token, and from which call on arithmetic is added; see `Costs`."""
 
@@ -117,13 +108,13 @@ class _Knees(NamedTuple):
 def _run(
     sim: Simulation, work: Work, costs: Costs, execution: ExecutionModel
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    calls, model = len(work.row), type(execution)
+    calls = len(work.row)
     end, parts = np.zeros(calls), np.zeros((calls, N_PARTS))
     waited = {} if execution.waits_for_installs else {"installs": np.zeros_like(work.installs)}
-    loop_of(model.serve, model.after)(  # the class's: an instance would bind its kernels again each time
+    loop_of(type(execution).serve)(  # the class's: an instance would bind its kernel again each time
         sim,
         _CallColumns(*(_column(waited.get(name, getattr(work, name))) for name in _CallColumns._fields)),
-        _Limits(execution.threshold, execution.copies_from, execution.in_background, execution.padded),
+        execution.steps,
         _Knees(
             float(costs.dense_knee_tokens),
             float(costs.knee_tokens),

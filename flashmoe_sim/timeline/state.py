@@ -22,8 +22,12 @@ ROW = np.dtype(
     + [("chunks", np.int64)]
 )
 
-# One tensor family of a row; as in `Costs`. read_s, warm_s: of one of its reads, all of them in flight.
-FAMILY = np.dtype([(name, np.float64) for name in ("read_s", "warm_s", "fill_s", "upload_s")] + [("chunks", np.int64)])
+# One tensor family of a row; as in `Costs`. read_s, warm_s: of one of its reads, all of them in flight over `lanes`. If
+# a model does not read by family, one stands for the whole expert, whose chunks are read one after another.
+FAMILY = np.dtype(
+    [(name, np.float64) for name in ("read_s", "warm_s", "fill_s", "upload_s")]
+    + [(name, np.int64) for name in ("chunks", "lanes")]
+)
 
 # An expert read ahead and its progress: the first four as in `Work`; when it was issued; the service time of one of its
 # reads, and how many are in flight with it; how long storage and link still have to work for it; when it was read and
@@ -103,18 +107,11 @@ class Simulation(NamedTuple):
     state: Any
 
 
-def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> Simulation:
+def new_simulation(work: Work, costs: Costs, *, by_family: bool, room: int, recording: bool) -> Simulation:
     """Everything at time 0, with room for this many spans."""
     rows = np.zeros(len(costs.dense_s), ROW)
     for name in ROW.names or ():
         rows[name] = getattr(costs, name)
-    families = np.zeros(costs.family_chunks.shape, FAMILY)
-    families["chunks"] = costs.family_chunks
-    families["fill_s"], families["upload_s"] = costs.family_fill_s, costs.family_upload_s
-    row, family = np.ogrid[: len(costs.family_chunks), : costs.family_chunks.shape[1]]
-    depth = _depths(costs.family_chunks, costs.chunk_s.shape[1]) - 1
-    families["read_s"] = costs.family_chunk_s[row, family, depth]
-    families["warm_s"] = costs.family_warm_chunk_s[row, family, depth]
     ahead = np.zeros(len(work.ahead_after), AHEAD)
     for name in ("after", "row", "warm", "cold"):
         ahead[name] = getattr(work, f"ahead_{name}")
@@ -131,7 +128,7 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
         state[name] = getattr(costs, name)
     return Simulation(
         rows=rows,
-        families=families,
+        families=_families(costs) if by_family else _whole_experts(costs),
         read_s=np.stack([costs.chunk_s, costs.warm_chunk_s]),
         lane_free=np.zeros(costs.chunk_s.shape[1]),
         busy=np.zeros(N_RESOURCES),
@@ -145,6 +142,25 @@ def new_simulation(work: Work, costs: Costs, *, room: int, recording: bool) -> S
     )
 
 
+def _families(costs: Costs) -> NDArray[np.void]:
+    families = np.zeros(costs.family_chunks.shape, FAMILY)
+    families["chunks"], families["lanes"] = costs.family_chunks, costs.chunk_s.shape[1]
+    families["fill_s"], families["upload_s"] = costs.family_fill_s, costs.family_upload_s
+    row, family = np.ogrid[: len(costs.family_chunks), : costs.family_chunks.shape[1]]
+    depth = _depths(costs.family_chunks, costs.chunk_s.shape[1]) - 1
+    families["read_s"] = costs.family_chunk_s[row, family, depth]
+    families["warm_s"] = costs.family_warm_chunk_s[row, family, depth]
+    return families
+
+
+def _whole_experts(costs: Costs) -> NDArray[np.void]:
+    families = np.zeros((len(costs.chunks), 1), FAMILY)
+    families["chunks"][:, 0], families["lanes"] = costs.chunks, 1
+    families["fill_s"][:, 0], families["upload_s"][:, 0] = costs.fill_s, costs.upload_s
+    families["read_s"], families["warm_s"] = costs.chunk_s[:, :1], costs.warm_chunk_s[:, :1]
+    return families
+
+
 def _depths(chunks: NDArray[np.int32], lanes: int) -> NDArray[np.int64]:
     """`storage.depth_of` of many batches."""
     rounds = np.maximum(-(-chunks // lanes), 1)
@@ -155,15 +171,15 @@ def _depths(chunks: NDArray[np.int32], lanes: int) -> NDArray[np.int64]:
 def note(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
     """Record a span if spans are recorded."""
     if sim.state[0].recording:
-        _keep(sim, resource, lane, kind, call, begin, end)
+        _keep(sim.spans, sim.state, resource, lane, kind, call, begin, end)
 
 
 @jit  # not inlined: many places record, and most runs do not
-def _keep(sim: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
-    n = sim.state[0].spans
-    sim.state[0].spans = n + 1
-    if n < len(sim.spans):
-        span = sim.spans[n]
+def _keep(spans: Any, state: Any, resource: int, lane: int, kind: int, call: int, begin: float, end: float) -> None:
+    n = state[0].spans
+    state[0].spans = n + 1
+    if n < len(spans):
+        span = spans[n]
         span.resource = resource
         span.kind = kind
         span.lane = lane

@@ -151,15 +151,19 @@ def read_rounds(sim: Any, batch: Any, service_s: float, time: float) -> float:
 
 @inlined
 def read_family(sim: Any, row: int, f: int, is_warm: bool, fills: bool, time: float, kind: int, call: int) -> float:
-    """Read one tensor family of an expert, all its chunks at once, while all lanes are free; return the end."""
-    family, lanes = sim.families[row, f], len(sim.lane_free)
+    """Read one tensor family of an expert, its chunks over its lanes, while all are free; return the end."""
+    family = sim.families[row, f]
+    lanes = family.lanes
     service_s = family.warm_s if is_warm else family.read_s
     if fills:
         service_s += family.fill_s
     clock: float = time
-    for first in range(0, family.chunks, lanes):
-        for lane in range(min(lanes, family.chunks - first)):
-            note(sim, ON_STORAGE, lane, kind, call, clock, clock + service_s)
+    left = family.chunks
+    while left > 0:
+        if sim.state[0].recording:
+            for lane in range(min(lanes, left)):
+                note(sim, ON_STORAGE, lane, kind, call, clock, clock + service_s)
         clock += service_s
+        left -= lanes
     sim.busy[ON_STORAGE] += family.chunks * service_s
     return clock

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import getdoc
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.timeline.ahead import read_and_upload
+from flashmoe_sim.timeline.calls import Steps
+from flashmoe_sim.timeline.names import UPLOADS, Uploads
+from flashmoe_sim.timeline.serve import serve
 from flashmoe_sim.timeline.work import Work
 
 NEVER = 2**31 - 1  # more than a call has
-
-
-class Call(NamedTuple):
-    """One routed call, as a model's kernels see it.
-
-    number, row, n_tokens, requests, misses, warm, fills, installs: as in `Work`; `fills` is its `cold`.
-    ready: when its slots are known. expert_s, cold_expert_s: seconds of one expert for its tokens, on the computing
-    unit and on the CPU beside a GPU. threshold, copies_from, padded: of the model.
-    """
-
-    number: int
-    row: int
-    n_tokens: int
-    requests: int
-    misses: int
-    warm: int
-    fills: int
-    installs: int
-    ready: float
-    expert_s: float
-    cold_expert_s: float
-    threshold: int
-    copies_from: int
-    padded: bool
 
 
 @dataclass(frozen=True)
@@ -50,7 +28,13 @@ class ExecutionModel:
     in_place: whether misses in RAM are used in place, so that only the others are read, from storage.
     from_ram: whether every expert was read into RAM before the run, and a miss is copied from there.
     experts_on_cpu: whether the bank is in RAM and the CPU computes its experts, while a GPU computes the rest.
-    by_family: whether an expert is read one tensor family after another.
+    one_by_one: whether each miss is read, uploaded and installed before the next is read; if not, all are read as one
+        batch.
+    by_family: whether an expert is then read one tensor family after another.
+    by_chunk: whether a chunk of an expert is uploaded as soon as it is read, not a whole expert.
+    uploads: what is uploaded and installed: `nothing`; misses `in-turn`, after their reads; misses `as-read`, each when
+        it arrives, and before computing or `beside-compute`; misses `beside-reads` of the next; or `everything` that a
+        call computes, after its reads.
     beside_compute: whether experts are computed while others are read, which slows both if they share a memory.
     host_calls: the routed calls at which the GPU stops until the host has done its part: `all`, those that are
         `missing` an expert, or `none`.
@@ -58,10 +42,7 @@ class ExecutionModel:
     waits_for_installs: whether a call waits for the experts that it installs.
     reads_ahead: whether experts are read ahead at all. in_background: whether following calls go on meanwhile.
     serve: serve(sim, call, parts) serves one `Call`: it returns the time when its experts are computed, and adds the
-        time that passed to `parts`, f64 [N_PARTS].
-    after: after(sim, number, time) reads ahead the experts that were issued after a call; it returns the time when the
-        next call may begin.
-    Both are kernels, inlined into the loop of kernel.py.
+        time that passed to `parts`, f64 [N_PARTS]. A model that these steps cannot describe has a kernel of its own.
     """
 
     name: ClassVar[str]
@@ -71,15 +52,37 @@ class ExecutionModel:
     in_place: ClassVar[bool] = False
     from_ram: ClassVar[bool] = False
     experts_on_cpu: ClassVar[bool] = False
+    one_by_one: ClassVar[bool] = False
     by_family: ClassVar[bool] = False
+    by_chunk: ClassVar[bool] = False
+    uploads: ClassVar[Uploads] = "in-turn"
     beside_compute: ClassVar[bool] = False
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
     padded: ClassVar[bool] = False
     waits_for_installs: ClassVar[bool] = True
     reads_ahead: ClassVar[bool] = True
     in_background: ClassVar[bool] = False
-    serve: ClassVar[Any]
-    after: ClassVar[Any] = read_and_upload
+    serve: ClassVar[Any] = serve
+
+    @property
+    def steps(self) -> Steps:
+        """What the loop reads of the model."""
+        return Steps(
+            uploads=UPLOADS.index(self.uploads),
+            reads=self.reads,
+            one_by_one=self.one_by_one,
+            by_family=self.by_family,
+            by_chunk=self.by_chunk,
+            in_background=self.in_background,
+            in_place=self.in_place,
+            beside_compute=self.beside_compute,
+            two_lanes=self.in_place and self.has_bank,
+            padded=self.padded,
+            resumes=not (self.in_place or self.in_background),
+            threshold=self.threshold,
+            copies_from=self.copies_from,
+            share=self.uploaded_share,
+        )
 
     @property
     def meaning(self) -> str:
@@ -95,6 +98,11 @@ class ExecutionModel:
     def copies_from(self) -> int:
         """The fewest tokens of a call whose misses are copied to the GPU, if the CPU computes those of others."""
         return NEVER
+
+    @property
+    def uploaded_share(self) -> int:
+        """Of the misses that the CPU would compute, the share that is uploaded for the GPU, in parts of names.WHOLE."""
+        return 0
 
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         """Raise BadInput if the machine lacks what the model needs, or if reads bypass a page cache that it uses."""

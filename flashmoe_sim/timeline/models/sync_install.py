@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from flashmoe_sim._jit import inlined
-from flashmoe_sim.timeline.calls import compute_all, read_one_by_one
-from flashmoe_sim.timeline.models.base import Call, ExecutionModel
-
-
-@inlined
-def serve(sim: Any, call: Call, parts: Any) -> float:
-    usable = read_one_by_one(sim, call, parts, call.ready, sim.rows[call.row].upload_s)
-    end: float = compute_all(sim, call, parts, usable)
-    return end
+from flashmoe_sim.timeline.models.base import ExecutionModel
 
 
 @dataclass(frozen=True)
@@ -23,4 +14,4 @@ class SyncInstall(ExecutionModel):
 
     name: ClassVar[str] = "sync-install"
     describes: ClassVar[str] = "engines that read with one thread"
-    serve: ClassVar[Any] = serve
+    one_by_one: ClassVar[bool] = True
