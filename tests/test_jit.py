@@ -149,7 +149,7 @@ def test_no_kernel_can_take_a_function_or_a_number_from_what_comes_after_the_ker
             assert not imported(source) & after, place
         else:  # what others compile for it: a policy's kernels, the order of events of an execution model
             assert not re.search(r"\b(kernels|serve)\b.*=|from numba|import numba", text), place
-    assert naming == {"cli/progress.py", "systems/execution.py"}
+    assert naming == {"cli/progress.py"}
 
 
 def test_one_name_for_other_kernels_is_another_kernel(run: Run, package: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class SharedMisses(HotCold):
     share: of the misses, in 256ths, rounded down to whole experts.
     """
 
-    uploads: ClassVar[Uploads] = "beside-compute"
+    uploads: ClassVar[Uploads] = "while-computing"
     waits_for_installs: ClassVar[bool] = False
 
     share: int = 0

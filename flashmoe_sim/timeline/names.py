@@ -29,9 +29,10 @@ PART_WORDS = {
 # The parts in which the computing unit waits for something else.
 STALLS = ("host", "cold_lane", "read", "upload", "late", "ahead")
 
-Uploads = Literal["nothing", "in-turn", "as-read", "beside-reads", "beside-compute", "everything"]  # see models/base.py
+# What an execution model uploads, and when; see models/base.py.
+Uploads = Literal["nothing", "in-turn", "as-read", "beside-reads", "while-computing", "everything"]
 UPLOADS: tuple[Uploads, ...] = get_args(Uploads)
-NOTHING, IN_TURN, AS_READ, BESIDE_READS, BESIDE_COMPUTE, EVERYTHING = range(len(UPLOADS))
+NOTHING, IN_TURN, AS_READ, BESIDE_READS, WHILE_COMPUTING, EVERYTHING = range(len(UPLOADS))
 
 WHOLE = 256  # parts of the misses of which a share is uploaded, as Strata counts them
 

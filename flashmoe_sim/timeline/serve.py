@@ -13,7 +13,6 @@ from flashmoe_sim.timeline.background import claim, read_before, upload_items, u
 from flashmoe_sim.timeline.calls import compute, compute_all, install, upload, wait_for_items
 from flashmoe_sim.timeline.names import (
     AS_READ,
-    BESIDE_COMPUTE,
     BESIDE_READS,
     COLD_LANE,
     EVERYTHING,
@@ -34,6 +33,7 @@ from flashmoe_sim.timeline.names import (
     ON_HOST,
     READ,
     UPLOAD,
+    WHILE_COMPUTING,
     WHOLE,
 )
 from flashmoe_sim.timeline.state import sort_items, work_on
@@ -45,16 +45,19 @@ def serve(sim: Any, call: Any, parts: Any) -> float:
     """Serve a routed call; return the time when its experts are computed."""
     steps, usable = call.steps, call.ready
     if steps.one_by_one:
-        usable = one_by_one(sim, call, parts)
+        usable = one_by_one(sim, call, parts, call.ready)
     elif call.misses > 0 or steps.in_background:
-        costs, late, on_time, first, hot_end = sim.rows[call.row], 0, 0, call.ready, call.ready
+        costs, late, on_time, first = sim.rows[call.row], 0, 0, call.ready
+        hot_end: float = call.ready
         in_lanes = steps.two_lanes and call.n_tokens < steps.copies_from
         each = costs.chunks if steps.by_chunk else 1
         stored = call.misses - call.warm if steps.two_lanes else call.misses * each
+        # Experts that were read ahead
         if steps.in_background:
             used = sim.state[0].used
             late = claim(sim, call.number, call.ready, stored > 0 and not in_lanes)
             on_time = sim.state[0].used - used - late
+        # Hits, if the CPU computes misses; then the reads
         if in_lanes:
             uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
             begin = wait_for_items(sim, call, parts, late, call.ready, uploaded)
@@ -72,36 +75,41 @@ def serve(sim: Any, call: Any, parts: Any) -> float:
             read = read_batch(sim, call, Batch(late, stored, warm, call.fills * each, chunks), first)
             sim.state[0].storage_free = read
         if in_lanes:
-            return cold_lane(sim, call, parts, hot_end, read)
+            both_end: float = cold_lane(sim, call, parts, hot_end, read)
+            return both_end
+        # Uploads of experts that the GPU computes
         items, uploaded = late + call.misses * each, read
         for item in range(late + stored, items):
             arrive(sim, item, call.ready)
-        if steps.uploads in (AS_READ, BESIDE_COMPUTE):
+        if steps.uploads in (AS_READ, WHILE_COMPUTING):
             uploaded = max(read, upload_items(sim, items, costs.upload_s / each, call.number))
+        # Computing while experts arrive, or once they are there
         if steps.beside_compute:
             share = min(call.misses * costs.memory_s / (read - first), 1.0) if read > first else 0.0
             reads = Reads(first, read, share)
             hits_s = (call.requests - items) * call.expert_s + on_time * costs.memory_s
             hits_end = compute_beside(sim, call, parts, call.ready, hits_s, reads)
-            return compute_as_usable(sim, call, parts, items, hits_end, reads)
-        if steps.uploads == BESIDE_COMPUTE:
+            all_computed: float = compute_as_usable(sim, call, parts, items, hits_end, reads)
+            return all_computed
+        if steps.uploads == WHILE_COMPUTING:
             computed = compute(sim, call, parts, call.ready, call.requests)
-            end = max(computed, uploaded)
-            parts[UPLOAD] += end - computed
-            return end
+            both_done: float = max(computed, uploaded)
+            parts[UPLOAD] += both_done - computed
+            return both_done
         usable = wait_for_items(sim, call, parts, late, read, uploaded)
         if steps.uploads == IN_TURN:
             for _ in range(call.misses):
                 usable = install(sim, call, parts, upload(sim, call, parts, usable, 1, costs.upload_s), 1)
         elif steps.uploads == AS_READ:
             usable = install(sim, call, parts, usable, call.installs if steps.two_lanes else call.misses)
-    return compute_all(sim, call, parts, usable)
+    end: float = compute_all(sim, call, parts, usable)
+    return end
 
 
 @inlined
-def one_by_one(sim: Any, call: Any, parts: Any) -> float:
+def one_by_one(sim: Any, call: Any, parts: Any, begin: float) -> float:
     """Read each miss in turn, one tensor family after another, and upload it before the next or beside its reads."""
-    uploads, clock, uploaded = call.steps.uploads, call.ready, call.ready
+    uploads, clock, uploaded = call.steps.uploads, begin, begin
     for i in range(call.misses):
         warm = i >= call.misses - call.warm
         for f in range(sim.families.shape[1]):
@@ -112,8 +120,8 @@ def one_by_one(sim: Any, call: Any, parts: Any) -> float:
             if uploads == IN_TURN:
                 clock = upload(sim, call, parts, read, 1, upload_s)
             elif uploads == BESIDE_READS:
-                begin = max(uploaded, read)
-                uploaded = use_link(sim, begin, begin + upload_s, IS_UPLOAD, call.number)
+                upload_from = max(uploaded, read)
+                uploaded = use_link(sim, upload_from, upload_from + upload_s, IS_UPLOAD, call.number)
         if uploads != BESIDE_READS:
             clock = install(sim, call, parts, clock, 1)
     if uploads == BESIDE_READS:

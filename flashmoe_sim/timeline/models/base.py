@@ -32,9 +32,9 @@ class ExecutionModel:
         batch.
     by_family: whether an expert is then read one tensor family after another.
     by_chunk: whether a chunk of an expert is uploaded as soon as it is read, not a whole expert.
-    uploads: what is uploaded and installed: `nothing`; misses `in-turn`, after their reads; misses `as-read`, each when
-        it arrives, and before computing or `beside-compute`; misses `beside-reads` of the next; or `everything` that a
-        call computes, after its reads.
+    uploads: what is uploaded and installed, and when: `nothing`; misses `in-turn`, after their reads; misses `as-read`,
+        each when it arrives, which computing waits for or goes on beside (`while-computing`); misses `beside-reads` of
+        the next; or `everything` that a call computes, after its reads.
     beside_compute: whether experts are computed while others are read, which slows both if they share a memory.
     host_calls: the routed calls at which the GPU stops until the host has done its part: `all`, those that are
         `missing` an expert, or `none`.
@@ -91,7 +91,7 @@ class ExecutionModel:
 
     @property
     def threshold(self) -> int:
-        """Requests of a call from which a model serves it in another way, or a share, if it has such a limit."""
+        """Requests of a call from which a model serves it in another way, if it has such a limit."""
         return 0
 
     @property

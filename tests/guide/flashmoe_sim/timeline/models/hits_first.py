@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim._jit import inlined
-from flashmoe_sim.timeline.calls import compute, read_one_by_one
-from flashmoe_sim.timeline.models.base import Call, ExecutionModel
+from flashmoe_sim.timeline.calls import Call, compute
+from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.serve import one_by_one
 
 
 @inlined
 def serve(sim: Any, call: Call, parts: Any) -> float:
     hits_end = compute(sim, call, parts, call.ready, call.requests - call.misses)
-    usable = read_one_by_one(sim, call, parts, hits_end, sim.rows[call.row].upload_s)
+    usable = one_by_one(sim, call, parts, hits_end)
     end: float = compute(sim, call, parts, usable, call.misses)
     return end
 
