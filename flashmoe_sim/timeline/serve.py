@@ -96,12 +96,14 @@ def serve(sim: Any, call: Any, parts: Any) -> float:
             both_done: float = max(computed, uploaded)
             parts[UPLOAD] += both_done - computed
             return both_done
-        usable = wait_for_items(sim, call, parts, late, read, uploaded)
-        if steps.uploads == IN_TURN:
-            for _ in range(call.misses):
+        if steps.uploads == AS_READ:
+            there = wait_for_items(sim, call, parts, late, read, uploaded)
+            usable = install(sim, call, parts, there, call.installs if steps.two_lanes else call.misses)
+        else:
+            usable = read
+            parts[READ] += read - call.ready
+            for _ in range(call.misses if steps.uploads == IN_TURN else 0):
                 usable = install(sim, call, parts, upload(sim, call, parts, usable, 1, costs.upload_s), 1)
-        elif steps.uploads == AS_READ:
-            usable = install(sim, call, parts, usable, call.installs if steps.two_lanes else call.misses)
     end: float = compute_all(sim, call, parts, usable)
     return end
 
