@@ -80,6 +80,8 @@ class Cached(System):
         least = self._least_mib(case)
         if 0 < self.cache_mib < least:
             return f"{self.cache_mib} MiB; the experts of a token in one layer take {least}"
+        if self.placed_bytes(case) == case.model.routed_bytes:
+            return f"no layer below {self.cpu_layers} has experts, so there is nothing to cache"
         if self.cpu_layers != ALL and case.machine.gpus > 1:
             return f"with cpu_layers, it is known for one GPU only; the machine has {case.machine.gpus}"
         return super().why_not(case)

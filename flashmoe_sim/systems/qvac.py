@@ -47,6 +47,9 @@ class Qvac(Cached):
         of_rule = replace(self, cache_mib=max(int(SHARE * case.model.routed_bytes) // MIB, self._least_mib(case)))
         if self.cpu_layers != ALL:
             return of_rule
-        cut = (replace(of_rule, cpu_layers=count) for count in range(1, max(case.model.layers) + 2))
+        cut = (
+            replace(of_rule, cpu_layers=count)
+            for count in range(min(case.model.layers) + 1, max(case.model.layers) + 2)
+        )
         fits = next((one for one in cut if one.left_bytes(case) >= one.cache_bytes(case)), None)
         return fits or super().sized(case)

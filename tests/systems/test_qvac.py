@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import OutOfRange, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -90,6 +91,14 @@ def test_its_own_size_is_a_tenth_and_whole_layers_get_the_rest() -> None:
     words = f"--n-cpu-moe {sized.cpu_layers} -fa on -ub 512 -np 1 --moe-cache-mib {sized.cache_mib}"
     assert sized.launch(case).line.endswith(words)
     assert Qvac().at_each_size(case) == [sized]
+
+
+@pytest.mark.parametrize("kind", [Qvac, Cached])
+def test_a_cache_is_for_some_layer_with_experts(kind: type[Cached]) -> None:
+    case = case_of(0, "rtx-4090", load_model("deepseek-v2-lite"))  # layer 0 has none
+    kind().sized(case).check(case)
+    with pytest.raises(Unsupported, match="no layer below 1 has experts"):
+        kind(cache_mib=300, cpu_layers=1).check(case)
 
 
 def test_a_layer_on_the_gpu_uploads_nothing_and_frees_ram() -> None:
