@@ -164,6 +164,7 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
         gpu_source = "93% of RAM (presets strix-halo-128 and gb10-128)"
     layer = _estimate((90, 200, 450), f"median of the {macs}", "mixture-of-experts layers, all resident")
     knee = _estimate((5, 11, 20), f"median of the {macs} before M5", "prompt speed over decode speed")
+    of_cpu = _scaled(nominal, UNIFIED_CPU_SHARE, UNIFIED, "4-bit weights, all cores")
     call = _estimate((100, 190, 310), macs, "the GPU waits for the host at every routed call")
     return Machine(
         name="",
@@ -183,7 +184,7 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
             knee_tokens=numbers.get("knee_tokens", knee),
         ),
         cpu=Compute(
-            weights_gb_s=_scaled(nominal, UNIFIED_CPU_SHARE, UNIFIED, "4-bit weights, all cores"),
+            weights_gb_s=numbers.get("cpu_gb_s", of_cpu),
             layer_us=_estimate((30, 60, 150), UNIFIED, "llama.cpp on the CPU"),
             knee_tokens=_estimate((2.5, 6, 10), UNIFIED, "4-bit weights"),
         ),

@@ -38,9 +38,9 @@ from flashmoe_sim.trace.join import drafted_of, phases_of
 # How much longer a layer takes on a GPU with llama.cpp and its forks than its bytes and the machine's layer_us say: the
 # small steps of Qwen3-Next's states, 73 to 126 us of published speeds on five machines, of builds from 2026 on.
 GRAPH_S = {"qwen3next": 100e-6}
-# The small steps of hyper-connections grow with what a card takes to read as much, not with the size of the weights: a
+# The small steps of hyper-connections grow with what a unit takes to read as much, not with the size of the weights: a
 # token of Qwen3.8-Flash-Next takes 200 to 375 us a layer longer on a Radeon 8060S, 340 on a GB10, 40 to 100 on two
-# RTX 3090 and 20 on an RTX PRO 6000.
+# RTX 3090 and 20 on an RTX PRO 6000; on CPUs 700 on a Ryzen 9 9950X and 1,300 on half the cores of an EPYC 7532.
 GRAPH_BYTES = {"qwen4exp": 65e6, "deepseek4": 40e6}
 
 _WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
@@ -323,8 +323,7 @@ def price(
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
     layer_s = unit.layer_us.value * 1e-6
-    if machine.gpu is not None:
-        layer_s += weights.graph_s + _streamed_s(machine.gpu, weights.graph_bytes)
+    layer_s += _streamed_s(unit, weights.graph_bytes) + weights.graph_s * (machine.gpu is not None)
     computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
     attention = attention_of(weights, machine, conditions)
 

@@ -27,9 +27,13 @@ from flashmoe_sim.timeline.state import work_on
 
 
 class Steps(NamedTuple):
-    """What the loop reads of an execution model, as in `ExecutionModel`."""
+    """What the loop reads of an execution model, as in `ExecutionModel`.
 
-    uploads: int  # as in names.UPLOADS
+    uploads: a place in names.UPLOADS. two_lanes: the CPU computes misses of calls below `copies_from` tokens, and the
+    GPU hits. resumes: the host starts the GPU again after misses. share: of the misses, `uploaded_share`.
+    """
+
+    uploads: int
     reads: bool
     one_by_one: bool
     by_family: bool

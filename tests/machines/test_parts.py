@@ -30,7 +30,7 @@ NUMBERS = {
 }
 OPTIONAL = {
     "gpu": {"fp32_tflops"},
-    "chip": {"ssd_gb_s", "layer_us", "knee_tokens", "call_us"},
+    "chip": {"ssd_gb_s", "layer_us", "knee_tokens", "call_us", "cpu_gb_s"},
     "link": {"pinned_gb_s"},
     "storage": {"delivered_gb_s"},
 }

@@ -112,6 +112,19 @@ def test_a_layer_with_many_small_steps(model: str, program: str, machine: str, m
     assert 1e6 * costs.layer_s == pytest.approx(unit.layer_us.value + more_us)
 
 
+def test_hyper_connections_take_time_on_either_unit() -> None:
+    geometry, card = load_model("qwen3.8-flash-next"), load_machine("rtx-4090")
+    for on, program, steps in (
+        (card, "llama.cpp", 65e6),
+        (replace(card, gpu=None), "llama.cpp", 65e6),
+        (card, "mlx", 0),
+    ):
+        conditions = Conditions(program=program)
+        costs = price(weigh(geometry, tuple(geometry.layers.values()), conditions), on, conditions, io_split=4)
+        unit = on.gpu or on.cpu
+        assert 1e6 * costs.layer_s == pytest.approx(unit.layer_us.value + steps / unit.weights_gb_s.value / 1e3)
+
+
 def test_seconds_of_gpt_oss_on_a_cpu_by_hand() -> None:
     """Four experts of 36 layers and the dense weights without the table, at 27.65 GB/s, and 80 us a layer."""
     on, model = load_machine("ryzen-5600 + ddr4-3200x2 + 64GiB"), load_model("gpt-oss-120b")
