@@ -31,11 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     rest = [item for item in items if module_of(item) not in COMPILING]
     rest.sort(key=lambda item: module_of(item).count("."))  # tests of the whole program are longest
-    parts = [*([item for item in items if module_of(item) == name] for name in COMPILING), rest]
+    first = [[item for item in items if module_of(item) == name] for name in COMPILING]
     items[:] = [
         item
         for process in range(processes)
-        for part in parts
+        for part in (*first[process % len(first) :], *first[: process % len(first)], rest)
         for item in part[process * len(part) // processes : (process + 1) * len(part) // processes]
     ]
 
