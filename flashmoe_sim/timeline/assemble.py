@@ -38,10 +38,14 @@ from flashmoe_sim.trace.join import drafted_of, phases_of
 # How much longer a layer takes on a GPU with llama.cpp and its forks than its bytes and the machine's layer_us say: the
 # small steps of Qwen3-Next's states, 73 to 126 us of published speeds on five machines, of builds from 2026 on.
 GRAPH_S = {"qwen3next": 100e-6}
-# The small steps of hyper-connections grow with what a unit takes to read as much, not with the size of the weights: a
+# The small steps of hyper-connections grow with what a card takes to read as much, not with the size of the weights: a
 # token of Qwen3.8-Flash-Next takes 200 to 375 us a layer longer on a Radeon 8060S, 340 on a GB10, 40 to 100 on two
-# RTX 3090 and 20 on an RTX PRO 6000; on CPUs 700 on a Ryzen 9 9950X and 1,300 on half the cores of an EPYC 7532.
+# RTX 3090 and 20 on an RTX PRO 6000.
 GRAPH_BYTES = {"qwen4exp": 65e6, "deepseek4": 40e6}
+# On a CPU all threads wait for each other after every small step, however fast the RAM is: a token of
+# Qwen3.8-Flash-Next takes 680 us a layer longer on a Ryzen 9 9950X and 1,270 on 16 of an EPYC 7532's 32 cores, with
+# twice the bandwidth; one of DeepSeek-V4-Flash 425 on an EPYC 9V45 (ik_llama.cpp, issue 1752).
+GRAPH_CPU_S = {"qwen4exp": 700e-6, "deepseek4": 400e-6}
 
 _WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
@@ -82,8 +86,8 @@ class Weights:
     dense_bytes: bytes of each layer that every token streams beside routed experts; None if unknown.
     routed_bytes: bytes of all experts of the model. embedding_bytes: a table of which a token reads one row.
     attention: what the layers keep of the context; None if unknown. quant: the types of the experts' weights.
-    dense_weight_bytes: of one weight beside them, in the mean; None if unknown. graph_s: how much longer a layer takes
-    on a GPU, by its architecture and engine.
+    dense_weight_bytes: of one weight beside them, in the mean; None if unknown. graph_s, graph_bytes: how much longer
+    a layer takes on a GPU, and what it reads as long, by its architecture and engine. graph_cpu_s: on a CPU.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Weights:
     dense_weight_bytes: float | None = None
     graph_s: float = 0.0
     graph_bytes: float = 0.0
+    graph_cpu_s: float = 0.0
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -223,6 +228,7 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         dense_weight_bytes=geometry.dense_weight_bytes,
         graph_s=GRAPH_S.get(geometry.arch, 0.0) * in_steps,
         graph_bytes=GRAPH_BYTES.get(geometry.arch, 0.0) * in_steps,
+        graph_cpu_s=GRAPH_CPU_S.get(geometry.arch, 0.0) * in_steps,
     )
 
 
@@ -323,8 +329,11 @@ def price(
     lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
     call_s = machine.host.call_us.value * 1e-6
     layer_s = unit.layer_us.value * 1e-6
-    layer_s += _streamed_s(unit, weights.graph_bytes) + weights.graph_s * (machine.gpu is not None)
     computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
+    if machine.gpu is not None:
+        layer_s += weights.graph_s + _streamed_s(machine.gpu, weights.graph_bytes)
+    elif not computes_in_layer:
+        layer_s += weights.graph_cpu_s
     attention = attention_of(weights, machine, conditions)
 
     def warm_s(size_bytes: int) -> list[float]:

@@ -12,9 +12,11 @@ from reports.field.depth import attended
 from reports.field.errors import MOST
 from reports.field.machine import built_of
 from reports.field.model import model_of
-from reports.field.printed import system_of
+from reports.field.printed import printed, system_of
 from reports.field.printed_page import TABLE, WINS, inside
+from reports.field.report import ROWS as PUBLISHED
 from reports.field.report import judged_rows
+from reports.field.rows import read_rows
 
 ROWS = pl.read_csv(TABLE)
 NAMED = 3  # rows of different systems, asked again
@@ -44,6 +46,16 @@ def test_the_table_has_what_the_commands_print() -> None:
         (found,) = asked.run().rows
         assert found.tok_s == pytest.approx(one["tok_s"], rel=1e-3)
         assert (found.tok_s_lo, found.tok_s_hi) == pytest.approx((one["lo"], one["hi"]), rel=1e-2)
+
+
+@pytest.mark.parametrize(("name", "within"), [("luka-2k-cpu", 1.1), ("v620-cpu", 1.5)])
+def test_small_steps_on_a_cpu(name: str, within: float) -> None:
+    """Published speeds of Qwen3.8-Flash-Next on CPUs alone; the second had half of its cores."""
+    row = next(row for row in read_rows(PUBLISHED) if row.id == name)
+    (one,) = printed([row])
+    assert row.decode_tok_s is not None
+    assert one.found is not None
+    assert 1 / within < one.found.tok_s / row.decode_tok_s < within
 
 
 def test_the_file_of_errors_says_what_the_table_shows() -> None:

@@ -64,6 +64,13 @@ def test_everything_on_the_gpu_hits_and_nothing_is_moved() -> None:
     assert row.gpu_bytes == sum(share.size_bytes for share in row.system.memory(small))
 
 
+@pytest.mark.parametrize("name", ["m1-ultra-128", "m3-ultra-256", "m5-max-128", "strix-halo-128", "gb10-128"])
+def test_small_steps_are_no_faster_on_the_cpu_than_on_the_gpu_beside_it(name: str) -> None:
+    asked = Compare(model="qwen3.8-flash-next", machine=name, systems="all-gpu,cpu", hit_rate=1.0)
+    rows = by_name(asked.run().rows)
+    assert rows["cpu"].tok_s < rows["all-gpu"].tok_s
+
+
 def test_best_is_the_smallest_setting_near_the_fastest() -> None:
     small, of = case(), workload(case().model)
     system = SlotBank()

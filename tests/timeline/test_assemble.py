@@ -102,6 +102,9 @@ def test_a_token_reads_a_row_of_the_embeddings_and_not_the_table() -> None:
         ("qwen3-coder-next", "ktransformers", "rtx-4090", 0),
         ("qwen3-coder-next", "llama.cpp", "vm-2core", 0),
         ("qwen3-30b-a3b", "llama.cpp", "rtx-4090", 0),
+        ("qwen3.8-flash-next", "llama.cpp", "vm-2core", 700),
+        ("deepseek-v4-flash", "llama.cpp", "vm-2core", 400),
+        ("qwen3.8-flash-next", "ktransformers", "vm-2core", 0),
     ],
 )
 def test_a_layer_with_many_small_steps(model: str, program: str, machine: str, more_us: float) -> None:
@@ -112,17 +115,14 @@ def test_a_layer_with_many_small_steps(model: str, program: str, machine: str, m
     assert 1e6 * costs.layer_s == pytest.approx(unit.layer_us.value + more_us)
 
 
-def test_hyper_connections_take_time_on_either_unit() -> None:
-    geometry, card = load_model("qwen3.8-flash-next"), load_machine("rtx-4090")
-    for on, program, steps in (
-        (card, "llama.cpp", 65e6),
-        (replace(card, gpu=None), "llama.cpp", 65e6),
-        (card, "mlx", 0),
-    ):
-        conditions = Conditions(program=program)
-        costs = price(weigh(geometry, tuple(geometry.layers.values()), conditions), on, conditions, io_split=4)
-        unit = on.gpu or on.cpu
-        assert 1e6 * costs.layer_s == pytest.approx(unit.layer_us.value + steps / unit.weights_gb_s.value / 1e3)
+def test_a_time_per_layer_fitted_on_a_cpu_has_the_small_steps_in_it() -> None:
+    geometry, on = load_model("qwen3.8-flash-next"), load_machine("vm-2core")
+    assert on.cpu is not None
+    anchors = Anchors(("run",), geometry.name, "2026-01-01", "sim machine fit", geometry.routed_bytes)
+    fitted = replace(on, cpu=replace(on.cpu, weights_gb_s=None), anchors=anchors)
+    costs = price(weigh(geometry, tuple(geometry.layers.values()), Conditions()), fitted, Conditions(), io_split=4)
+    assert 1e6 * costs.dense_s == pytest.approx(on.cpu.layer_us.value)
+    assert costs.layer_s == 0
 
 
 def test_seconds_of_gpt_oss_on_a_cpu_by_hand() -> None:
