@@ -20,6 +20,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
 # Between them they compile nearly all kernels, each test a few of its own.
 COMPILING = ("tests.residency.test_every_size", "tests.timeline.test_twins", "tests.prefetchers.test_twins")
 
+# One process predicts all published rows for these.
+PREDICTING = ("tests.field.test_report", "tests.field.test_choosing", "tests.field.test_depth")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several processes begin with different kernels, which else each would compile; the longest tests come next.
@@ -29,15 +32,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes == 1:
         return
-    rest = [item for item in items if module_of(item) not in COMPILING]
+    compiling = [[item for item in items if module_of(item) == name] for name in COMPILING]
+    predicting = [item for item in items if module_of(item) in PREDICTING]
+    rest = [item for item in items if module_of(item) not in (*COMPILING, *PREDICTING)]
     rest.sort(key=lambda item: module_of(item).count("."))  # tests of the whole program are longest
-    first = [[item for item in items if module_of(item) == name] for name in COMPILING]
-    items[:] = [
-        item
-        for process in range(processes)
-        for part in (*first[process % len(first) :], *first[: process % len(first)], rest)
-        for item in part[process * len(part) // processes : (process + 1) * len(part) // processes]
-    ]
+    ordered = []
+    for process in range(processes):
+        turn = process % len(compiling)
+        for part in (*compiling[turn:], *compiling[:turn]):
+            ordered += share(part, process, processes)
+        ordered += [*(predicting if process == 0 else []), *share(rest, process, processes)]
+    items[:] = ordered
+
+
+def share(tests: list[pytest.Item], process: int, processes: int) -> list[pytest.Item]:
+    """As many tests for each process."""
+    return tests[process * len(tests) // processes : (process + 1) * len(tests) // processes]
 
 
 def module_of(item: pytest.Item) -> str:

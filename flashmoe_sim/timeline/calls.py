@@ -1,4 +1,4 @@
-"""Steps of a routed call that execution models share.
+"""CallSteps of a routed call that execution models share.
 
 Each function adds the time that passes to the parts of the call, f64 [N_PARTS], and returns the time of its end. Parts
 are differences of the clock, so that they add up to the time passed whatever the clock shows.
@@ -26,7 +26,7 @@ from flashmoe_sim.timeline.names import (
 from flashmoe_sim.timeline.state import work_on
 
 
-class Steps(NamedTuple):
+class CallSteps(NamedTuple):
     """What the loop reads of an execution model, as in `ExecutionModel`.
 
     uploads: a place in names.UPLOADS. two_lanes: the CPU computes misses of calls below `copies_from` tokens, and the
@@ -69,7 +69,7 @@ class Call(NamedTuple):
     ready: float
     expert_s: float
     cold_expert_s: float
-    steps: Steps
+    steps: CallSteps
 
 
 @inlined

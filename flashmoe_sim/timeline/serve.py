@@ -1,4 +1,4 @@
-"""How a routed call is served: one kernel for all execution models, whose `Steps` say what it does.
+"""How a routed call is served: one kernel for all execution models, whose `CallSteps` say what it does.
 
 Misses are read one by one or as one batch. What is read is uploaded and installed, if the model does either, and then
 all experts are computed: after the misses, while they are read, or in two lanes.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.timeline.calls import Steps
+from flashmoe_sim.timeline.calls import CallSteps
 from flashmoe_sim.timeline.names import UPLOADS, Uploads
 from flashmoe_sim.timeline.serve import serve
 from flashmoe_sim.timeline.work import Work
@@ -65,9 +65,9 @@ class ExecutionModel:
     serve: ClassVar[Any] = serve
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> CallSteps:
         """What the loop reads of the model."""
-        return Steps(
+        return CallSteps(
             uploads=UPLOADS.index(self.uploads),
             reads=self.reads,
             one_by_one=self.one_by_one,
