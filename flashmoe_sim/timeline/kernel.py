@@ -46,8 +46,8 @@ def _run(
 ) -> None:
     """Run every routed call.
 
-    work: a named tuple of the columns of `Work` that are of calls. steps: the execution
-    model's. knees: a named tuple of the costs'.
+    work: a named tuple of the columns of `Work` that are of calls. steps: the execution model's. knees: a named tuple
+    of the costs'.
     end: f64 [calls], set to the time when everything in a call is done: its experts, then the reads ahead after it that
     the next call waits for, then the output if it was the last call of its step. The next call begins then.
     parts: f64 [calls, N_PARTS], zeros, to which the time is added; reads ahead before the first call belong to it.
