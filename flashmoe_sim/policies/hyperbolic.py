@@ -5,34 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from flashmoe_sim.policies._scan import least_ratio
-from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
-
-
-def on_miss(state: Any, key: int, now: int) -> None:
-    _, _, _, clock = state
-    clock[0] = now
-
-
-def on_hit(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    uses, _, last, clock = state
-    uses[slot] += 1
-    last[slot] = now
-    clock[0] = now
-
-
-def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None:
-    uses, installed, last, _ = state
-    uses[slot] = 1
-    installed[slot] = now
-    last[slot] = now
-
-
-def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
-    uses, installed, last, clock = state
-    return least_ratio(uses, installed, last, clock[0], slot_key, blocked, mark)  # type: ignore[no-any-return]
+from flashmoe_sim.policies._ratio import KERNELS, ratios
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
 
 
 @dataclass(frozen=True)
@@ -47,8 +21,7 @@ class Hyperbolic(EvictingPolicy):
     ties: ClassVar[str] = "older last use"
     source: ClassVar[str] = "Blankstein, Sen, Freedman: Hyperbolic Caching, USENIX ATC 2017"
     most_uses: ClassVar[int | None] = 2**31 - 1
-    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim)
+    kernels: ClassVar[dict[str, Any]] = KERNELS
 
     def allocate(self, shape: PoolShape) -> State:
-        uses, installed, last = np.zeros((3, shape.slots), np.int64)
-        return uses, installed, last, np.zeros(1, np.int64)
+        return ratios(shape, restarts=True, from_last=False, added=0)

@@ -184,29 +184,34 @@ def _content(kind: Any) -> str | None:
 @cache
 def _compiled(kind: Any, loop: Callable[..., Any], content: str | None) -> Loop:
     kernels, own = _kernels(kind, content)
-    return Loop(specialise(loop, f"{loop.__name__}_{_name(kind)}", **kernels), own)
+    name = _name(own["choose_victim"].py_func) if "choose_victim" in own else kind.__qualname__
+    return Loop(specialise(loop, f"{loop.__name__}_{name}", **kernels), own)
 
 
 @cache
 def _kernels(kind: Any, content: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The compiled functions that a loop calls for a policy, and the ones that the policy itself defines."""
-    name = _name(kind)
+    """The compiled functions that a loop calls for a policy, and the ones that the policy itself defines.
+
+    They are named after the functions, so that policies of the same functions share one compiled loop.
+    """
     defaults = {hook: getattr(base, hook) for hook in base.HOOKS} | {"on_miss": seen.on_miss, "admits": seen.admits}
     hooks: dict[str, Any] = defaults | dict(kind.kernels)
     functions = {key: getattr(kernel, "py_func", kernel) for key, kernel in hooks.items()}
     if any(is_outside(function) for function in (*functions.values(), kind.allocate)):
         kernels = {key: bounds_checked(function) for key, function in functions.items()}
     else:
-        kernels = {key: specialise(function, f"{key}_{name}", inline=True) for key, function in functions.items()}
+        kernels = {
+            key: specialise(function, f"{key}_{_name(function)}", inline=True) for key, function in functions.items()
+        }
     own = {key: kernels[key] for key in kind.kernels}
     for key, kernel in own.items():
         if adapter := seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees)):
-            kernels[key] = specialise(adapter, f"{key}_{name}", inline=True, hook=kernel)
+            kernels[key] = specialise(adapter, f"{key}_{_name(functions[key])}", inline=True, hook=kernel)
     return kernels, own
 
 
-def _name(kind: Any) -> str:
-    return f"{kind.__module__.rpartition('.')[2]}_{kind.__qualname__}"
+def _name(function: Any) -> str:
+    return f"{function.__module__.rpartition('.')[2]}_{function.__qualname__}"
 
 
 def _wrong_victim(
