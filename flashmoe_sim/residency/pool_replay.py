@@ -184,8 +184,7 @@ def _content(kind: Any) -> str | None:
 @cache
 def _compiled(kind: Any, loop: Callable[..., Any], content: str | None) -> Loop:
     kernels, own = _kernels(kind, content)
-    name = _name(own["choose_victim"].py_func) if "choose_victim" in own else kind.__qualname__
-    return Loop(specialise(loop, f"{loop.__name__}_{name}", **kernels), own)
+    return Loop(specialise(loop, loop.__name__, **kernels), own)
 
 
 @cache
