@@ -9,6 +9,7 @@ from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.policies.base import ALL_CONTRACTS, PoolShape
 from flashmoe_sim.policies.lookahead import Lookahead
 from flashmoe_sim.policies.table import POLICIES, parse_policy
+from flashmoe_sim.residency import pool_replay
 from flashmoe_sim.residency.workload import Workload, prepare
 from tests.residency.builders import Call, one_layer, run, some, trace_of
 from tests.residency.test_laws import fitting_banks
@@ -28,6 +29,14 @@ MINE = (
     ),
     "lookahead",
 )
+
+
+@pytest.mark.parametrize(("first", "second"), [("lfru", "hyperbolic"), ("lfu", "lfu-halved")])
+def test_policies_that_differ_in_a_score_have_one_compiled_loop(first: str, second: str) -> None:
+    loops = {pool_replay._loop(parse_policy(name), "atomic").run.py_func.__qualname__ for name in (first, second)}
+    others = pool_replay._loop(parse_policy("lfu-decay"), "atomic").run.py_func.__qualname__
+    assert len(loops) == 1
+    assert others not in loops
 
 
 def one_by_one(experts: list[int]) -> list[Call]:
