@@ -159,7 +159,7 @@ def _indented(text: str) -> str:
 
 
 def _recommended(question: Recommend) -> Recommendation:
-    found = question.run()
+    found = question.advise()
     if found.borrowed:
         warnings.warn(found.notes[0], stacklevel=4)
     return found

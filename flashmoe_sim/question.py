@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,25 @@ def in_order(verb: type) -> list[Field[Any]]:
         )
 
     return sorted(fields(verb), key=place)
+
+
+def flag_of(question: Any, name: str) -> str:
+    """The option of a field on the command line."""
+    metadata = next(item.metadata for item in in_order(type(question)) if item.name == name)
+    return str(metadata["flag"] or f"--{name.replace('_', '-')}").partition("/")[0]
+
+
+def command_line(verb: str, question: Any) -> str:
+    """The command that asks the same, without --force."""
+    words = ["sim", *verb.split()]
+    for item in in_order(type(question)):
+        value = getattr(question, item.name)
+        if value == item.default or item.name == "force":
+            continue
+        flag = [] if item.metadata["positional"] else [flag_of(question, item.name)]
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [*flag, *([] if one is True else [str(one)])]
+    return shlex.join(words)
 
 
 def bank_meaning(setup: Setup) -> str:

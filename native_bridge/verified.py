@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from math import comb
 from statistics import median
 from typing import Any, NamedTuple
 
 from flashmoe_sim.systems.base import System
+from flashmoe_sim.tune.recommend import Recommendation, neighbours
 
 CHANCE = 1 / 8  # that one of two equally fast settings wins enough rounds to count as clearly faster
 
@@ -154,6 +156,27 @@ class Verified:
             yield f"the counts of {' and '.join(differing)} differ"
         elif any(one.counted for one in ran):
             yield "all counts were equal"
+
+
+@dataclass(frozen=True, eq=False)
+class VerifiedAdvice(Recommendation):
+    """Advice with the runs of its settings, which are made when they are first wanted: after the advice is shown."""
+
+    verify: Callable[[Sequence[Claim]], Verified] = field(kw_only=True)
+
+    @cached_property
+    def verified(self) -> Verified:
+        """The recommended setting and its neighbours, run."""
+        return self.verify(claims_of(self))
+
+
+def claims_of(found: Recommendation) -> list[Claim]:
+    """The recommended setting and its neighbours, each with its speed and interval."""
+    return [
+        Claim(one.system, one.tok_s, one.tok_s_lo, one.tok_s_hi)
+        for one in neighbours(found)
+        if one.tok_s is not None and one.tok_s_lo is not None and one.tok_s_hi is not None
+    ]
 
 
 def as_json(verified: Verified) -> dict[str, Any]:

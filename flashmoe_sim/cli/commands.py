@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from contextlib import ExitStack
 from dataclasses import MISSING, Field
 from functools import partial, wraps
 from inspect import signature
@@ -20,10 +21,11 @@ from flashmoe_sim.cli.common import (
     message,
     print_json,
     print_sections,
+    stoppable,
 )
 from flashmoe_sim.cli.workload import load_workload, with_trace
 from flashmoe_sim.question import in_order
-from flashmoe_sim.verbs.base import DrawnVerb
+from flashmoe_sim.verbs.base import DrawnVerb, LiveVerb
 
 if TYPE_CHECKING:
     import polars
@@ -49,16 +51,15 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
         if out is not None:
             _refuse_out(out, verb, force=force)
         question.check()
+        if issubclass(verb, LiveVerb):
+            from flashmoe_sim.cli.live import follow
+
+            follow(question, as_json=as_json)
+            return
         if verb.reads and "read" not in takes:
             question = with_trace(question, lenient=lenient)
-        given = {"read": partial(load_workload, lenient=lenient)} if "read" in takes else {}
-        if "progress" in takes:
-            from flashmoe_sim.cli.progress import working
-
-            with working("replaying") as progress:
-                found = interruptible(partial(question.run, **given), progress)
-        else:
-            found = question.run()
+        with ExitStack() as stack:
+            found = _run(question, stack, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
             from flashmoe_sim.report.figures import save
 
@@ -83,6 +84,25 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     for add in reversed(options):
         made = add(made)
     return click.command(name=name, help=verb.help, short_help=short_help)(made)
+
+
+def _run(question: Verb[Any], stack: ExitStack, takes: Container[str], *, lenient: bool) -> Any:
+    """What the verb finds, with what its `run` takes of a terminal; progress ends with the stack."""
+    given: dict[str, Any] = {}
+    if "read" in takes:
+        given["read"] = partial(load_workload, lenient=lenient)
+    if "message" in takes:
+        given["message"] = message
+    if "progress" in takes or "stages" in takes:
+        from flashmoe_sim.cli import progress
+
+        shown = {"progress": progress.working("replaying")} if "progress" in takes else {"stages": progress.stages()}
+        given |= {name: stack.enter_context(bar) for name, bar in shown.items()}
+    if question.keeps:
+        stack.enter_context(stoppable())
+    elif "progress" in takes or "stages" in takes:
+        return interruptible(partial(question.run, **given))
+    return question.run(**given)
 
 
 def _out_option(verb: type[Verb[Any]]) -> Any:

@@ -11,14 +11,15 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from flashmoe_sim.io.errors import SimError
+from flashmoe_sim.io.errors import Terminated
 from flashmoe_sim.io.printable import UNPRINTABLE, printable
+from flashmoe_sim.options import FORCE, LENIENT
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Part, Section, Table
@@ -29,14 +30,11 @@ T = TypeVar("T")
 # The pieces of a command line, each up to the next option; quotes hold spaces and hyphens.
 _OPTIONS = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\]|\s(?!--?[A-Za-z]))+\s?""")
 
-INTERRUPTED, TERMINATED = 130, 143
 KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not break
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
-force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
-lenient_option = click.option(
-    "--lenient", is_flag=True, help="Skip malformed lines and count them, instead of stopping."
-)
+force_option = click.option("--force", is_flag=True, help=FORCE["help"])
+lenient_option = click.option("--lenient", is_flag=True, help=LENIENT["help"])
 
 
 class FiniteRange(click.FloatRange):
@@ -53,18 +51,6 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number; give one in plain digits", param, ctx)
         return number
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, for a verb that stops in order."""
-
-
-class Interrupted(SimError):
-    """Ctrl-C, or SIGTERM if `stop` says so."""
-
-    def __init__(self, text: str, stop: KeyboardInterrupt | None = None) -> None:
-        super().__init__(text)
-        self.exit_code = TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
 @contextmanager
@@ -142,7 +128,7 @@ def print_described(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> 
         say(f"{label + ':':{width}}{text}", indent=width)
 
 
-def print_sections(sections: Sequence[Section]) -> None:
+def print_sections(sections: Iterable[Section]) -> None:
     """Titles, sentences, tables and commands, with an empty line before each section."""
     from flashmoe_sim.io.sections import Command, Item, Table, Verdict
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from flashmoe_sim.cli.common import INTERRUPTED, TERMINATED, Interrupted
-from flashmoe_sim.io.errors import SimError, did_you_mean
+from flashmoe_sim.io.errors import INTERRUPTED, TERMINATED, Interrupted, SimError, did_you_mean
 from flashmoe_sim.io.printable import printable
 
 
@@ -27,16 +26,16 @@ class VerbEntry(NamedTuple):
 
 HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
 VERBS: dict[str, VerbEntry] = {
-    "sweep": VerbEntry(f"{HERE}.sweep", "count hits and bytes for many bank sizes and policies"),
+    "sweep": VerbEntry(f"{CLASSES}.sweep:Sweep", "count hits and bytes for many bank sizes and policies"),
     "replay": VerbEntry(f"{CLASSES}.replay:Replay", "count hits and bytes of one setup, layer by layer"),
     "curve": VerbEntry(f"{CLASSES}.curve:Curve", "count the hits at every bank size in one pass"),
     "diagnose": VerbEntry(f"{CLASSES}.diagnose:Diagnose", "say why a setup misses: the policy or the working set"),
     "ceilings": VerbEntry(f"{CLASSES}.ceilings:Ceilings", "show how fast a setup could run, and what limits it"),
-    "watch": VerbEntry(f"{HERE}.watch", "follow a growing trace: hits, misses and bytes of every bank"),
+    "watch": VerbEntry(f"{CLASSES}.watch:Watch", "follow a growing trace: hits, misses and bytes of every bank"),
     "predict": VerbEntry(f"{CLASSES}.predict:Predict", "predict the speed from a hit rate alone"),
     "compare": VerbEntry(f"{CLASSES}.compare:Compare", "compare engines and their settings on one machine"),
-    "recommend": VerbEntry(f"{HERE}.recommend", "choose the engine and its flags for a machine"),
-    "report": VerbEntry(f"{HERE}.report", "write one web page: the answer, its figures, its sources"),
+    "recommend": VerbEntry(f"{CLASSES}.recommend:Recommend", "choose the engine and its flags for a machine"),
+    "report": VerbEntry(f"{CLASSES}.report:Report", "write one web page: the answer, its figures, its sources"),
     "trace": VerbEntry(f"{HERE}.trace", "record, import, inspect, check, cut, merge and make traces"),
     "model": VerbEntry(f"{HERE}.model", "list models, and show the size of their experts"),
     "machine": VerbEntry(f"{HERE}.machine", "list, measure, fit and build machines"),

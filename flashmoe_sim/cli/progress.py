@@ -17,6 +17,8 @@ from flashmoe_sim.io.printable import printable
 SHOWN_AFTER_S = 2.0
 BAR_WIDTH = 18  # so that the longest line fits 80 columns
 
+_bars: list[_Bar] = []  # of work that goes on, each within the one before; only the last is shown
+
 
 def reading(path: Path) -> AbstractContextManager[Callable[[int], None]]:
     """Progress over the bytes of a file; a pipe is read until its writer ends, so its line says what it is."""
@@ -57,15 +59,22 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress over any count; without a count, the elapsed time."""
+    """Progress over any count; without a count, the elapsed time. Other progress in the block takes its place."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    bar = _Bar(what)
+    bar, outer = _Bar(what), next(reversed(_bars), None)
+    if outer is not None:
+        outer.end()
+    _bars.append(bar)
+    bar.begin()
     try:
         yield bar.update
     finally:
         bar.end()
+        _bars.remove(bar)
+        if outer is not None:
+            outer.begin()
 
 
 class _Bar:
@@ -76,8 +85,12 @@ class _Bar:
 
     def __init__(self, what: str) -> None:
         self._what, self._part, self._done, self._total = what, 1, 0, 0
-        self._lock, self._ended, self._begun = Lock(), False, monotonic()
+        self._lock, self._ended, self._begun = Lock(), False, 0.0
         self._shown: Any = None
+        self._timer = Timer(SHOWN_AFTER_S, self._show)
+
+    def begin(self) -> None:
+        self._ended, self._begun = False, monotonic()
         self._timer = Timer(SHOWN_AFTER_S, self._show)
         self._timer.daemon = True
         self._timer.start()
@@ -85,8 +98,8 @@ class _Bar:
     def update(self, done: int, total: int) -> None:
         self._part += done < self._done
         self._done, self._total = done, total
-        if self._shown is not None:
-            self._shown.update(0, completed=done, total=total or None)
+        if (shown := self._shown) is not None:
+            shown.update(0, completed=done, total=total or None)
 
     def end(self) -> None:
         self._timer.cancel()
@@ -94,6 +107,7 @@ class _Bar:
             self._ended = True
             if self._shown is not None:
                 self._shown.stop()
+                self._shown = None
 
     def _show(self) -> None:
         from rich.console import Console
@@ -131,7 +145,7 @@ class _Bar:
 
         what = printable(self._what)
         with self._lock:
-            if self._ended:
+            if self._ended or self._shown is not None:
                 return
             shown = Progress(
                 Label(),

@@ -72,13 +72,6 @@ def read_long(trace: str, *, lenient: bool = False, hints: Hints | None = None) 
         yield LongTrace(long.head, read)
 
 
-def trace_and_model(trace: Any, model: Any) -> tuple[Any, Any]:
-    """TRACE and --model, for a verb that needs only one of them: a model's name in the place of TRACE is the model."""
-    from flashmoe_sim.residency.workload import names_model
-
-    return (None, trace) if model is None and names_model(trace) else (trace, model)
-
-
 def with_trace(question: Any, *, lenient: bool) -> Any:
     """The verb with its trace read, with progress and notes; refuses impossible words before it reads.
 
@@ -88,7 +81,7 @@ def with_trace(question: Any, *, lenient: bool) -> Any:
     from flashmoe_sim.question import BankOptions
     from flashmoe_sim.sweep.plan import plan
     from flashmoe_sim.trace.bundled import catalog
-    from flashmoe_sim.verbs.given import machine_of
+    from flashmoe_sim.verbs.given import machine_of, trace_and_model
 
     if issubclass(type(question), MemoryOptions):
         trace, model = trace_and_model(question.trace, question.model)

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from flashmoe_sim.io.printable import one_line
 
+INTERRUPTED, TERMINATED = 130, 143  # exit codes
+
 
 class SimError(Exception):
     """An error that one line can explain; anything unsafe for a terminal is escaped."""
@@ -17,6 +19,18 @@ class SimError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(one_line(text))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, for a verb that stops in order."""
+
+
+class Interrupted(SimError):
+    """Ctrl-C, or SIGTERM if `stop` says so."""
+
+    def __init__(self, text: str, stop: KeyboardInterrupt | None = None) -> None:
+        super().__init__(text)
+        self.exit_code = TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
 class BadInput(SimError):

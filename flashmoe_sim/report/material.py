@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.report.close import Close
@@ -12,7 +12,6 @@ from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.tune.recommend import Recommendation
 
 Row = dict[str, Any]
-Progress: TypeAlias = Callable[[str, int, int], None]  # takes what is being done, how much of it is, and all of it
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.errors import SimError
@@ -13,30 +13,37 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 Progress: TypeAlias = Callable[[int, int], None]  # takes how much is done, and all of it
+Stages: TypeAlias = Callable[[str, int, int], None]  # also takes what is being done
+Message: TypeAlias = Callable[[str], None]  # takes a line for the user, while the verb runs
 
 
 class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
     help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read`. writes: whether the command can write the `table` of a result to a file.
+    `read`. writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets Ctrl-C
+    and SIGTERM as KeyboardInterrupt, since it keeps what is done.
     """
 
     help: ClassVar[str]
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> Found:
-        """Do it. A verb that takes `progress` has its progress shown, and is left at once on Ctrl-C."""
+        """Do it. It may take `read`, `progress` or `stages`, `message`, each like the types here and in `given.py`.
+
+        A verb whose progress is shown is left at once on Ctrl-C, unless it `keeps`.
+        """
 
     @abstractmethod
     def document(self, found: Found) -> dict[str, Any]:
         """What `--json` prints."""
 
     @abstractmethod
-    def sections(self, found: Found) -> list[Section]:
-        """What the terminal shows."""
+    def sections(self, found: Found) -> Iterable[Section]:
+        """What the terminal shows, each as it comes."""
 
     def check(self) -> None:
         """Raise BadInput for what can be refused before anything is read."""
@@ -53,6 +60,30 @@ class Verb(ABC, Generic[Found]):
     def failures(self, found: Found) -> Sequence[SimError]:
         """Why the verb failed, shown after everything else; the first one decides the exit code."""
         return ()
+
+
+class Live(Protocol):
+    """What shows each look of a `LiveVerb` as it comes, and hears, in its block, when the user wants no more."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *of_error: object) -> None: ...
+    def show(self, found: Any, event: str = "") -> None:
+        """Show a look, and what happened since the last one."""
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; return whether to stop."""
+
+
+class LiveVerb(Verb[Found]):
+    """A verb that looks again and again: a screen on a terminal, else a line for each look, or one of JSON."""
+
+    @abstractmethod
+    def run(self, live: Live | None = None) -> Found:
+        """Show looks until it is stopped; return the last one."""
+
+    @abstractmethod
+    def line(self, found: Found) -> str:
+        """A look in a line."""
 
 
 class DrawnVerb(Verb[Found]):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Trace: TypeAlias = str | Path | RoutingTrace | Workload
 Model: TypeAlias = str | Path | ModelGeometry
-Read: TypeAlias = Callable[[Trace, Model | None], Workload]
+Read: TypeAlias = Callable[..., Workload]  # reads a trace with its model, like `workload_of`
 
 
 def workload_of(
@@ -58,13 +58,17 @@ def geometry_of(trace: Trace, model: Model | None) -> ModelGeometry | None:
     return model_of(model)
 
 
-def workload_and_model(trace: Trace | None, model: Model | None) -> tuple[Workload | None, ModelGeometry | None]:
-    """For a verb that needs only one of them; a model's name in the place of the trace is the model."""
-    if model is None and names_model(trace):
-        trace, model = None, str(trace)
-    if trace is not None:
-        return workload_of(trace, model), None
-    return None, model_of(model)
+def trace_and_model(trace: Trace | None, model: Model | None) -> tuple[Trace | None, Model | None]:
+    """For a verb that needs only one of them: a model's name in the place of the trace is the model."""
+    return (None, str(trace)) if model is None and names_model(trace) else (trace, model)
+
+
+def workload_and_model(
+    trace: Trace | None, model: Model | None, *, read: Read = workload_of
+) -> tuple[Workload | None, ModelGeometry | None]:
+    """The trace with its model; or the model, for a verb that needs only one of them."""
+    trace, model = trace_and_model(trace, model)
+    return (None, model_of(model)) if trace is None else (read(trace, model), None)
 
 
 def names_no_quantization(trace: Trace | None, model: Model | None) -> bool:

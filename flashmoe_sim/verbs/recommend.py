@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange
+from flashmoe_sim.io.cells import Column, brief_interval, speed, table
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.notes import CUT_OFF, code_of
-from flashmoe_sim.options import MEASURED, MODEL, MemoryOptions, Several, option, option_field
-from flashmoe_sim.verbs.base import Progress
+from flashmoe_sim.io.sections import Part, Section
+from flashmoe_sim.options import FORCE, MEASURED, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
@@ -19,11 +22,13 @@ if TYPE_CHECKING:
     from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.recommend import Recommendation
-    from flashmoe_sim.verbs.given import Model, Trace
+    from flashmoe_sim.verbs.given import Model, Read, Trace
+
+PAGES = (".md", ".html")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recommend(MemoryOptions):
+class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
     """Recommend an engine and its settings for a model on a machine, like `sim recommend`.
 
         found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
@@ -32,6 +37,20 @@ class Recommend(MemoryOptions):
     Without a trace, one is made for `model`, like bundled ones of other models, with a warning. Systems may be
     objects, and so may the objective. `buy` adds `.bought`.
     Raises BadInput for unknown words, and if nothing can run.
+    """
+
+    reads: ClassVar[bool] = True
+    help: ClassVar[str] = """Recommend an engine and its flags for a model on a machine, with the evidence.
+
+    TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
+    made for that model, like bundled ones of other models.
+
+    \b
+    Examples:  sim recommend gpt-oss-120b --machine rtx-4090
+               sim recommend --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
+               sim recommend gpt-oss-120b --buy --target 20 \\
+                   --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
+               sim recommend gpt-oss-120b --machine all
     """
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
@@ -68,6 +87,14 @@ class Recommend(MemoryOptions):
         None, "N", "With --buy: the most to spend; without --prices, at prices of cards at launch.", above=0
     )
 
+    save: Path | None = option_field(
+        None,
+        "FILE",
+        "Also write the advice to FILE.md or FILE.html, and beside it the files that its command line names.",
+        on_command_line=True,
+    )
+    force: bool = field(default=False, metadata=FORCE)
+
     def __post_init__(self) -> None:
         if self.target is not None and not self.buy:
             raise Incomplete("--target is the speed that --buy must reach; add --buy (in Python, buy=True)")
@@ -76,7 +103,53 @@ class Recommend(MemoryOptions):
         if self.budget is not None and not self.buy:
             raise Incomplete("--budget is for --buy; add it (in Python, buy=True)")
 
-    def run(self, progress: Progress | None = None) -> Recommendation:
+    def check(self) -> None:
+        """Raise BadInput for a page that cannot be written, and for names that are not of one table."""
+        from flashmoe_sim.io.whole import refuse_existing
+        from flashmoe_sim.systems.files import possible_files
+        from flashmoe_sim.verbs.given import trace_and_model
+
+        if (save := self.save) is not None:
+            if save.suffix not in PAGES:
+                raise Malformed(f"{save}: expected a name that ends in {' or '.join(PAGES)}")
+            earlier = any(save.with_suffix(suffix).exists() for suffix in PAGES)  # whose files may well be the same
+            for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
+                refuse_existing(path, force=self.force)
+        trace, model = trace_and_model(self.trace, self.model)
+        machines, models = self._names()
+        for flag, text, names in (("--machine", self.machine, machines), ("--model", model, models)):
+            if "" in names:
+                raise Malformed(f"{flag} {text!r}: an empty name; give names with commas between them")
+        if trace is not None and len(models) > 1:
+            raise Conflict("a trace is of one model; leave it out to compare models")
+        if self._several() and not self._makes_a_table():
+            raise Conflict("several machines or models make one table; give one of each for the full advice")
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """The machines and the models."""
+        from flashmoe_sim.machines.load import machines_in
+        from flashmoe_sim.machines.table import PRESETS
+        from flashmoe_sim.verbs.given import trace_and_model
+
+        _, model = trace_and_model(self.trace, self.model)
+        machines = list(PRESETS) if self.machine == "all" else machines_in(str(self.machine))
+        return machines, [] if model is None else [name.strip() for name in str(model).split(",")]
+
+    def _several(self) -> bool:
+        return any(len(names) > 1 for names in self._names())
+
+    def _makes_a_table(self) -> bool:
+        """Whether nothing is requested that only the full advice has."""
+        return not (self.also or self.buy or self.save is not None or self.objective != "decode")
+
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells:
+        """The advice, or the fastest for several machines or models."""
+        if self._several():
+            return self.run_each(*self._names(), progress, read)
+        found = self.advise(progress, read)
+        return found if self.save is None else _with_files(found, self.save.parent, self.save.stem)[0]
+
+    def advise(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation:
         """Recommend for a trace, or for a model alone with a borrowed trace."""
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.prices import launch_prices, read_prices
@@ -84,7 +157,8 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.tune.shop import parts_of
         from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model, workload_of
 
-        workload, model = workload_and_model(self.trace, self.model)
+        read = read or workload_of
+        workload, model = workload_and_model(self.trace, self.model, read=read)
         runs_on = learnt_machine(self.machine, self.measured, workload=workload, model=model)
         goal = self._goal()
         memory = replace(self, context=self._context(goal, workload.geometry if workload is not None else model))
@@ -108,14 +182,20 @@ class Recommend(MemoryOptions):
             on.systems,
             objective=goal,
             borrowed=bool(on.borrowed),
-            others=[workload_of(other, self.model if model is None else model) for other in self.also],
+            others=[read(other, self.model if model is None else model) for other in self.also],
             purchase=Purchase(parts_of(runs_on.name), self.target, prices) if self.buy else None,
             progress=progress,
         )
         cut_off = [f"{on.case.model.name}: {note}" for note in on.case.model.notes if code_of(note) == CUT_OFF]
         return replace(found, notes=(*on.notes, *cut_off))
 
-    def run_each(self, machines: Sequence[str], models: Sequence[str], progress: Progress | None = None) -> Cells:
+    def run_each(
+        self,
+        machines: Sequence[str],
+        models: Sequence[str],
+        progress: Progress | None = None,
+        read: Read | None = None,
+    ) -> Cells:
         """The fastest system for one model on each of the machines, or for each of the models on one machine.
 
         Raises BadInput for several models on several machines, and for unknown words.
@@ -125,13 +205,14 @@ class Recommend(MemoryOptions):
         from flashmoe_sim.systems.fits import file_that_fits
         from flashmoe_sim.systems.resolve import parse_systems, resolve
         from flashmoe_sim.tune.many import over_machines, over_models
-        from flashmoe_sim.verbs.given import names_no_quantization, workload_of
+        from flashmoe_sim.verbs.given import names_no_quantization, trace_and_model, workload_of
 
         if self.measured:
             raise Conflict("--measured: speeds are of one machine and one model; give one of each")
         if len(models) > 1 and len(machines) > 1:
             raise Conflict("several models on several machines; give one model, or one machine")
-        workload = None if self.trace is None else workload_of(self.trace)
+        trace, of_trace = trace_and_model(self.trace, self.model)
+        workload = None if trace is None else (read or workload_of)(trace, of_trace)
         on_machines, of_models = [load_machine(name) for name in machines], [load_model(name) for name in models]
         if len(models) > 1:
             on = [
@@ -187,3 +268,68 @@ class Recommend(MemoryOptions):
         if self.context is not None or self.kv is not None or model is None or model.attention is None:
             return self.context
         return needed if needed > DEFAULT_CONTEXT else None
+
+    def finish(self, found: Recommendation | Cells) -> Iterator[str]:
+        """Write the page and, beside it, the files that its command line names."""
+        from flashmoe_sim.tune.many import Cells
+
+        if self.save is None or isinstance(found, Cells):
+            return
+        from flashmoe_sim.io.sections import markdown
+        from flashmoe_sim.report.advice import sections
+        from flashmoe_sim.report.page import html
+        from flashmoe_sim.systems.files import write_together
+
+        content = sections(_with_files(found, Path(), self.save.stem)[0])  # its reader has another folder
+        page = html(content[0].title, content) if self.save.suffix == ".html" else markdown(content)
+        _, files = _with_files(found, self.save.parent, self.save.stem)
+        files[self.save] = page.encode()
+        write_together(files, force=self.force)
+        yield from (f"wrote {path}" for path in files)
+
+    def document(self, found: Recommendation | Cells) -> dict[str, Any]:
+        """What `--json` prints."""
+        from flashmoe_sim.tune.many import Cells
+
+        if isinstance(found, Cells):
+            return {"rows": [cell.as_row() for cell in found.cells], "evaluations": found.evaluations}
+        from flashmoe_sim.report.advice_json import document
+
+        return document(found)
+
+    def sections(self, found: Recommendation | Cells) -> Iterable[Section]:
+        """The whole advice, or a row for each machine or model."""
+        from flashmoe_sim.tune.many import Cells
+
+        if isinstance(found, Cells):
+            of_machines = len(self._names()[0]) > 1
+            return [Section("", tuple(_fastest(found, of_machines=of_machines)))]
+        from flashmoe_sim.report.advice import sections
+
+        return sections(found)
+
+
+def _with_files(found: Recommendation, folder: Path, stem: str) -> tuple[Recommendation, dict[Path, bytes]]:
+    """The advice with a command line that names files in this folder, and the files."""
+    from flashmoe_sim.systems.files import with_files
+
+    best = found.best.best
+    own = None if found.borrowed else found.workload
+    launch, files = with_files(best.system, found.case, own, folder, stem)
+    return replace(found, best=replace(found.best, best=replace(best, launch=launch))), files
+
+
+def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
+    """The fastest system for each machine or model, and its command line."""
+    name = attrgetter("machine" if of_machines else "model")
+    columns: list[Column] = [
+        ("machine" if of_machines else "model", "left", name),
+        ("setting", "left", lambda cell: cell.found.system.spec),
+        ("tok/s", "right", lambda cell: speed(cell.found.tok_s)),
+        ("90%", "right", lambda cell: brief_interval(cell.found.tok_s_lo, cell.found.tok_s_hi)),
+    ]
+    ran = [cell for cell in cells.fastest if cell.found.tok_s is not None]
+    cannot = [name(cell) for cell in cells.fastest if cell.found.tok_s is None]
+    title = cells.cells[0].model if of_machines else cells.cells[0].machine
+    made = table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed")
+    return [made, *([f"nothing runs: {', '.join(cannot)}"] if cannot else [])]

@@ -13,7 +13,7 @@ from flashmoe_sim.io.errors import Conflict, Incomplete, Unsupported
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.options import MODEL, option, option_field
+from flashmoe_sim.options import FORCE, MODEL, option, option_field
 from flashmoe_sim.question import IN_CHUNKS, MACHINE, MINOR, ConditionOptions, SetupOptions, bank_text, slots_hint
 from flashmoe_sim.verbs.base import Progress, Verb
 
@@ -132,7 +132,7 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
     timeline: Path | None = option_field(
         None, "FILE", "Write a timeline of every resource, for ui.perfetto.dev.", on_command_line=True
     )
-    force: bool = option_field(False, "", "Overwrite existing files.", on_command_line=True)
+    force: bool = field(default=False, metadata=FORCE)
     all_layers: bool = option_field(False, "", "A row for every layer, not only for the worst.", on_command_line=True)
     in_chunks: bool = field(default=False, metadata=IN_CHUNKS)
 

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from warnings import warn
 
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
-from flashmoe_sim.options import MODEL, MemoryOptions, Several, option, option_field
-from flashmoe_sim.question import CONTRACT, RULES, ConditionOptions, SweepOptions
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
+from flashmoe_sim.options import FORCE, LENIENT, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.question import CONTRACT, RULES, ConditionOptions, SweepOptions, command_line
+from flashmoe_sim.report.figure_files import FigureFiles
+from flashmoe_sim.verbs.base import Message, Stages, Verb
 
 if TYPE_CHECKING:
     from flashmoe_sim.drafts import Drafts
+    from flashmoe_sim.io.sections import Section
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.policies.bank import OneBank
-    from flashmoe_sim.report.material import Material, Progress
+    from flashmoe_sim.report.material import Material
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.systems.base import Case
-    from flashmoe_sim.verbs.given import Model
+    from flashmoe_sim.verbs.given import Model, Read
 
 MOST_BY_DEPTH = 3  # systems whose speed is shown as the context fills
 BANKS = 16  # sizes of the sweep that a report makes if none are requested
+PAGES = (".html", ".htm")
+OF_ROWS = ("bank", "policy", "contract")  # which a folder of results has already
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """A page: its sections, and every file to write with its content, the page last."""
+
+    content: list[Section]
+    files: dict[Path, bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(MemoryOptions):
+class Report(MemoryOptions, FigureFiles, Verb[Page]):
     """Gather what a page shows of the rows of a sweep, of traces that are swept for it, or of a model alone.
 
     Without a trace, the model's bundled one is used, or one is made, like bundled ones of other models.
@@ -33,9 +47,25 @@ class Report(MemoryOptions):
     model.
     """
 
+    help: ClassVar[str] = """Write one web page with the answer, its figures and the evidence; it needs no network.
+
+    RESULTS is a folder written by `sim sweep --out`: the page shows its rows. TRACE is a file, or a name from `sim
+    trace catalog`. Alone, it is swept for the page; after RESULTS, it is a trace from the sweep, and adds what only a
+    trace can show. A bundled trace need not be given after RESULTS. With --model alone, or a model's name, a trace is
+    made for that model, like bundled ones of other models.
+
+    \b
+    Examples:  sim report python-256 --out report.html
+               sim report gpt-oss-120b --machine rtx-4090 --out report.html
+               sim report glm-4.5-air --machine rtx-4090 --out report.html
+               sim report results/ my.jsonl --out report.html --figures figures/ \\
+               --format pdf,csv --size 3.3in --font-size 8 --no-titles
+    """
+
     sources: tuple[str, ...] = field(
         default=(), kw_only=False, metadata=option("[RESULTS|TRACE]...", "", positional=True)
     )
+    out: Path = field(metadata=option("FILE", "The page to write, FILE.html."))
     model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine | None = option_field(
         None, "X", "Say how fast it runs, and what to run, on this machine: a name, a file, or parts."
@@ -51,6 +81,85 @@ class Report(MemoryOptions):
         "measured speeds, as for `sim predict --table`, to compare with.",
     )
 
+    force: bool = field(default=False, metadata=FORCE)
+    lenient: bool = field(default=False, metadata=LENIENT)
+
+    def check(self) -> None:
+        """Raise BadInput for a page that cannot be written, and for figures that cannot be."""
+        from flashmoe_sim.io.whole import refuse_existing
+        from flashmoe_sim.report.page import check_installed
+
+        if self.out.suffix.lower() not in PAGES:
+            raise Malformed(f"{self.out}: the report is a web page; give --out a name that ends in .html")
+        refuse_existing(self.out, force=self.force)
+        self.check_figures()
+        check_installed()
+        self.check_font()
+
+    def run(self, stages: Stages | None = None, read: Read | None = None, message: Message = warn) -> Page:
+        """Gather, and make the page and its figures."""
+        from flashmoe_sim.report.page import html
+        from flashmoe_sim.report.report import sections
+        from flashmoe_sim.residency.workload import names_model
+
+        question = self
+        if self.model is None and len(self.sources) == 1 and names_model(self.sources[0]):
+            question = replace(self, sources=(), model=self.sources[0])
+        rows, workloads = question._read(read, message)
+        found = question.gather(rows, workloads, stages)
+        content = sections(found, command=command_line("report", self))
+        page = html(content[0].title, content)
+        return Page(content, self.drawn(content, force=self.force) | {self.out: page.encode()})
+
+    def finish(self, found: Page) -> Iterator[str]:
+        """Write the page and the files of figures, all or none."""
+        from flashmoe_sim.systems.files import write_together
+
+        with self.folder_made():
+            write_together(found.files, force=self.force)
+        figures = sum(len(one.figures) for one in found.content)
+        yield f"wrote {self.out}, {len(found.files[self.out]) / 1e6:.1f} MB, {figures} figures"
+        if self.folder is not None:
+            yield f"wrote {len(found.files) - 1} files to {self.folder}"
+
+    def document(self, found: Page) -> dict[str, Any]:
+        """What `--json` prints."""
+        titles = [{"title": one.title, "figures": [figure.name for figure in one.figures]} for one in found.content]
+        names = [str(path) for path in found.files if path != self.out]
+        return {"path": str(self.out), "bytes": len(found.files[self.out]), "sections": titles, "figures": names}
+
+    def sections(self, found: Page) -> list[Section]:
+        """Nothing: the page has it."""
+        return []
+
+    def _read(self, read: Read | None, message: Message) -> tuple[list[dict[str, Any]], list[Workload]]:
+        """The rows of the folder of results, and the traces that are given or in the catalogue."""
+        from flashmoe_sim.report.results import bundled_traces, check_swept, is_results, of_traces, read_results
+        from flashmoe_sim.sweep.workloads import plan_workloads
+        from flashmoe_sim.verbs.given import workload_of
+
+        model = None if self.model is None else str(self.model)
+        folders = [Path(source) for source in self.sources if is_results(Path(source))]
+        if len(folders) > 1:
+            raise Conflict(f"{folders[1]}: a second folder of results; one page shows one folder")
+        traces = [source for source in self.sources if Path(source) not in folders]
+        if self.only is not None and not folders:
+            raise Incomplete("--only chooses rows of a folder of results; give the folder, or that trace alone")
+        workloads = [(read or workload_of)(trace, model, lenient=self.lenient) for trace in traces]
+        if not folders:
+            return [], plan_workloads(workloads, traces)
+        given = [one.name for one in fields(self) if one.name in OF_ROWS and getattr(self, one.name) != one.default]
+        if given:
+            raise Conflict(
+                f"--{given[0]} with the folder of results {folders[0]}: the page shows its rows; leave it out"
+            )
+        rows, notes = read_results(folders[0])
+        for note in notes:
+            message(note)
+        rows = rows if self.only is None else of_traces(rows, self.only)
+        check_swept(rows, workloads)
+        return rows, workloads or bundled_traces(rows, model)
+
     def _measured(self) -> tuple[str | Path | None, list[str | Path]]:
         """The table of measured speeds to compare with, if there is one, and what engines printed."""
         from flashmoe_sim.measured.read import is_measured
@@ -62,7 +171,7 @@ class Report(MemoryOptions):
         return next(iter(tables), None), [one for one in given if one not in tables]
 
     def gather(
-        self, rows: Sequence[dict[str, Any]], workloads: Sequence[Workload], progress: Progress | None = None
+        self, rows: Sequence[dict[str, Any]], workloads: Sequence[Workload], stages: Stages | None = None
     ) -> Material:
         """The material of the page.
 
@@ -104,7 +213,7 @@ class Report(MemoryOptions):
             raise Incomplete("--measured is compared with predictions; give a trace or --model, and --machine")
         table, speeds = self._measured()
         machine = None if self.machine is None else machine_of(self.machine)
-        tell = progress or (lambda what, done, total: None)
+        tell = stages or (lambda what, done, total: None)
         first = next(iter(workloads), None)
         on = None
         if machine is None:
@@ -203,5 +312,5 @@ def _sizes(workloads: Sequence[Workload]) -> list[int]:
     return sorted({max(1, most * number // BANKS) for number in range(1, BANKS + 1)})
 
 
-def _of(tell: Progress, what: str) -> Callable[[int, int], None]:
+def _of(tell: Stages, what: str) -> Callable[[int, int], None]:
     return lambda done, total: tell(what, done, total)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from flashmoe_sim.cli import main as simulator
 from flashmoe_sim.cli.main import VerbEntry
 
 HERE, CLASSES = "native_bridge.cli", "native_bridge.verbs"
 VERBS = {
     **simulator.VERBS,
-    "replay": VerbEntry(f"{HERE}.replay", simulator.VERBS["replay"].does),
-    "recommend": VerbEntry(f"{HERE}.recommend", simulator.VERBS["recommend"].does),
+    "replay": VerbEntry(f"{CLASSES}.replay:ReplayRecorded", simulator.VERBS["replay"].does),
+    "recommend": VerbEntry(f"{CLASSES}.recommend:RecommendAndVerify", simulator.VERBS["recommend"].does),
     "bridge": VerbEntry(f"{HERE}.bridge", "run the real runtime, and check the predictions against it"),
 }
 BELOW = simulator.BELOW | {
@@ -48,14 +46,13 @@ class BridgeVerbs(simulator.Verbs):
     below = BELOW
 
 
-@click.command(
-    cls=BridgeVerbs,
+sim = BridgeVerbs(
+    name="sim",
     help=simulator.sim.help,
+    params=simulator.sim.params,
     subcommand_metavar="VERB ...",
     context_settings=simulator.sim.context_settings,
 )
-@click.version_option(package_name="flashmoe-sim", prog_name="sim")
-def sim() -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

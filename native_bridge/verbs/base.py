@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, TooLarge, Unusable
 from flashmoe_sim.options import option, option_field
-from flashmoe_sim.question import in_order
+from flashmoe_sim.question import flag_of, in_order
 
 if TYPE_CHECKING:
     from native_bridge.repeats import Planned, Series
@@ -26,9 +25,10 @@ PROMPT = (
 TOKENS = 100
 CACHE_STATES = ("warm", "cold", "as-is")
 
-FORCE = option("", "Overwrite existing files.")
 MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
-RUNTIME = option("PROGRAM", "The patched llama-cli; default: FLASHMOE_RUNTIME, or the one on the PATH.")
+RUNTIME = option(
+    "PROGRAM", "The patched llama-cli; default: FLASHMOE_RUNTIME, or the one on the PATH.", on_command_line=True
+)
 CACHE = option("", "State of the page cache before a run.", choices=CACHE_STATES)
 GENERATED = option("N", "Tokens to generate in each run.", least=1)
 PARAMETERS = option("NAME", "A further number to fit.", flag="--parameter")
@@ -40,10 +40,12 @@ class RunOptions:
 
     runtime: str | None = field(default=None, metadata=RUNTIME)
     sidecar: Path | None = option_field(
-        None, "DIR", "The folder of the model's sidecar; default: written beside the runs."
+        None, "DIR", "The folder of the model's sidecar; default: written beside the runs.", on_command_line=True
     )
-    threads: int | None = option_field(None, "N", "Threads that compute; default: the physical cores.", least=1)
-    gpu_layers: str | None = option_field(None, "N", "Layers on the GPU, as the runtime's -ngl.")
+    threads: int | None = option_field(
+        None, "N", "Threads that compute; default: the physical cores.", least=1, on_command_line=True
+    )
+    gpu_layers: str | None = option_field(None, "N", "Layers on the GPU, as the runtime's -ngl.", on_command_line=True)
 
     def series(self, model: Path, place: Path, **more: Any) -> Series:
         """Runs of a model in the folder `place`, with a sidecar there if none is given. more: fields of `Series`."""
@@ -65,25 +67,6 @@ def refuse_given(question: Any, names: Sequence[str], why: str) -> None:
     for item in in_order(type(question)):
         if item.name in names and getattr(question, item.name) != item.default:
             raise Conflict(f"{flag_of(question, item.name)} {why}")
-
-
-def flag_of(question: Any, name: str) -> str:
-    """The option of a field on the command line."""
-    metadata = next(item.metadata for item in in_order(type(question)) if item.name == name)
-    return str(metadata["flag"] or f"--{name.replace('_', '-')}").partition("/")[0]
-
-
-def command_line(verb: str, question: Any) -> str:
-    """The command that asks the same, without --force."""
-    words = ["sim", *verb.split()]
-    for item in in_order(type(question)):
-        value = getattr(question, item.name)
-        if value == item.default or item.name == "force":
-            continue
-        flag = [] if item.metadata["positional"] else [flag_of(question, item.name)]
-        for one in value if isinstance(value, tuple) else (value,):
-            words += [*flag, str(one)]
-    return shlex.join(words)
 
 
 def first_difference(name: str, differences: Sequence[object]) -> str:

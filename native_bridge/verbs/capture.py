@@ -8,15 +8,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
-from flashmoe_sim.cli.common import Interrupted, message, stoppable
+from flashmoe_sim.cli.common import message, stoppable
 from flashmoe_sim.cli.progress import working
-from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
+from flashmoe_sim.io.errors import Conflict, Incomplete, Interrupted, Malformed, OutOfRange
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.io.version import program
-from flashmoe_sim.options import option_field
+from flashmoe_sim.options import FORCE, option_field
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import FORCE, read_prompt, refuse_given
+from native_bridge.verbs.base import read_prompt, refuse_given
 
 MOST_BYTES = 256 << 20  # of a file of prompts
 LOCAL = ("ubatch", "ctx", "gpu_layers", "threads", "weights", "lookahead")

@@ -16,9 +16,10 @@ from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import Incomplete, Malformed, SimError
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option, option_field
+from flashmoe_sim.options import FORCE, option, option_field
+from flashmoe_sim.question import command_line
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import FORCE, PROMPT, TOKENS, RunOptions, command_line, first_difference, refuse_given
+from native_bridge.verbs.base import PROMPT, TOKENS, RunOptions, first_difference, refuse_given
 
 if TYPE_CHECKING:
     from native_bridge.check.result import RunCheck, RunChecks

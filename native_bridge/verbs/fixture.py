@@ -12,9 +12,9 @@ from flashmoe_sim.cli.progress import over_bytes
 from flashmoe_sim.io.errors import Conflict, SimError
 from flashmoe_sim.io.sections import Command, Section
 from flashmoe_sim.io.sizes import size
-from flashmoe_sim.options import option, option_field
+from flashmoe_sim.options import FORCE, option, option_field
+from flashmoe_sim.question import flag_of
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import FORCE, flag_of
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry

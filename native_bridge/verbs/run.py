@@ -14,10 +14,10 @@ from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.cells import Column, percent, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, SimError
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import option, option_field
+from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.engines.table import ENGINES
-from native_bridge.verbs.base import CACHE, FORCE, GENERATED, TOKENS, RunOptions, read_prompt, running
+from native_bridge.verbs.base import CACHE, GENERATED, TOKENS, RunOptions, read_prompt, running
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry

@@ -1,4 +1,4 @@
-"""`sim recommend --verify`: the recommended setting and its neighbours, run in turns by the real runtime."""
+"""The runs of `sim recommend --verify`: the recommended setting and its neighbours, by turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from native_bridge.verbs.base import CACHE_STATES, PROMPT, TOKENS, RunOptions, f
 
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
-    from flashmoe_sim.systems.base import System
     from native_bridge.engines.runs import Run
     from native_bridge.repeats import Planned, Series
     from native_bridge.verified import Claim, MeasuredSetting, Verified
@@ -28,53 +27,62 @@ LEAST_ROUNDS = 3  # fewer cannot tell an order from chance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verify(RunOptions):
+class MayVerify:
+    """The option that comes before those of how."""
+
+    verify: bool = option_field(
+        False, "", "Run it and its neighbours with the patched llama-cli, and compare.", on_command_line=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(RunOptions, MayVerify):
     """The options of --verify, which all say what they do without a value: without --verify none may have one."""
 
-    verify: bool = option_field(False, "", "Run it and its neighbours with the patched llama-cli, and compare.")
     runtime: str | None = option_field(
-        None, "PROGRAM", "The patched llama-cli for --verify; default: FLASHMOE_RUNTIME."
+        None, "PROGRAM", "The patched llama-cli for --verify; default: FLASHMOE_RUNTIME.", on_command_line=True
     )
-    gguf: Path | None = option_field(None, "FILE", "The file to run, if --model names none.")
-    runs: Path | None = option_field(None, "DIR", "Folder for the runs; default: not kept.")
-    prompt_file: Path | None = option_field(None, "FILE", "A file with the prompt of the runs.")
-    rounds: int | None = option_field(None, "N", "Runs of each setting; default: 3.", least=LEAST_ROUNDS)
+    gguf: Path | None = option_field(None, "FILE", "The file to run, if --model names none.", on_command_line=True)
+    runs: Path | None = option_field(None, "DIR", "Folder for the runs; default: not kept.", on_command_line=True)
+    prompt_file: Path | None = option_field(None, "FILE", "A file with the prompt of the runs.", on_command_line=True)
+    rounds: int | None = option_field(
+        None, "N", "Runs of each setting; default: 3.", least=LEAST_ROUNDS, on_command_line=True
+    )
     cache: str | None = option_field(
-        None, "", "State of the page cache before a run; default: warm.", choices=CACHE_STATES
+        None, "", "State of the page cache before a run; default: warm.", choices=CACHE_STATES, on_command_line=True
     )
-    tokens: int | None = option_field(None, "N", "Tokens of a run; default: 100.", least=1)
+    tokens: int | None = option_field(None, "N", "Tokens of a run; default: 100.", least=1, on_command_line=True)
 
-    def run(self, claims: Sequence[tuple[System, float, float, float]], *, force: bool = False) -> Verified:
+    def verified(self, claims: Sequence[Claim], *, force: bool = False) -> Verified:
         """Run the settings that were predicted, each once a round, and compare.
 
         Each round begins with another setting than the one before, so that a machine that slows down affects all
-        equally. claims: each a system with its decode speed and the ends of its 90% interval, tokens a second
-        (`Claim`); the recommended one first.
+        equally. claims: the recommended one first.
 
         A run that fails is in the result. Raises BadInput, before any run, for a system that the runtime cannot run.
         """
-        from native_bridge.verified import Claim, Verified
+        from native_bridge.verified import Verified
 
-        given, rounds, cache = [Claim(*claim) for claim in claims], self.rounds or LEAST_ROUNDS, self.cache or "warm"
-        if not given or len({claim.system.spec for claim in given}) < len(given):
-            raise OutOfRange(f"{len(given)} settings to verify; expected one or more, each once")
+        rounds, cache = self.rounds or LEAST_ROUNDS, self.cache or "warm"
+        if not claims or len({claim.system.spec for claim in claims}) < len(claims):
+            raise OutOfRange(f"{len(claims)} settings to verify; expected one or more, each once")
         if rounds < LEAST_ROUNDS:
             raise OutOfRange(f"{rounds} rounds do not give an order; expected {LEAST_ROUNDS} or more")
         assert self.gguf is not None
         with nullcontext(str(self.runs)) if self.runs else TemporaryDirectory(prefix="flashmoe-verify-") as folder:
             series = self.series(self.gguf, Path(folder), cache=cache, force=force)
-            planned = self._planned(given, series, Path(folder), rounds)
+            planned = self._planned(claims, series, Path(folder), rounds)
             geometry = series.check(planned)
-            names = ", ".join(claim.system.spec for claim in given)
+            names = ", ".join(claim.system.spec for claim in claims)
             kept = f"kept in {self.runs}" if self.runs else "not kept"
             message(f"{rounds} rounds of {names} with {geometry.name}, page cache {cache}; {kept}")
-            outcomes: dict[str, list[Run | SimError]] = {claim.system.spec: [] for claim in given}
+            outcomes: dict[str, list[Run | SimError]] = {claim.system.spec: [] for claim in claims}
             with running(len(geometry.layers)) as progress:
                 for one, outcome in series.run_each(planned, progress):
                     if isinstance(outcome, BadInput):
                         raise outcome
                     outcomes[one.name].append(outcome)
-            settings = tuple(_measured(claim, outcomes[claim.system.spec], str(self.gguf)) for claim in given)
+            settings = tuple(_measured(claim, outcomes[claim.system.spec], str(self.gguf)) for claim in claims)
         return Verified(settings, geometry.name, cache, rounds)
 
     def _planned(self, claims: Sequence[Claim], series: Series, place: Path, rounds: int) -> list[Planned]:

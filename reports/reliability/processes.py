@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 from numba.core.registry import cpu_target
 
-import flashmoe_sim.cli.recommend
-import flashmoe_sim.cli.sweep_tables
+import flashmoe_sim.cli.commands
 import flashmoe_sim.cli.trace
+import flashmoe_sim.report.sweep_tables
 import flashmoe_sim.sweep.collect
 import flashmoe_sim.sweep.plan
-import flashmoe_sim.sweep.store  # noqa: F401  # all loaded once, since every process is forked from this one
+import flashmoe_sim.sweep.store
+import flashmoe_sim.verbs.recommend
+import flashmoe_sim.verbs.sweep  # noqa: F401  # all loaded once, since every process is forked from this one
 from flashmoe_sim.cli.main import entry
 from flashmoe_sim.report.figures import results
 from flashmoe_sim.sweep.ledger import FILE

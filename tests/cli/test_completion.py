@@ -95,6 +95,7 @@ def test_it_imports_nothing_heavy() -> None:
 def test_bash_completes_after_an_equals_sign_and_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     """There bash replaces what follows the last of them, however the word begins."""
     use_shells()
+    monkeypatch.setenv(COMPLETING, "bash_complete")
     for line, found in (
         ("sim sweep --policy=ar", ["arc"]),
         ("sim sweep --policy=lru,ar", ["lru,arc"]),
@@ -109,6 +110,7 @@ def test_bash_completes_after_an_equals_sign_and_a_colon(monkeypatch: pytest.Mon
 
 def test_fish_and_zsh_replace_whole_words(monkeypatch: pytest.MonkeyPatch) -> None:
     use_shells()
+    monkeypatch.setenv(COMPLETING, "zsh_complete")
     monkeypatch.setenv("COMP_WORDS", "sim sweep --policy=min:fo")
     monkeypatch.setenv("COMP_CWORD", "2")
     assert answers("zsh") == ["plain", "--policy=min:forced", "_"]

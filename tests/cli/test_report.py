@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.cli.main import main
-from flashmoe_sim.cli.report import FigureFiles
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.report.figure_files import FigureFiles
 from flashmoe_sim.report.results import read_results
 from tests.support import document, refusal
 
@@ -52,7 +52,7 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(page.encode()) == written["bytes"]
     shown = re.sub("</?span>", "", page)
     assert "--measured rates.csv" in shown
-    assert "--figures drawn --format svg" in shown
+    assert "--figures drawn" in shown
     assert "&#39;a b.html&#39;" in re.sub("</?span>", "", page)
     assert "What would add more" not in page
     (answer,) = re.findall(r"Run [^(]*\(cpu\): ([\d.]+ tok/s) \(90%: ([^)]*)\)", page)

@@ -47,7 +47,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise KeyboardInterrupt
             thing()
 
-        monkeypatch.setattr("flashmoe_sim.cli.watch.time.sleep", sleep)
+        monkeypatch.setattr("flashmoe_sim.cli.live.time.sleep", sleep)
 
     return plan
 
@@ -71,6 +71,7 @@ def test_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "   6  fifo     25.0  28.1      1.50       1.44",
         "last: of the last 16 tokens; left out: 99 (bank 99: a layer of t has 8 experts;",
         "give at most --bank 8)",
+        "",
     ]
 
 
@@ -96,8 +97,8 @@ def test_each_look_is_an_object(path: Path, between: Callable[..., None], capsys
     write(path, 10)
     between(lambda: write(path, 30, first=10))
     assert main(["watch", str(path), "--bank", "6,7", "--contract", "runtime", "--json"]) == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (first["tokens"], second["tokens"]) == (10, 40)
+    first, second, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["tokens"], second["tokens"], last["tokens"]) == (10, 40, 40)
     replayed = document(capsys, "replay", str(path), "--bank", "7", "--contract", "runtime")
     assert second["rows"][1]["whole"] == replayed["counts"]
     assert second["version"] == replayed["version"]
@@ -222,7 +223,7 @@ def test_a_trace_that_is_still_says_so(
 ) -> None:
     """The speed is what it was while the trace grew."""
     clock = iter((0.0, 5.0, 7.0, 17.0, 40.0))
-    monkeypatch.setattr("flashmoe_sim.cli.watch.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("flashmoe_sim.verbs.watch.time.monotonic", lambda: next(clock))
     write(path, 10)
     between(lambda: None, lambda: write(path, 20), lambda: None)
     lines = printed_by(capsys, "watch", str(path), "--bank", "6").splitlines()

@@ -6,24 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from flashmoe_sim.cli.common import json_option, print_json
+import flashmoe_sim.api as sim
+from flashmoe_sim.cli.commands import command_of
 from flashmoe_sim.geometry import read_gguf
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, SimError, Unsupported
+from flashmoe_sim.io.sections import Section
 from flashmoe_sim.measured.by_hand import read_by_hand
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.slot_bank import SlotBank
-from native_bridge.cli.recommend import attach
+from flashmoe_sim.verbs.recommend import Recommend
 from native_bridge.engines.base import RunRequest, Runtime
 from native_bridge.engines.table import ENGINES
 from native_bridge.repeats import Series
-from native_bridge.verbs.verify import Verify
-from native_bridge.verified import Verified
+from native_bridge.verbs.recommend import RecommendAndVerify
+from native_bridge.verbs.verify import VerifyOptions
+from native_bridge.verified import Claim, Verified
 from tests.native_bridge.conftest import MODEL, STAND_IN
 from tests.native_bridge.needs import needs_runtime
 from tests.native_bridge.recorded_runs import copies, edit_log
@@ -37,7 +39,7 @@ CLAIMS: list[tuple[System, float, float, float]] = [
 
 
 def verified(place: Path | None, claims: Any = CLAIMS, *, force: bool = False, **options: Any) -> Verified:
-    return Verify(gguf=MODEL, runs=place, **options).run(claims, force=force)
+    return VerifyOptions(gguf=MODEL, runs=place, **options).verified([Claim(*one) for one in claims], force=force)
 
 
 def request_of(system: System, runtime: Runtime, **options: Any) -> RunRequest:
@@ -161,28 +163,28 @@ def test_what_cannot_be_run(tmp_path: Path, claims: Any, options: dict[str, Any]
     assert not list(tmp_path.iterdir())
 
 
-@click.command()
-@click.option("--model")
-@json_option
-def recommend(model: str | None, as_json: bool, verified: Any = None) -> None:
-    """What `sim recommend` does with `verified`."""
-    if not as_json:
-        click.echo(f"recommended for {model}")
-    more = {} if verified is None else {"verified": verified(CLAIMS)}
-    if as_json:
-        print_json({"recommended": "slot-bank"} | more)
+@pytest.fixture
+def advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sim recommend` gives short advice at once, and its settings are CLAIMS."""
+    advice = sim.recommend("prose-256", machine="vm-2core", systems="cpu")
+    monkeypatch.setattr(Recommend, "run", lambda *_: advice)
+    monkeypatch.setattr(Recommend, "sections", lambda *_: [Section("", ("recommended",))])
+    monkeypatch.setattr(Recommend, "document", lambda *_: {"recommended": "slot-bank"})
+    monkeypatch.setattr("native_bridge.verified.claims_of", lambda _: [Claim(*one) for one in CLAIMS])
 
 
 def run(*arguments: object) -> None:
-    attach(recommend).main([str(one) for one in arguments], standalone_mode=False)
+    command = command_of("recommend", RecommendAndVerify)
+    command.main([str(one) for one in ("--machine", "vm-2core", *arguments)], standalone_mode=False)
 
 
-@pytest.mark.usefixtures("stand_in")
+@pytest.mark.usefixtures("stand_in", "advised")
 def test_the_table_and_the_verdict(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     run("--model", MODEL, "--verify")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"recommended for {MODEL}"
+    assert lines[:2] == ["recommended", ""]
+    lines = lines[1:]
     assert max(map(len, lines[1:-1])) <= 80  # the last one is a command
     assert " ".join(lines[2].split()) == "setting predicted 90% measured lo to hi held counts"
     assert [" ".join(line.split()) for line in lines[4:7]] == [
@@ -195,7 +197,7 @@ def test_the_table_and_the_verdict(capsys: pytest.CaptureFixture[str], monkeypat
     assert "sharper with --measured slot-bank:slots=64=1568 --measured slot-bank:slots=16=1368" in said
 
 
-@pytest.mark.usefixtures("stand_in")
+@pytest.mark.usefixtures("stand_in", "advised")
 def test_one_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("Some text.")
     run("--gguf", MODEL, "--verify", "--json", "--runs", tmp_path / "runs", "--prompt-file", tmp_path / "prompt.txt")
@@ -212,7 +214,7 @@ def test_one_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert kept["prompt"] == "Some text."
 
 
-@pytest.mark.usefixtures("stand_in")
+@pytest.mark.usefixtures("stand_in", "advised")
 def test_a_failed_run_is_exit_code_1_after_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,13 +225,12 @@ def test_a_failed_run_is_exit_code_1_after_the_table(
     assert "has no speed: its runs failed" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.usefixtures("advised")
 def test_without_verify_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
     run("--model", "any")
-    assert capsys.readouterr().out == "recommended for any\n"
+    assert capsys.readouterr().out == "recommended\n"
     with pytest.raises(Conflict, match="--prompt-file without --verify: nothing is run"):
         run("--prompt-file", "x")
-    assert {"verify", "runtime"}.isdisjoint(option.name for option in recommend.params)
-    assert [option.name for option in attach(recommend).params][:2] == ["model", "verify"]
 
 
 @pytest.mark.parametrize("given", [[], ["--model", "qwen3-30b-a3b"]])

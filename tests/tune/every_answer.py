@@ -50,7 +50,7 @@ def by_chance(model: str) -> Workload:
 def answer(model: str, machine: str) -> str:
     """The setting that an answer names, or the line in its place."""
     try:
-        found = Recommend(trace=by_chance(model).trace, model=model, machine=machine).run()
+        found = Recommend(trace=by_chance(model).trace, model=model, machine=machine).advise()
     except BadInput as error:
         line = str(error)
     else:

@@ -117,5 +117,5 @@ def test_a_part_to_buy_has_the_speed_of_its_own_answer(
 if __name__ == "__main__":  # forty answers: python -m tests.tune.test_one_answer
     for model in MODELS:
         for machine in MACHINES:
-            check(Recommend(model=model, machine=machine).run())
+            check(Recommend(model=model, machine=machine).advise())
             print(model, machine, file=sys.stderr)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.residency.setup import Setup
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.sweep.left_out import LeftOut
-    from flashmoe_sim.verbs.sweep import OpenSweep
 
 Row = dict[str, Any]
 
@@ -26,7 +25,9 @@ NAMED_TRACES = 8
 DISPENSABLE = ("memory", "evicted", "misses", "hits", "read/tok", "range", "ahead/tok", "best %")
 
 
-def of_trace(workload: Workload, rows: Sequence[Row], opened: OpenSweep, contract: str) -> list[Table]:
+def of_trace(
+    workload: Workload, rows: Sequence[Row], setups: Sequence[Setup], left_out: Sequence[LeftOut], contract: str
+) -> list[Table]:
     """The rows of one trace, and the gap between LRU and the optimum.
 
     A column with equal values moves to the heading or the caption.
@@ -47,23 +48,25 @@ def of_trace(workload: Workload, rows: Sequence[Row], opened: OpenSweep, contrac
         columns += [("tok/s", "right", lambda row: speed(row["tok_s"])), ("90% interval", "right", _interval)]
     model = workload.geometry.name if workload.geometry else "unknown model, so no bytes: give --model"
     title = f"{trace.name}: {rows[0]['tokens']:,} tokens, {len(trace.layers)} layers ({model}){_machine(rows)}"
-    caption = _caption(rows, opened.setups, contract)
-    policies = {setup.policy.spec: setup.policy for setup in opened.setups}
+    caption, hint = _caption(rows, setups, contract), slots_hint(trace, contract)
+    policies = {setup.policy.spec: setup.policy for setup in setups}
     if any(policies[row["policy"]].preloaded or policies[row["policy"]].reads_profile is not None for row in rows):
         caption += "; static and warm banks and hot profiles are loaded before the run"
     if any(row["prefetch_issued"] for row in rows):
         caption += "; read/tok excludes prefetches and installs between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can exceed the best"
-    caption += _left_out([one for one in opened.left_out if one.trace in (None, trace.name)], rows)
-    rules = {rule for setup in opened.setups if (rule := setup.policy.minor_rule) is not None}
+    caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
+    rules = {rule for setup in setups if (rule := setup.policy.minor_rule) is not None}
     nothing = [f"{rule.kind}@{plain(rule.limit)}: {why}" for rule in rules if (why := rule.why_none(trace.top_k))]
-    caption = "\n".join(filter(None, (caption, *sorted(nothing), slots_hint(trace, contract))))
-    made = table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE)
-    return [made, *([] if timed or _varies(rows, "prefetch") else _gap(rows, policies, contract))]
+    caption = "\n".join(filter(None, (caption, *sorted(nothing), hint)))
+    gap = [] if timed or _varies(rows, "prefetch") else _gap(rows, policies, contract)
+    return [table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE), *gap]
 
 
-def of_several(rows: Sequence[Row], traces: Sequence[str], opened: OpenSweep, contract: str) -> Table:
+def of_several(
+    rows: Sequence[Row], traces: Sequence[str], setups: Sequence[Setup], left_out: Sequence[LeftOut], contract: str
+) -> Table:
     """One table for all traces; rows: schema.OF_SEVERAL_TRACES."""
     timed = rows[0]["machine"] is not None
     columns = _who(rows, contract)
@@ -79,7 +82,7 @@ def of_several(rows: Sequence[Row], traces: Sequence[str], opened: OpenSweep, co
     else:
         columns.append(("range", "right", lambda row: _range(row["hit_rate_min"], row["hit_rate_max"], percent)))
     what = "speed" if timed else "hit rate"
-    caption = _caption(rows, opened.setups, contract) + f"; means over the traces; range: the lowest and highest {what}"
+    caption = _caption(rows, setups, contract) + f"; means over the traces; range: the lowest and highest {what}"
     if len({(row["bank"], row["machine"]) for row in rows}) < len(rows):
         columns.append(("wins", "right", lambda row: count(row["wins"])))
         caption += (
@@ -87,7 +90,7 @@ def of_several(rows: Sequence[Row], traces: Sequence[str], opened: OpenSweep, co
         )
         if any(row["wins"] is None for row in rows):
             caption += " (-: knows the future)"
-    caption += _left_out(opened.left_out, rows)
+    caption += _left_out(left_out, rows)
     names = "; ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
     title = f"{len(traces)} traces: {names}{_machine(rows)}"
     return table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flashmoe_sim.cli.commands import command_of
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.verbs.replay import Replay
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRecorded(Replay):
+    """Replay, and say first if the recorded run did not use the machine's link."""
+
+    def check(self) -> None:
+        """Raise BadInput as `Replay` does, and print the note."""
+        super().check()
+        if self.machine is None:
+            return
+        from flashmoe_sim.verbs.given import machine_of
+
+        if note := host_bank(Path(str(self.trace)), machine_of(self.machine)):
+            message(note)
 
 
 def host_bank(trace: Path, machine: Machine) -> str | None:
@@ -32,17 +46,3 @@ def host_bank(trace: Path, machine: Machine) -> str | None:
         f"{folder}: its log shows slots in the host's memory and experts computed by the CPU; these seconds assume a "
         f"bank on the GPU of {machine.name}, with uploads over its link"
     )
-
-
-def _with_note(**given: Any) -> None:
-    from flashmoe_sim.machines.load import load_machine
-
-    assert plain.callback is not None
-    if given["machine"] is not None and (note := host_bank(Path(given["trace"]), load_machine(given["machine"]))):
-        message(note)
-    plain.callback(**given)
-
-
-plain = command_of("replay", Replay)
-command = copy(plain)
-command.callback = _with_note
