@@ -18,10 +18,15 @@ from flashmoe_sim.io.printable import printable
 
 
 class VerbEntry(NamedTuple):
-    """The module with its `command`, or module:Class for `commands.command_of`; and what it does, for `sim --help`."""
+    """module: its class as module:Class, a module with a `command`, or empty for a group, whose help is `help`.
+
+    does: what it does, for `sim --help`. hidden: whether no help names it.
+    """
 
     module: str
     does: str
+    help: str = ""
+    hidden: bool = False
 
 
 HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
@@ -47,7 +52,7 @@ VERBS: dict[str, VerbEntry] = {
 }
 
 
-BELOW: dict[str, dict[str, VerbEntry]] = {  # by group: verbs beside its own commands
+BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
     "machine": {"next": VerbEntry(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
     "policy": {
         "judge": VerbEntry(f"{CLASSES}.judge_policies:JudgePolicies", "Policies against another one, with intervals."),
@@ -61,15 +66,19 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group: verbs beside its own com
 
 
 def _made(name: str, verb: VerbEntry) -> click.Command:
-    """The command of a verb, or its group."""
+    """The command of a verb, or its group without what is below it."""
     module, _, class_name = verb.module.partition(":")
+    if not module:
+        return click.Group(name, help=verb.help)
     loaded = importlib.import_module(module)
     if not class_name:
         command: click.Command = loaded.command
         return command
     from flashmoe_sim.cli.commands import command_of
 
-    return command_of(name, getattr(loaded, class_name), short_help=verb.does)
+    made = command_of(name, getattr(loaded, class_name), short_help=verb.does)
+    made.hidden = verb.hidden
+    return made
 
 
 START = """\

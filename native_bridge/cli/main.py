@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from flashmoe_sim.cli import main as simulator
 from flashmoe_sim.cli.main import VerbEntry
 
-HERE, CLASSES = "native_bridge.cli", "native_bridge.verbs"
+CLASSES = "native_bridge.verbs"
 VERBS = {
     **simulator.VERBS,
     "replay": VerbEntry(f"{CLASSES}.replay:ReplayRecorded", simulator.VERBS["replay"].does),
     "recommend": VerbEntry(f"{CLASSES}.recommend:RecommendAndVerify", simulator.VERBS["recommend"].does),
-    "bridge": VerbEntry(f"{HERE}.bridge", "run the real runtime, and check the predictions against it"),
+    "bridge": VerbEntry(
+        "",
+        "run the real runtime, and check the predictions against it",
+        "Run the patched llama.cpp, and check predictions against it.",
+    ),
 }
 BELOW = simulator.BELOW | {
     "trace": {"capture": VerbEntry(f"{CLASSES}.capture:Capture", "Record what the routers of a model choose.")},
