@@ -193,7 +193,7 @@ def _curve(question: Curve) -> polars.DataFrame:
 
 
 def _synthesized(question: Synth) -> Workload:
-    return question.run().workload
+    return question.made().workload
 
 
 def _predicted(question: Predict) -> polars.DataFrame:

@@ -22,7 +22,6 @@ from mypy import api as mypy_api
 
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli import main as commands
-from flashmoe_sim.cli.trace import synth as synth_command
 from flashmoe_sim.io.errors import BadInput, Incomplete, Malformed, Missing, OutOfRange, Unsupported
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.lru import Lru
@@ -101,7 +100,9 @@ def test_the_examples_of_the_docstrings() -> None:
     ],
 )
 def test_a_verbs_fields_are_its_options_and_its_keywords(verb: Any, function: Any) -> None:
-    command = commands.sim.get_command(click.Context(commands.sim), verb.__name__.lower()) or synth_command
+    context = click.Context(commands.sim)
+    group = commands.sim if verb is not Synth else commands.sim.get_command(context, "trace")
+    command = group.get_command(context, verb.__name__.lower())
     parameters = signatures.signature(function).parameters
     options = {one.name: one for one in command.params}
     in_a_terminal = {item.name for item in fields(verb) if item.metadata["on_command_line"]}

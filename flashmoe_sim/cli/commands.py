@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import MISSING, Field
 from functools import partial, wraps
@@ -23,7 +23,7 @@ from flashmoe_sim.cli.common import (
     print_sections,
     stoppable,
 )
-from flashmoe_sim.cli.workload import load_workload, with_trace
+from flashmoe_sim.cli.workload import load_workload, read_long, read_trace, with_trace
 from flashmoe_sim.question import in_order
 from flashmoe_sim.verbs.base import DrawnVerb, LiveVerb
 
@@ -36,6 +36,7 @@ Options = TypeVar("Options")
 MANY = "..."  # ends the metavar of an argument that can be repeated
 PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
+READS = {"read", "load"}  # what a verb takes that reads by itself
 TABLES, PICTURES = (".csv", ".parquet"), (".svg", ".pdf", ".png")
 
 
@@ -56,7 +57,7 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
 
             follow(question, as_json=as_json)
             return
-        if verb.reads and "read" not in takes:
+        if verb.reads and not READS & takes.keys():
             question = with_trace(question, lenient=lenient)
         with ExitStack() as stack:
             found = _run(question, stack, takes, lenient=lenient)
@@ -86,19 +87,21 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     return click.command(name=name, help=verb.help, short_help=short_help)(made)
 
 
-def _run(question: Verb[Any], stack: ExitStack, takes: Container[str], *, lenient: bool) -> Any:
+def _run(question: Verb[Any], stack: ExitStack, takes: Iterable[str], *, lenient: bool) -> Any:
     """What the verb finds, with what its `run` takes of a terminal; progress ends with the stack."""
-    given: dict[str, Any] = {}
-    if "read" in takes:
-        given["read"] = partial(load_workload, lenient=lenient)
-    if "message" in takes:
-        given["message"] = message
+    gives = {
+        "read": partial(load_workload, lenient=lenient),
+        "load": partial(read_trace, lenient=lenient),
+        "load_long": partial(read_long, lenient=lenient),
+        "message": message,
+    }
+    given: dict[str, Any] = {name: gives[name] for name in takes if name in gives}
     if "progress" in takes or "stages" in takes:
         from flashmoe_sim.cli import progress
 
         shown = {"progress": progress.working("replaying")} if "progress" in takes else {"stages": progress.stages()}
         given |= {name: stack.enter_context(bar) for name, bar in shown.items()}
-    if question.keeps:
+    if question.cleans_up:
         stack.enter_context(stoppable())
     elif "progress" in takes or "stages" in takes:
         return interruptible(partial(question.run, **given))

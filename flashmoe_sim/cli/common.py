@@ -130,7 +130,7 @@ def print_described(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> 
 
 def print_sections(sections: Iterable[Section]) -> None:
     """Titles, sentences, tables and commands, with an empty line before each section."""
-    from flashmoe_sim.io.sections import Command, Item, Table, Verdict
+    from flashmoe_sim.io.sections import Command, Item, Table, Verbatim, Verdict
 
     after_table = True  # which ends in an empty line
     for section in sections:
@@ -141,6 +141,8 @@ def print_sections(sections: Iterable[Section]) -> None:
         for part in section.parts:
             if isinstance(part, Command):
                 echo("\n".join(f"    {line}" for whole in part.line.splitlines() for line in _to_paste(whole)))
+            elif isinstance(part, Verbatim):
+                echo(part.text.removesuffix("\n"))
             elif isinstance(part, Table):
                 print_table(part)
             elif isinstance(part, Item):

@@ -30,6 +30,13 @@ class VerbEntry(NamedTuple):
 
 
 HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
+OF_TRACES = """Inspect, lint, convert, import, cut, combine and make routing traces.
+
+    TRACE is a file, a bundled name, or - for stdin. Its content decides the format: the runtime's JSONL, or any with
+    layer and experts in each line; responses of vLLM and SGLang; recordings of SGLang, Megatron-LM and llama.cpp
+    tracers; token pairs; route CSV; grouped pairs; CSV with the columns layer and expert; or this program's Parquet
+    store. Files may be compressed with gzip or zstd. `import` takes arrays and any table.
+    """
 VERBS: dict[str, VerbEntry] = {
     "sweep": VerbEntry(f"{CLASSES}.sweep:Sweep", "count hits and bytes for many bank sizes and policies"),
     "replay": VerbEntry(f"{CLASSES}.replay:Replay", "count hits and bytes of one setup, layer by layer"),
@@ -41,7 +48,7 @@ VERBS: dict[str, VerbEntry] = {
     "compare": VerbEntry(f"{CLASSES}.compare:Compare", "compare engines and their settings on one machine"),
     "recommend": VerbEntry(f"{CLASSES}.recommend:Recommend", "choose the engine and its flags for a machine"),
     "report": VerbEntry(f"{CLASSES}.report:Report", "write one web page: the answer, its figures, its sources"),
-    "trace": VerbEntry(f"{HERE}.trace", "record, import, inspect, check, cut, merge and make traces"),
+    "trace": VerbEntry("", "record, import, inspect, check, cut, merge and make traces", OF_TRACES),
     "model": VerbEntry(f"{HERE}.model", "list models, and show the size of their experts"),
     "machine": VerbEntry(f"{HERE}.machine", "list, measure, fit and build machines"),
     "policy": VerbEntry(f"{HERE}.policy", "list and explain eviction policies"),
@@ -53,6 +60,24 @@ VERBS: dict[str, VerbEntry] = {
 
 
 BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
+    "trace": {
+        "catalog": VerbEntry(f"{CLASSES}.catalog:TraceCatalog", "The traces that ship with the program."),
+        "list": VerbEntry(f"{CLASSES}.catalog:TraceCatalog", "The same.", hidden=True),
+        "inspect": VerbEntry(f"{CLASSES}.inspect:Inspect", "Width of calls, skew, reuse, overlap."),
+        "lint": VerbEntry(f"{CLASSES}.lint:Lint", "Errors and oddities of a trace; exit 1 on an error."),
+        "convert": VerbEntry(f"{CLASSES}.convert:Convert", "Write a trace as Parquet or in the runtime's layout."),
+        "cut": VerbEntry(f"{CLASSES}.cut:Cut", "A part of a trace: fewer ranks, layers or steps."),
+        "profile": VerbEntry(f"{CLASSES}.profile:WriteProfile", "Write the uses of each expert, for a hot cache."),
+        "merge": VerbEntry(f"{CLASSES}.merge:Merge", "Several traces as one: batched, together, in a row, in turns."),
+        "speculate": VerbEntry(
+            f"{CLASSES}.speculate:Speculate", "Speculative decoding: several tokens verified in one step."
+        ),
+        "synth": VerbEntry(f"{CLASSES}.synth:SynthFile", "A trace from a hit curve, a profile, or chance."),
+        "import": VerbEntry(
+            f"{CLASSES}.import_trace:ImportTrace",
+            "Convert recordings of engines and tools, and state what was assumed.",
+        ),
+    },
     "machine": {"next": VerbEntry(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
     "policy": {
         "judge": VerbEntry(f"{CLASSES}.judge_policies:JudgePolicies", "Policies against another one, with intervals."),

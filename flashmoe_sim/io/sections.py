@@ -25,6 +25,13 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Verbatim:
+    """Lines as they are, however long: a path and its size, or a file."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The conclusion in a few words; good: None if it is neither good nor bad."""
 
@@ -67,7 +74,7 @@ class Figure:
     table: Table | None = None
 
 
-Part: TypeAlias = str | Item | Verdict | Table | Command | Figure
+Part: TypeAlias = str | Item | Verdict | Table | Command | Verbatim | Figure
 
 
 @dataclass(frozen=True)
@@ -129,11 +136,12 @@ def _lines(part: Part) -> Iterable[str]:
         return [f"**{_escaped(part.text)}**"]
     if isinstance(part, Figure):
         return [_escaped(part.caption), *(["", *_lines(part.table)] if part.table else [])]
-    if isinstance(part, Command):
+    if isinstance(part, Command | Verbatim):
+        kind, text = ("sh", part.line) if isinstance(part, Command) else ("", part.text.removesuffix("\n"))
         fence = "```"
-        while fence in part.line:
+        while fence in text:
             fence += "`"
-        return [f"{fence}sh", part.line, fence]
+        return [f"{fence}{kind}", text, fence]
     rules = ["---:" if side == "right" else "---" for _, side in part.columns]
     rows = [[heading for heading, _ in part.columns], rules, *part.rows]
     lines = [f"| {' | '.join(cell if row is rules else _escaped(cell) for cell in row)} |" for row in rows]

@@ -205,6 +205,11 @@ class RoutingTrace:
             views.append(LayerView(layer, *map(frozen, (call, offset, self.expert[position]))))
         return tuple(views)
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """How a document names it."""
+        return {"trace": self.name, "format": self.format, "content_id": self.content_id}
+
     @cached_property
     def content_id(self) -> str:
         """A hash of every field but NOT_CONTENT: the same routing has the same id, whatever its name or format."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -17,24 +18,33 @@ Stages: TypeAlias = Callable[[str, int, int], None]  # also takes what is being 
 Message: TypeAlias = Callable[[str], None]  # takes a line for the user, while the verb runs
 
 
+def stage(stages: Stages | None, what: str) -> Progress | None:
+    """The progress of one stage, which begins now."""
+    if stages is None:
+        return None
+    stages(what, 0, 0)
+    return partial(stages, what)
+
+
 class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
     help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read`. writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets Ctrl-C
-    and SIGTERM as KeyboardInterrupt, since it keeps what is done.
+    `read`. writes: whether the command can write the `table` of a result to a file. cleans_up: whether `run` gets
+    Ctrl-C and SIGTERM as KeyboardInterrupt, to keep what is done or to remove what is not.
     """
 
     help: ClassVar[str]
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
-    keeps: ClassVar[bool] = False
+    cleans_up: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> Found:
-        """Do it. It may take `read`, `progress` or `stages`, `message`, each like the types here and in `given.py`.
+        """Do it.
 
-        A verb whose progress is shown is left at once on Ctrl-C, unless it `keeps`.
+        It may take what a terminal gives: `read`, `load` and `load_long` as in `given.py`, `message`, and `progress` or
+        `stages`. A verb whose progress is shown is left at once on Ctrl-C, unless it `cleans_up`.
         """
 
     @abstractmethod

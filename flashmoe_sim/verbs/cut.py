@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.io.errors import Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.numbers import parse_numbers
 from flashmoe_sim.options import option, option_field
+from flashmoe_sim.verbs.base import Stages
+from flashmoe_sim.verbs.trace_file import SecondTraceFile, WrittenTrace
 
 if TYPE_CHECKING:
-    from flashmoe_sim.trace.routing import RoutingTrace
-    from flashmoe_sim.verbs.given import Trace
+    from flashmoe_sim.verbs.given import Load
 
 
 def _steps(text: str) -> tuple[int | None, int | None]:
@@ -28,13 +29,16 @@ def _steps(text: str) -> tuple[int | None, int | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
-    """A trace with fewer ranks, layers or steps.
+class Cut(SecondTraceFile):
+    """Write a trace with fewer ranks, layers or steps.
 
     Raises BadInput if nothing is to be cut, or nothing would be left.
     """
 
-    trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
+    reads: ClassVar[bool] = True
+    help: ClassVar[str] = "Write a part of a trace: fewer ranks, layers or steps."
+
+    trace: str = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     top_k: int | None = option_field(None, "K", "Keep the first K ranks of every token.", flag="--topk")
     layers: Sequence[int] | None = option_field(
         None, "0-11,20", "Keep these layers.", parse=partial(parse_numbers, option="--layers")
@@ -47,9 +51,11 @@ class Cut:
         if self.top_k is None and self.layers is None and self.steps is None:
             raise Incomplete("nothing to cut; give --topk, --layers or --steps")
 
-    def run(self) -> RoutingTrace:
-        """Cut the trace."""
+    def run(self, stages: Stages | None = None, load: Load | None = None) -> WrittenTrace:
+        """Cut the trace, and write it."""
         from flashmoe_sim.trace.cut import cut
-        from flashmoe_sim.verbs.given import workload_of
+        from flashmoe_sim.trace.load import load_trace
 
-        return cut(workload_of(self.trace).trace, top_k=self.top_k, layers=self.layers, steps=self.steps)
+        trace = (load or load_trace)(self.trace)
+        part = cut(trace, top_k=self.top_k, layers=self.layers, steps=self.steps)
+        return WrittenTrace(self.write(part, stages))

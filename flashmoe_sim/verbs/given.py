@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +18,7 @@ from flashmoe_sim.residency.workload import Workload, find_geometry, names_model
 from flashmoe_sim.sweep.plan import plan
 from flashmoe_sim.sweep.task import Task
 from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.chunk import LongTrace
 from flashmoe_sim.trace.load import load_on_disk, load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 Trace: TypeAlias = str | Path | RoutingTrace | Workload
 Model: TypeAlias = str | Path | ModelGeometry
+Load: TypeAlias = Callable[..., RoutingTrace]  # reads a trace, like `load_trace`
+LoadLong: TypeAlias = Callable[..., AbstractContextManager[LongTrace]]  # reads a trace in chunks, like `open_long`
 Read: TypeAlias = Callable[..., Workload]  # reads a trace with its model, like `workload_of`
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.options import option, option_field
+from flashmoe_sim.verbs.base import Progress, Stages, stage
+from flashmoe_sim.verbs.trace_file import TraceFile, WrittenTrace
 
 if TYPE_CHECKING:
     from flashmoe_sim.trace.routing import RoutingTrace
-
+    from flashmoe_sim.verbs.given import Load
 
 IN_STEP = (
     "one recording is there several times, and its copies run in step: they share every expert, which separate "
@@ -21,10 +23,26 @@ IN_STEP = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge:
-    """Several traces of one model as one workload.
+class Merge(TraceFile):
+    """Write several traces of one model as one workload.
 
     Raises BadInput for options that do not belong together, and for traces that do not.
+    """
+
+    reads: ClassVar[bool] = True
+    help: ClassVar[str] = """Write several traces of one model as one workload.
+
+    --concurrency is a server under load. Its requests are the sequences of the traces, in order; each step decodes the
+    next token of all running requests, in one call per layer, which requests the union of their experts.
+
+    --how union decodes the traces together from the first step to the last. TRACE may be given more than once;
+    --stagger then keeps the copies from requesting the same experts. A trace drops out at its end: to avoid that,
+    concat it with itself first, or cut the others.
+
+    \b
+    Examples:  sim trace merge python-256 prose-256 cpp-256 --concurrency 2 \\
+               --out served.parquet
+               sim trace merge python-256 prose-256 --how union --out two.parquet
     """
 
     traces: tuple[str, ...] = field(kw_only=False, metadata=option("TRACE...", "", positional=True))
@@ -75,8 +93,20 @@ class Merge:
                 "--how interleave needs --every" if self.every is None else f"--every does not belong to {given}"
             )
 
-    def run(self, parts: Sequence[RoutingTrace], progress: Callable[[int, int], None] | None = None) -> RoutingTrace:
-        """Merge the traces, which were read in their order."""
+    def run(self, stages: Stages | None = None, load: Load | None = None) -> WrittenTrace:
+        """Read each trace once, merge them in their order, and write the result."""
+        from flashmoe_sim.trace.load import load_trace
+        from flashmoe_sim.trace.merge import notes_of
+
+        read = {name: (load or load_trace)(name) for name in dict.fromkeys(self.traces)}
+        if len({trace.name for trace in read.values()}) < len(read):
+            read = {name: trace.with_(name=name) for name, trace in read.items()}
+        parts = [read[name] for name in self.traces]
+        merged = self._merged(parts, stage(stages, "merging"))
+        known = notes_of(parts)
+        return WrittenTrace(self.write(merged, stages), [note for note in merged.notes if note not in known])
+
+    def _merged(self, parts: Sequence[RoutingTrace], progress: Progress | None) -> RoutingTrace:
         from flashmoe_sim.trace.batching import batched, read_arrivals
         from flashmoe_sim.trace.merge import concat, interleave, union
 

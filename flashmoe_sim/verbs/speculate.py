@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.options import option, option_field
+from flashmoe_sim.verbs.base import Stages
+from flashmoe_sim.verbs.trace_file import TraceFile, WrittenTrace
 
 if TYPE_CHECKING:
-    from flashmoe_sim.trace.routing import RoutingTrace
-    from flashmoe_sim.verbs.given import Trace
+    from flashmoe_sim.verbs.given import Load
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speculate:
-    """A trace whose decode steps verify drafted tokens.
+class Speculate(TraceFile):
+    """Write a trace whose decode steps verify drafted tokens.
 
     Raises BadInput for a number of tokens or a probability that cannot be, and for an unknown kind of rejected token.
     """
 
-    trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
+    reads: ClassVar[bool] = True
+    help: ClassVar[str] = """Write a trace as speculative decoding would route it.
+
+    A decode step and the K drafted tokens after it become one step, whose calls request the union of their experts.
+    With --accept the next step begins at the first token that was not accepted. The result's tokens are those computed,
+    rejected ones included: compare total misses, which are for the same text, not misses per token.
+
+    \b
+    Example:  sim trace speculate python-256 --draft 3 --out drafted.parquet
+    """
+
+    trace: str = field(kw_only=False, metadata=option("TRACE", "", positional=True))
     draft: int = field(metadata=option("K", "Tokens drafted before each decode step."))
     accept: float = option_field(
         1.0, "P", "Probability that a drafted token is accepted, given that those before it were."
@@ -32,10 +44,13 @@ class Speculate:
     )
     seed: int = option_field(0, "N", "Seed of the random draws.")
 
-    def run(self) -> RoutingTrace:
-        """Make the trace."""
+    def run(self, stages: Stages | None = None, load: Load | None = None) -> WrittenTrace:
+        """Make the trace, and write it."""
+        from flashmoe_sim.trace.load import load_trace
         from flashmoe_sim.trace.speculate import speculate
-        from flashmoe_sim.verbs.given import workload_of
 
-        trace = workload_of(self.trace).trace
-        return speculate(trace, draft=self.draft, accept=self.accept, rejected=self.rejected, seed=self.seed)
+        trace = (load or load_trace)(self.trace)
+        if stages is not None:
+            stages("speculating", 0, 0)
+        made = speculate(trace, draft=self.draft, accept=self.accept, rejected=self.rejected, seed=self.seed)
+        return WrittenTrace(self.write(made, stages), [note for note in made.notes if note not in trace.notes])

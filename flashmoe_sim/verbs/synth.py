@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+from warnings import warn
 
 from flashmoe_sim.options import option_field
+from flashmoe_sim.verbs.base import Message, Stages, stage
+from flashmoe_sim.verbs.trace_file import TraceFile, WrittenTrace
 
 if TYPE_CHECKING:
     from flashmoe_sim.residency.workload import Workload
     from flashmoe_sim.trace.synth_curve import CurveFit
     from flashmoe_sim.trace.synth_like import LikeFit
     from flashmoe_sim.verbs.base import Progress
-    from flashmoe_sim.verbs.given import Model, Trace
+    from flashmoe_sim.verbs.given import Load, Model, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,7 @@ class Synth:
     prompt: int = option_field(0, "P", "Prompt tokens before them, also one per call.")
     seed: int = option_field(1, "N", "Seed of the random draws.")
 
-    def run(self, progress: Progress | None = None) -> Synthesized:
+    def made(self, progress: Progress | None = None) -> Synthesized:
         """Make the trace."""
         from flashmoe_sim.geometry.shape import find_shape
         from flashmoe_sim.residency.workload import prepare
@@ -85,3 +88,46 @@ class Synth:
             progress=progress,
         )
         return Synthesized(workload_of(made, self.model) if other is None else prepare(made, other.geometry), fit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthFile(TraceFile, Synth):
+    """Make a trace, and write it."""
+
+    reads: ClassVar[bool] = True
+    help: ClassVar[str] = """Make a trace from what is known about a workload.
+
+    With --curve, LRU hits as often as the points say, within half a percentage point (contract atomic, a bank for each
+    layer). A curve that stops rising below 100% belongs to a short run: its largest banks miss only first uses, whose
+    number is limited. --tokens and --prompt, or else --curve-tokens, must then match that run. For other policies the
+    trace says little: no expert stays popular in it.
+
+    With --like, experts are as popular, and recur in the next token as often, as in TRACE, for any number of tokens;
+    with --model, in that model's layers. With --null they are drawn by chance: only where real routing differs from it
+    can a policy gain.
+
+    \b
+    Example:  sim trace synth --curve 16:0.588,32:0.728,64:0.818 --tokens 500 \\
+              --model qwen3.5-35b-a3b:ud-iq2_m --topk 4 --out made.parquet
+    """
+
+    def run(self, stages: Stages | None = None, load: Load | None = None, message: Message = warn) -> WrittenTrace:
+        """Make the trace, and write it."""
+        from flashmoe_sim.trace.hit_points import read_hit_points
+        from flashmoe_sim.trace.load import load_trace
+
+        question = self
+        if self.curve is not None and not isinstance(self.curve, Mapping):
+            points = read_hit_points(self.curve)
+            if 0 < (most := max(points.values())) <= 0.01:
+                message(
+                    f"{self.curve}: hits {most:.2%} at most; a column hit_pct is in per cent, a column hit_rate is "
+                    "0 to 1"
+                )
+            question = replace(question, curve=points)
+        if self.like is not None:
+            question = replace(question, like=(load or load_trace)(str(self.like)))
+        found = question.made(stage(stages, "making a trace"))
+        trace = found.workload.trace
+        fit = {} if found.fit is None else {"fit": asdict(found.fit)}
+        return WrittenTrace({**self.write(trace, stages), "notes": list(trace.notes), **fit}, trace.notes)

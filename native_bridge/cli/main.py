@@ -19,7 +19,8 @@ VERBS = {
     ),
 }
 BELOW = simulator.BELOW | {
-    "trace": {"capture": VerbEntry(f"{CLASSES}.capture:Capture", "Record what the routers of a model choose.")},
+    "trace": simulator.BELOW["trace"]
+    | {"capture": VerbEntry(f"{CLASSES}.capture:Capture", "Record what the routers of a model choose.")},
     "model": {
         "make-fixture": VerbEntry(
             f"{CLASSES}.fixture:MakeFixture", "Write a small model and its sidecar, to run for real."

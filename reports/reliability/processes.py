@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from numba.core.registry import cpu_target
 
 import flashmoe_sim.cli.commands
-import flashmoe_sim.cli.trace
 import flashmoe_sim.report.sweep_tables
 import flashmoe_sim.sweep.collect
 import flashmoe_sim.sweep.plan

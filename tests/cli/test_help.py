@@ -21,8 +21,6 @@ HELPERS = {
     "common",
     "live",
     "progress",
-    "trace_import",
-    "trace_out",
     "workload",
 }
 
