@@ -59,8 +59,7 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             return
         if verb.reads and not READS & takes.keys():
             question = with_trace(question, lenient=lenient)
-        with ExitStack() as stack:
-            found = _run(question, stack, takes, lenient=lenient)
+        found = _run(question, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
             from flashmoe_sim.report.figures import save
 
@@ -87,8 +86,8 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     return click.command(name=name, help=verb.help, short_help=short_help)(made)
 
 
-def _run(question: Verb[Any], stack: ExitStack, takes: Iterable[str], *, lenient: bool) -> Any:
-    """What the verb finds, with what its `run` takes of a terminal; progress ends with the stack."""
+def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
+    """What the verb finds, with what its `run` takes of a terminal."""
     gives = {
         "read": partial(load_workload, lenient=lenient),
         "load": partial(read_trace, lenient=lenient),
@@ -96,16 +95,17 @@ def _run(question: Verb[Any], stack: ExitStack, takes: Iterable[str], *, lenient
         "message": message,
     }
     given: dict[str, Any] = {name: gives[name] for name in takes if name in gives}
-    if "progress" in takes or "stages" in takes:
-        from flashmoe_sim.cli import progress
+    with ExitStack() as stack:
+        if shows := {"progress", "stages"} & set(takes):
+            from flashmoe_sim.cli.progress import stages, working
 
-        shown = {"progress": progress.working("replaying")} if "progress" in takes else {"stages": progress.stages()}
-        given |= {name: stack.enter_context(bar) for name, bar in shown.items()}
-    if question.cleans_up:
-        stack.enter_context(stoppable())
-    elif "progress" in takes or "stages" in takes:
-        return interruptible(partial(question.run, **given))
-    return question.run(**given)
+            (name,) = shows
+            given[name] = stack.enter_context(stages() if name == "stages" else working("replaying"))
+        if question.cleans_up:
+            stack.enter_context(stoppable())
+        elif shows:
+            return interruptible(partial(question.run, **given))
+        return question.run(**given)
 
 
 def _out_option(verb: type[Verb[Any]]) -> Any:

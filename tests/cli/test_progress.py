@@ -66,6 +66,23 @@ def test_a_bar_that_begins_again_says_which_part_it_is(monkeypatch: pytest.Monke
     assert "replaying, part 2" in terminal.getvalue()
 
 
+def test_progress_within_other_progress_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines would overwrite each other; the outer one comes back."""
+    made, terminal = bars(monkeypatch), on_terminal(monkeypatch)
+    with progress.working("replaying"):
+        outer = made[0]
+        outer._show()
+        with progress.working("reading"):
+            assert [bar._ended for bar in made] == [True, False]
+            outer._show()  # too late
+            made[1]._show()
+            assert [bar._shown is not None for bar in made] == [False, True]
+        assert [bar._ended for bar in made] == [False, True]
+        outer._show()
+        assert outer._shown is not None
+    assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 3
+
+
 def test_a_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for kept in (True, False):
         monkeypatch.setattr(_jit._KernelCache, "compiles", not kept)
