@@ -1,27 +1,25 @@
-"""The reference text of every policy, predictor and system: for `sim policy`, `prefetch`, `system` and their pages."""
+"""The pages of reference: every policy, predictor, system and function, from their docstrings."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import fields
 from textwrap import dedent, fill
 from typing import Any
 
+from flashmoe_sim.describe import SHARED, Kind, changed, describe, describe_system, split
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.io.errors import CODED
-from flashmoe_sim.policies.base import ALL_CONTRACTS, EvictingPolicy, Policy
+from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.table import POLICIES
-from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.prefetchers.table import PREFETCHERS
-from flashmoe_sim.systems.base import Cost, System
+from flashmoe_sim.systems.base import Cost
 from flashmoe_sim.systems.facts import BY_CODE, FAILS, UNKNOWN, YES, facts_of
 from flashmoe_sim.systems.table import SYSTEMS
 
-Kind = type[Policy] | type[Prefetcher]
 MANY = 6  # architectures, which a table then calls all others
-SHARED = tuple(item.name for item in fields(EvictingPolicy))
 HEAD = """\
 # Policies and predictors
 
@@ -72,77 +70,6 @@ architecture (`sim compare` gives the reason), and so can a file: fused tensors,
 """
 
 
-def describe(kind: Kind) -> dict[str, Any]:
-    """Everything about a policy or predictor; the meanings of its parameters come from docstrings.
-
-    rule: the docstring without the parameters. parameters: defaults. meanings: empty if no docstring has them.
-    """
-    ours = kind.__module__.startswith("flashmoe_sim.")
-    return _described(kind) | {
-        "ties": _ties(kind),
-        "lead": getattr(kind, "lead", ""),
-        "contracts": list(kind.contracts),
-        "hindsight": getattr(kind, "hindsight", False),
-        "source": kind.source or ("" if ours else inspect.getsourcefile(kind)),
-    }
-
-
-def _ties(kind: Kind) -> str:
-    """How ties are broken; empty for predictors, and for a policy of the user's that leaves it to the default."""
-    if kind.__module__.startswith("flashmoe_sim."):
-        return getattr(kind, "ties", "")
-    return next((vars(one)["ties"] for one in kind.mro() if one is not Policy and "ties" in vars(one)), "")
-
-
-def describe_system(kind: type[System]) -> dict[str, Any]:
-    """Everything about a system; its settings are its `parameters`."""
-    return _described(kind) | {
-        "title": kind.title,
-        "engine": kind.engine,
-        "keeps": kind.keeps,
-        "misses": kind.misses,
-        "size": kind.size,
-        "needs": _needs(kind),
-        "facts": _facts(kind),
-        "costs": [asdict(cost) for cost in kind.costs],
-        "source": kind.source,
-    }
-
-
-def _described(kind: type) -> dict[str, Any]:
-    """Name, rule and parameters of a class, from its docstring and its bases' docstrings."""
-    own = {item.name: "required" if item.default is MISSING else item.default for item in fields(kind)}
-    shared = {name: own.pop(name) for name in SHARED if name in own}
-    parameters = own | shared
-    docstring = vars(kind).get("__doc__") or ""
-    if docstring.startswith(f"{kind.__name__}("):  # written by `dataclass` if there is no other
-        docstring = ""
-    rule, _ = _split(inspect.cleandoc(docstring), parameters)
-    meanings: dict[str, str] = {}
-    for base in kind.__mro__:
-        meanings = _split(inspect.cleandoc(base.__doc__ or ""), parameters)[1] | meanings
-    return {
-        "name": getattr(kind, "name", ""),
-        "summary": rule.partition("\n")[0],
-        "rule": rule,
-        "parameters": parameters,
-        "meanings": {name: meanings.get(name, "") for name in parameters},
-    }
-
-
-def _needs(kind: type[System]) -> str:
-    """The hardware and models that a system needs, in words."""
-    needs = ["a GPU"] if kind.gpu else []
-    if kind.own_gpu is not None:
-        needs.append("a GPU with a memory of its own" if kind.own_gpu else "a GPU that shares the RAM")
-    return "; ".join([*needs, *(facts.needs if (facts := kind.facts_of_engine()) is not None else ())])
-
-
-def _facts(kind: type[System]) -> dict[str, Any] | None:
-    """What is known of its engine, each part with its source; None if nothing is."""
-    return None if (facts := kind.facts_of_engine()) is None else asdict(facts)
-
-
 def _served_markdown() -> list[str]:
     """A table of every engine and every architecture of the named models."""
     archs = sorted({model.arch for model in named_models().values()})
@@ -170,14 +97,9 @@ def _served_markdown() -> list[str]:
     return lines
 
 
-def shown_contracts(contracts: Iterable[str]) -> str:
-    """The contracts as a list, or `all`."""
-    return "all" if set(contracts) == set(ALL_CONTRACTS) else ", ".join(contracts)
-
-
 def markdown() -> str:
     """The page of all policies and predictors, `docs/reference/policies.md`."""
-    _, shared = _split(inspect.getdoc(EvictingPolicy) or "", SHARED)
+    _, shared = split(inspect.getdoc(EvictingPolicy) or "", SHARED)
     lines = [
         *HEAD.splitlines(),
         *(f"- `{item.name}={item.default}`: {shared[item.name]}" for item in fields(EvictingPolicy)),
@@ -202,7 +124,7 @@ def systems_markdown() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     for one in described:
         lines += ["", f"## `{one['name']}`", "", f"{one['title']} ({one['engine']}).", "", *_parameters(one)]
-        lines += [f"- **Cost of its own:** {_changed(Cost(**cost))}" for cost in one["costs"]]
+        lines += [f"- **Cost of its own:** {changed(Cost(**cost))}" for cost in one["costs"]]
         lines.append(f"- **Source:** {one['source']}")
     return "\n".join([*lines, *_served_markdown()]) + "\n"
 
@@ -236,23 +158,12 @@ def _function(name: str, function: Callable[..., Any]) -> list[str]:
 
 def _paragraphs(text: str, parameters: Iterable[str]) -> list[str]:
     """A docstring as Markdown: examples become blocks of code, parameters a list."""
-    rule, meanings = _split(text, parameters)
+    rule, meanings = split(text, parameters)
     lines = []
     for paragraph in rule.split("\n\n"):
         code = paragraph.startswith((">>>", "    "))
         lines += ["", "```py", *dedent(paragraph).splitlines(), "```"] if code else ["", *paragraph.splitlines()]
     return [*lines[1:], *[""][: len(meanings)], *(f"- `{name}`: {meaning}" for name, meaning in meanings.items())]
-
-
-def shown_cost(cost: Cost) -> str:
-    """A cost of a system in words, with its source."""
-    return f"{_changed(cost)}: {cost.source}"
-
-
-def _changed(cost: Cost) -> str:
-    value = f"{cost.value:g} ({cost.lo:g} to {cost.hi:g})"
-    change = f"{value} times the machine's" if cost.scales else f"{value}, unless the machine's was measured"
-    return f"`{cost.path}` is {change}"
 
 
 def _section(kind: Kind) -> list[str]:
@@ -276,20 +187,3 @@ def _parameters(described: Mapping[str, Any]) -> list[str]:
 def first_sentence(text: str) -> str:
     """A text up to its first full stop before a capital letter or code."""
     return re.split(r"(?<=\.) (?=[A-Z`])", text, maxsplit=1)[0]
-
-
-def _split(text: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """A docstring without its text on these parameters, and that text: from a line with `name:` on.
-
-    Others may follow in the same paragraph, on their own lines or as sentences.
-    """
-    name = f"({'|'.join(map(re.escape, names)) or '$.'}): "
-    rule: list[str] = []
-    meanings: dict[str, str] = {}
-    for paragraph in text.split("\n\n"):
-        first = re.search(f"^{name}", paragraph, re.MULTILINE)
-        start = first.start() if first else len(paragraph)
-        rule += [paragraph[:start].rstrip()] if start else []
-        _, *parts = re.split(rf"(?:^|(?<=\. )){name}", paragraph[start:], flags=re.MULTILINE)
-        meanings |= {key: " ".join(meaning.split()) for key, meaning in zip(parts[::2], parts[1::2], strict=True)}
-    return "\n\n".join(rule), meanings

@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.verbs.base import Verb
 
-Options = TypeVar("Options")
 MANY = "..."  # ends the metavar of an argument that can be repeated
 PATHS = ("FILE", "DIR")  # words of help texts for which a shell completes paths
 
@@ -44,7 +43,7 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
     """The command of a verb."""
     takes = signature(verb.run).parameters
     writes = (_out_option(verb), force_option) if verb.writes else ()
-    options = [of_verb(verb), *writes, *(lenient_option,) * verb.reads, json_option]
+    options = [_of_verb(verb), *writes, *(lenient_option,) * verb.reads, json_option]
 
     def command(
         question: Any, *, as_json: bool, lenient: bool = False, out: Path | None = None, force: bool = False
@@ -138,11 +137,11 @@ def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
         table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
 
 
-def of_verb(verb: Callable[..., Options], name: str = "question") -> Callable[[Any], Any]:
-    """Options for every field of a class, such as a verb's; the function gets an instance by this name."""
+def _of_verb(verb: type[Verb[Any]]) -> Callable[[Any], Any]:
+    """Options for every field of a verb; the function gets an instance as its argument `question`."""
 
     def decorated(function: Callable[..., None]) -> Any:
-        options = [item for item in in_order(verb) if not item.metadata["in_python"]]  # type: ignore[arg-type]
+        options = [item for item in in_order(verb) if not item.metadata["in_python"]]
 
         @wraps(function)
         def with_verb(**given: Any) -> None:
@@ -151,7 +150,7 @@ def of_verb(verb: Callable[..., Options], name: str = "question") -> Callable[[A
                 parse = item.metadata["parse"]
                 if parse is not None and question[item.name] is not None:
                     question[item.name] = parse(question[item.name])
-            function(**{name: verb(**question)}, **given)
+            function(verb(**question), **given)
 
         command: Any = with_verb
         for item in reversed(options):

@@ -51,9 +51,17 @@ VERBS: dict[str, VerbEntry] = {
     "trace": VerbEntry("", "record, import, inspect, check, cut, merge and make traces", OF_TRACES),
     "model": VerbEntry(f"{HERE}.model", "list models, and show the size of their experts"),
     "machine": VerbEntry(f"{HERE}.machine", "list, measure, fit and build machines"),
-    "policy": VerbEntry(f"{HERE}.policy", "list and explain eviction policies"),
-    "prefetch": VerbEntry(f"{HERE}.prefetch", "list, explain and judge predictors"),
-    "system": VerbEntry(f"{HERE}.system", "list and explain systems: engines and their settings"),
+    "policy": VerbEntry(
+        "", "list and explain eviction policies", "List, explain, judge and fit the eviction policies."
+    ),
+    "prefetch": VerbEntry(
+        "", "list, explain and judge predictors", "List and explain the predictors, and judge them by what they save."
+    ),
+    "system": VerbEntry(
+        "",
+        "list and explain systems: engines and their settings",
+        "List and explain the systems that `sim compare` puts side by side.",
+    ),
     "notebook": VerbEntry(f"{HERE}.notebook", "copy notebooks that start a study, and open them"),
     "completion": VerbEntry(f"{HERE}.completion", "print a script that completes words in bash, zsh or fish"),
 }
@@ -80,13 +88,23 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
     },
     "machine": {"next": VerbEntry(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
     "policy": {
+        "list": VerbEntry(f"{CLASSES}.policy:ListPolicies", "All policies in a table."),
+        "show": VerbEntry(f"{CLASSES}.policy:ShowPolicy", "One policy: rule, parameters, ties, source."),
         "judge": VerbEntry(f"{CLASSES}.judge_policies:JudgePolicies", "Policies against another one, with intervals."),
         "fit": VerbEntry(
             f"{CLASSES}.fit_policy:FitPolicy", "Parameters of a policy, fitted on some text and judged on other."
         ),
         "victims": VerbEntry(f"{CLASSES}.victims:Victims", "How often policies evict what is used latest."),
     },
-    "prefetch": {"judge": VerbEntry(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank.")},
+    "prefetch": {
+        "list": VerbEntry(f"{CLASSES}.predictor:ListPredictors", "All predictors in a table."),
+        "show": VerbEntry(f"{CLASSES}.predictor:ShowPredictor", "One predictor: rule, lead, parameters, source."),
+        "judge": VerbEntry(f"{CLASSES}.judge:Judge", "What each predictor costs and saves in a bank."),
+    },
+    "system": {
+        "list": VerbEntry(f"{CLASSES}.system:ListSystems", "All systems in a table."),
+        "show": VerbEntry(f"{CLASSES}.system:ShowSystem", "One system: rule, settings, needs, source."),
+    },
 }
 
 

@@ -1,0 +1,70 @@
+"""`sim policy list` and `show`: the eviction policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from flashmoe_sim.io.sections import Section, Table
+from flashmoe_sim.options import option
+from flashmoe_sim.verbs.base import Verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListPolicies(Verb[list[dict[str, Any]]]):
+    """Describe every policy."""
+
+    help: ClassVar[str] = "List every policy with the contracts under which it is defined."
+
+    def run(self) -> list[dict[str, Any]]:
+        """`describe` of each."""
+        from flashmoe_sim.describe import describe
+        from flashmoe_sim.policies.table import POLICIES
+
+        return [describe(policy) for policy in POLICIES.values()]
+
+    def document(self, found: list[dict[str, Any]]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"policies": found}
+
+    def sections(self, found: list[dict[str, Any]]) -> list[Section]:
+        """A row for each."""
+        from flashmoe_sim.describe import shown_contracts
+
+        rows = [(one["name"], shown_contracts(one["contracts"]), one["summary"]) for one in found]
+        listed = Table([("policy", "left"), ("contracts", "left"), ("what it does", "left")], rows)
+        hint = (
+            "`sim policy show NAME` gives parameters, ties and source. A policy of your own is `mine:Gap`: the "
+            "class Gap in mine.py, in the current folder or on Python's path."
+        )
+        return [Section("", (listed, hint))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowPolicy(Verb[dict[str, Any]]):
+    """Describe one policy."""
+
+    help: ClassVar[str] = (
+        "Show everything about the policy NAME: one of `sim policy list`, or your own as module:Class."
+    )
+
+    name: str = field(kw_only=False, metadata=option("NAME", "", positional=True))
+
+    def run(self) -> dict[str, Any]:
+        """`describe` of it."""
+        from flashmoe_sim.describe import describe
+        from flashmoe_sim.parameters import find
+        from flashmoe_sim.policies.base import Policy
+        from flashmoe_sim.policies.table import POLICIES
+
+        return describe(find("policy", self.name, POLICIES, Policy))
+
+    def document(self, found: dict[str, Any]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return found
+
+    def sections(self, found: dict[str, Any]) -> list[Section]:
+        """Its rule, and everything else about it."""
+        from flashmoe_sim.describe import rule_sections
+
+        return rule_sections(found)

@@ -1,0 +1,104 @@
+"""`sim system list` and `show`: the real systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flashmoe_sim.io.sections import Command, Section, Table
+from flashmoe_sim.options import option
+from flashmoe_sim.verbs.base import Verb
+
+if TYPE_CHECKING:
+    from flashmoe_sim.systems.base import System
+    from flashmoe_sim.systems.facts import EngineFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListSystems(Verb[list[dict[str, Any]]]):
+    """Describe every system."""
+
+    help: ClassVar[str] = "List every system with what it keeps and where its misses go."
+
+    def run(self) -> list[dict[str, Any]]:
+        """`describe_system` of each."""
+        from flashmoe_sim.describe import describe_system
+        from flashmoe_sim.systems.table import SYSTEMS
+
+        return [describe_system(kind) for kind in SYSTEMS.values()]
+
+    def document(self, found: list[dict[str, Any]]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"systems": found}
+
+    def sections(self, found: list[dict[str, Any]]) -> list[Section]:
+        """A row for each."""
+        rows = [(one["name"], one["keeps"], one["misses"]) for one in found]
+        listed = Table([("system", "left"), ("keeps", "left"), ("misses", "left")], rows)
+        hint = "`sim system show NAME` gives settings, needs and source; `sim compare` runs them."
+        return [Section("", (listed, hint))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowSystem(Verb["type[System]"]):
+    """Find one system."""
+
+    help: ClassVar[str] = (
+        "Show everything about the system NAME: one of `sim system list`, or your own as module:Class."
+    )
+
+    name: str = field(kw_only=False, metadata=option("NAME", "", positional=True))
+
+    def run(self) -> type[System]:
+        """Its class."""
+        from flashmoe_sim.parameters import find
+        from flashmoe_sim.systems.base import System
+        from flashmoe_sim.systems.table import SYSTEMS
+
+        return find("system", self.name, SYSTEMS, System)
+
+    def document(self, found: type[System]) -> dict[str, Any]:
+        """What `--json` prints."""
+        from flashmoe_sim.describe import describe_system
+
+        return describe_system(found)
+
+    def sections(self, found: type[System]) -> list[Section]:
+        """Its rule, everything else about it, and how to get its engine."""
+        from flashmoe_sim.describe import sections, shown_cost
+
+        one, facts = self.document(found), found.facts_of_engine()
+        lines = [
+            ("engine", one["engine"]),
+            ("keeps", one["keeps"]),
+            ("misses", one["misses"]),
+            ("needs", one["needs"] or "any machine"),
+            ("source", one["source"]),
+            *([] if facts is None else _facts(facts)),
+            *(("cost of its own", shown_cost(cost)) for cost in found.costs),
+            ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
+            *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
+        ]
+        made = sections(f"{one['name']}: {one['title']}", one["rule"], lines)
+        if facts is None or (get := facts.get) is None:
+            return made
+        builds = [(f"get it and build it for {api}:", Command("\n".join(get.lines(api)))) for api in get.build]
+        return [*made, *(Section("", parts) for parts in builds)]
+
+
+def _facts(facts: EngineFacts) -> list[tuple[str, str]]:
+    """What is known of the engine, and how to get it."""
+    archs, get = facts.archs, facts.get
+    lines = [
+        ("state", f"{facts.state.words} ({facts.state.source})"),
+        ("licence", f"{facts.licence.name or 'none in its repository'} ({facts.licence.source})"),
+        ("runs on", f"{'; '.join(facts.where) or 'any system'} ({facts.platform.source})"),
+        ("reads", f"{', '.join(facts.formats.quants or facts.formats.reads)} ({facts.formats.source})"),
+        ("serves", f"{', '.join(archs.served)} ({archs.source})"),
+    ]
+    if facts.reported is not None:
+        lines.append(("reported", f"{'; '.join(facts.reported.says)} ({facts.reported.source})"))
+    if get is None:
+        return lines
+    ready = [("ready made", get.downloads)] if get.downloads else []
+    return [*lines, *ready, ("weights", get.weights), ("built as in", get.source)]
