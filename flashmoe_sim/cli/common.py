@@ -22,7 +22,7 @@ from flashmoe_sim.io.printable import UNPRINTABLE, printable
 from flashmoe_sim.options import FORCE, LENIENT
 
 if TYPE_CHECKING:
-    from flashmoe_sim.io.sections import Part, Section, Table
+    from flashmoe_sim.io.sections import Section, Table
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -114,20 +114,6 @@ def echo(text: str) -> None:
     click.echo(printable(text))
 
 
-def say(text: str, *, indent: int = 0) -> None:
-    """A text on stdout, wrapped."""
-    echo(wrapped(text, indent=indent))
-
-
-def print_described(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> None:
-    """A title, a rule in paragraphs, and facts with their labels."""
-    paragraphs = "\n\n".join(wrapped(" ".join(part.split())) for part in rule.split("\n\n"))
-    echo(f"{title}\n\n{paragraphs}\n")
-    width = max(len(label) for label, _ in facts) + 2
-    for label, text in facts:
-        say(f"{label + ':':{width}}{text}", indent=width)
-
-
 def print_sections(sections: Iterable[Section]) -> None:
     """Titles, sentences, tables and commands, with an empty line before each section."""
     from flashmoe_sim.io.sections import Command, Item, Table, Verbatim, Verdict
@@ -146,20 +132,10 @@ def print_sections(sections: Iterable[Section]) -> None:
             elif isinstance(part, Table):
                 print_table(part)
             elif isinstance(part, Item):
-                say(part.text, indent=part.indent)
+                echo(wrapped(part.text, indent=part.indent))
             else:
-                say(part.text if isinstance(part, Verdict) else str(part))
+                echo(wrapped(part.text if isinstance(part, Verdict) else str(part)))
         after_table = isinstance(section.parts[-1], Table)
-
-
-def print_result(document: dict[str, Any], *parts: Part, as_json: bool) -> None:
-    """A result as JSON, or else its parts."""
-    from flashmoe_sim.io.sections import Section
-
-    if as_json:
-        print_json(document)
-    else:
-        print_sections([Section("", parts)])
 
 
 def _to_paste(command: str) -> Iterator[str]:

@@ -49,8 +49,12 @@ VERBS: dict[str, VerbEntry] = {
     "recommend": VerbEntry(f"{CLASSES}.recommend:Recommend", "choose the engine and its flags for a machine"),
     "report": VerbEntry(f"{CLASSES}.report:Report", "write one web page: the answer, its figures, its sources"),
     "trace": VerbEntry("", "record, import, inspect, check, cut, merge and make traces", OF_TRACES),
-    "model": VerbEntry(f"{HERE}.model", "list models, and show the size of their experts"),
-    "machine": VerbEntry(f"{HERE}.machine", "list, measure, fit and build machines"),
+    "model": VerbEntry(
+        "",
+        "list models, and show the size of their experts",
+        "List models, show the size of their experts, and make small ones.",
+    ),
+    "machine": VerbEntry("", "list, measure, fit and build machines", "List, measure, fit and build machines."),
     "policy": VerbEntry(
         "", "list and explain eviction policies", "List, explain, judge and fit the eviction policies."
     ),
@@ -62,7 +66,7 @@ VERBS: dict[str, VerbEntry] = {
         "list and explain systems: engines and their settings",
         "List and explain the systems that `sim compare` puts side by side.",
     ),
-    "notebook": VerbEntry(f"{HERE}.notebook", "copy notebooks that start a study, and open them"),
+    "notebook": VerbEntry(f"{CLASSES}.notebook:CopyNotebooks", "copy notebooks that start a study, and open them"),
     "completion": VerbEntry(f"{HERE}.completion", "print a script that completes words in bash, zsh or fish"),
 }
 
@@ -86,7 +90,17 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
             "Convert recordings of engines and tools, and state what was assumed.",
         ),
     },
-    "machine": {"next": VerbEntry(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most.")},
+    "model": {
+        "list": VerbEntry(f"{CLASSES}.model:ListModels", "The models known by name."),
+        "show": VerbEntry(f"{CLASSES}.model:ShowModel", "The size of experts, layer by layer, and of a bank."),
+    },
+    "machine": {
+        "list": VerbEntry(f"{CLASSES}.machine:ListMachines", "All presets in a table."),
+        "show": VerbEntry(f"{CLASSES}.machine:ShowMachine", "One machine: every number, its interval and its source."),
+        "parts": VerbEntry(f"{CLASSES}.machine:ListParts", "The parts for machines."),
+        "build": VerbEntry(f"{CLASSES}.machine:BuildMachine", "A machine's file, from parts."),
+        "next": VerbEntry(f"{CLASSES}.next_run:NextRun", "The run that would narrow the answer most."),
+    },
     "policy": {
         "list": VerbEntry(f"{CLASSES}.policy:ListPolicies", "All policies in a table."),
         "show": VerbEntry(f"{CLASSES}.policy:ShowPolicy", "One policy: rule, parameters, ties, source."),

@@ -21,7 +21,8 @@ VERBS = {
 BELOW = simulator.BELOW | {
     "trace": simulator.BELOW["trace"]
     | {"capture": VerbEntry(f"{CLASSES}.capture:Capture", "Record what the routers of a model choose.")},
-    "model": {
+    "model": simulator.BELOW["model"]
+    | {
         "make-fixture": VerbEntry(
             f"{CLASSES}.fixture:MakeFixture", "Write a small model and its sidecar, to run for real."
         ),

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 import click
 import pytest
 
-import flashmoe_sim.cli
-from flashmoe_sim.cli.main import VERBS
+import flashmoe_sim.verbs
+import native_bridge.verbs
+from flashmoe_sim.cli import main as simulator
+from flashmoe_sim.verbs.base import Verb
 from native_bridge.cli import main as bridge
 from native_bridge.cli.main import main, sim
 from tests.support import printed_by
-
-HELPERS = {
-    "main",
-    "commands",
-    "common",
-    "live",
-    "progress",
-    "workload",
-}
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -39,11 +34,25 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ..
 ALL = dict(commands(sim))
 
 
-def test_every_verb_has_a_module_and_every_module_is_a_verb() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(flashmoe_sim.cli.__path__)}
-    assert modules - HELPERS == {name for name, verb in VERBS.items() if verb.module == f"flashmoe_sim.cli.{name}"}
-    for name in VERBS:
+def test_every_verb_is_in_the_table_and_every_entry_is_a_verb() -> None:
+    """Only `completion`, which is about the commands themselves, has a command of its own."""
+    tables = [*(one.VERBS for one in (simulator, bridge)), *simulator.BELOW.values(), *bridge.BELOW.values()]
+    entries = {entry.module for table in tables for entry in table.values()} - {""}
+    assert {name for name in entries if ":" not in name} == {"flashmoe_sim.cli.completion"}
+    packages = flashmoe_sim.verbs, native_bridge.verbs
+    modules = [
+        import_module(f"{package.__name__}.{found.name}")
+        for package in packages
+        for found in pkgutil.iter_modules(package.__path__)
+    ]
+    classes = {f"{one.__module__}:{name}" for module in modules for name, one in vars(module).items() if is_verb(one)}
+    assert {name for name in entries if ":" in name} == classes
+    for name in bridge.VERBS:
         assert isinstance(sim.get_command(click.Context(sim), name), click.Command)
+
+
+def is_verb(one: object) -> bool:
+    return inspect.isclass(one) and issubclass(one, Verb) and not inspect.isabstract(one)
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

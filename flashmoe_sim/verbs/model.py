@@ -1,23 +1,22 @@
-"""`sim model`: the size of a model's experts."""
+"""`sim model list` and `show`: the size of a model's experts."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
-import click
-
-from flashmoe_sim.cli.common import json_option, print_result
 from flashmoe_sim.geometry import ModelGeometry, load_model, named_model, named_models
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED, NamedModel
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.notes import code_of
-from flashmoe_sim.io.sections import Item, Table
+from flashmoe_sim.io.sections import Item, Section, Table
 from flashmoe_sim.io.sizes import GIB, MIB, size
+from flashmoe_sim.options import option, option_field
+from flashmoe_sim.verbs.base import Verb
 
 SMALLEST_BANK = 16
 _FORMATS = {"gguf": "GGUF", "mlx": "MLX"}
@@ -25,23 +24,62 @@ _YES_NO = {None: "not known", True: "yes", False: "no"}
 CONTEXTS = (4096, 32768, 131072)
 
 
-@click.group()
-def command() -> None:
-    """List models, show the size of their experts, and make small ones."""
+class ListedModel(NamedTuple):
+    """A name, what it stands for, and the model in its default quantization."""
+
+    name: str
+    entry: NamedModel
+    model: ModelGeometry
 
 
-@command.command(short_help="The size of experts, layer by layer, and of a bank.")
-@click.argument("spec")
-@click.option(
-    "--io-split",
-    type=click.IntRange(1, MAX_IO_SPLIT),
-    default=4,
-    show_default=True,
-    help="Chunks in which one tensor of an expert is read, like the runtime's --moe-cache-io-split.",
-)
-@json_option
-def show(spec: str, io_split: int, as_json: bool) -> None:
-    """Show the bytes of an expert, layer by layer, of a token and of a bank.
+@dataclass(frozen=True, kw_only=True)
+class ListModels(Verb[list[ListedModel]]):
+    """Find every model that has a name."""
+
+    help: ClassVar[str] = "List the models known by name, each in its default quantization."
+
+    def run(self) -> list[ListedModel]:
+        """The models in the order of their table."""
+        return [ListedModel(name, entry, named_model(name)) for name, entry in named_models().items()]
+
+    def document(self, found: list[ListedModel]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "models": [
+                {
+                    "name": one.name,
+                    "default_quant": one.entry.default,
+                    "quants": sorted(one.entry.quants),
+                    "moe_layers": len(one.model.layers),
+                    "n_experts": one.entry.experts,
+                    "top_k": one.model.top_k,
+                    "routed_bytes": one.model.routed_bytes,
+                    "estimated": _is_estimated(one.model),
+                    "source": one.model.source,
+                    "notes": one.model.notes,
+                }
+                for one in found
+            ]
+        }
+
+    def sections(self, found: list[ListedModel]) -> list[Section]:
+        """A row for each."""
+        columns: list[Column] = [
+            ("model", "left", lambda one: one.name),
+            ("default", "left", lambda one: one.entry.default),
+            ("layers x experts", "right", lambda one: f"{len(one.model.layers)} x {one.entry.experts}"),
+            ("top-k", "right", lambda one: str(one.model.top_k)),
+            ("routed GiB", "right", lambda one: f"{'~' * _is_estimated(one.model)}{one.model.routed_bytes / GIB:,.1f}"),
+        ]
+        caption = "~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization."
+        return [Section("", (table(columns, found, caption=caption, dispensable=("top-k",)),))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowModel(Verb[ModelGeometry]):
+    """Find one model."""
+
+    help: ClassVar[str] = """Show the bytes of an expert, layer by layer, of a token and of a bank.
 
     SPEC is a sidecar folder, its manifest.json, a GGUF file (any one of a split model) or a name from
     `sim model list`, with `:` and a quantization if not the default.
@@ -50,74 +88,58 @@ def show(spec: str, io_split: int, as_json: bool) -> None:
     Example: sim model show qwen3-30b-a3b
              sim model show kimi-k2.5:q4_k_m --json
     """
-    model = load_model(spec)
-    tables = (_summary(model, io_split), _layers(model, io_split), _bank_sizes(model))
-    remarks = [Item(line, 2) for line in (f"source: {model.source}", *(f"note: {note}" for note in model.notes))]
-    print_result(_document(model, io_split), *tables, *remarks, as_json=as_json)
 
+    spec: str = field(kw_only=False, metadata=option("SPEC", "", positional=True))
+    io_split: int = option_field(
+        4,
+        "N",
+        "Chunks in which one tensor of an expert is read, like the runtime's --moe-cache-io-split.",
+        least=1,
+        most=MAX_IO_SPLIT,
+    )
 
-@command.command("list", short_help="The models known by name.")
-@json_option
-def list_models(as_json: bool) -> None:
-    """List the models known by name, each in its default quantization."""
-    rows = [(name, entry, named_model(name)) for name, entry in named_models().items()]
-    listed = [
-        {
-            "name": name,
-            "default_quant": entry.default,
-            "quants": sorted(entry.quants),
+    def run(self) -> ModelGeometry:
+        """The model's geometry."""
+        return load_model(self.spec)
+
+    def document(self, found: ModelGeometry) -> dict[str, Any]:
+        """What `--json` prints."""
+        model, io_split = found, self.io_split
+        return {
+            "identity": {"name": model.name, "arch": model.arch, "quant": model.quant, "source": model.source},
+            "format": model.format or None,
+            "graph": asdict(model.graph),
+            "width": model.width or None,
             "moe_layers": len(model.layers),
-            "n_experts": entry.experts,
+            "n_experts": _spread([layer.n_experts for layer in model.layers.values()]),
             "top_k": model.top_k,
+            "expert_bytes": _spread([layer.expert_bytes for layer in model.layers.values()]),
+            "family_bytes": {family: _spread(sizes) for family, sizes in _families(model).items()},
             "routed_bytes": model.routed_bytes,
-            "estimated": _is_estimated(model),
-            "source": model.source,
+            "dense_bytes": model.dense_bytes,
+            "context": None if model.attention is None else _context(model.attention),
+            "token_cycle_bytes": model.token_cycle_bytes() if model.top_k else None,
+            "io_split": io_split,
+            "read_ops_per_install": _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()]),
+            "bank_bytes": {str(slots): model.bank_bytes(slots) for slots in _banks(model)},
+            "layers": [
+                {
+                    "layer": number,
+                    "n_experts": layer.n_experts,
+                    "expert_bytes": layer.expert_bytes,
+                    "family_bytes": dict(layer.family_bytes),
+                    "read_ops": layer.read_ops(io_split=io_split),
+                }
+                for number, layer in model.layers.items()
+            ],
             "notes": model.notes,
         }
-        for name, entry, model in rows
-    ]
-    columns: list[Column] = [
-        ("model", "left", lambda row: row[0]),
-        ("default", "left", lambda row: row[1].default),
-        ("layers x experts", "right", lambda row: f"{len(row[2].layers)} x {row[1].experts}"),
-        ("top-k", "right", lambda row: str(row[2].top_k)),
-        ("routed GiB", "right", lambda row: f"{'~' * _is_estimated(row[2])}{row[2].routed_bytes / GIB:,.1f}"),
-    ]
-    caption = "~ estimated; `sim model show NAME` says why. NAME:QUANT is another quantization."
-    made = table(columns, rows, caption=caption, dispensable=("top-k",))
-    print_result({"models": listed}, made, as_json=as_json)
 
-
-def _document(model: ModelGeometry, io_split: int) -> dict[str, Any]:
-    return {
-        "identity": {"name": model.name, "arch": model.arch, "quant": model.quant, "source": model.source},
-        "format": model.format or None,
-        "graph": asdict(model.graph),
-        "width": model.width or None,
-        "moe_layers": len(model.layers),
-        "n_experts": _spread([layer.n_experts for layer in model.layers.values()]),
-        "top_k": model.top_k,
-        "expert_bytes": _spread([layer.expert_bytes for layer in model.layers.values()]),
-        "family_bytes": {family: _spread(sizes) for family, sizes in _families(model).items()},
-        "routed_bytes": model.routed_bytes,
-        "dense_bytes": model.dense_bytes,
-        "context": None if model.attention is None else _context(model.attention),
-        "token_cycle_bytes": model.token_cycle_bytes() if model.top_k else None,
-        "io_split": io_split,
-        "read_ops_per_install": _spread([layer.read_ops(io_split=io_split) for layer in model.layers.values()]),
-        "bank_bytes": {str(slots): model.bank_bytes(slots) for slots in _banks(model)},
-        "layers": [
-            {
-                "layer": number,
-                "n_experts": layer.n_experts,
-                "expert_bytes": layer.expert_bytes,
-                "family_bytes": dict(layer.family_bytes),
-                "read_ops": layer.read_ops(io_split=io_split),
-            }
-            for number, layer in model.layers.items()
-        ],
-        "notes": model.notes,
-    }
+    def sections(self, found: ModelGeometry) -> list[Section]:
+        """The model, its layers and its banks."""
+        tables = (_summary(found, self.io_split), _layers(found, self.io_split), _bank_sizes(found))
+        lines = (f"source: {found.source}", *(f"note: {note}" for note in found.notes))
+        return [Section("", (*tables, *(Item(line, 2) for line in lines)))]
 
 
 def _summary(model: ModelGeometry, io_split: int) -> Table:
