@@ -18,6 +18,7 @@ from flashmoe_sim.residency.many import count
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.sweep.collect import sweep
+from flashmoe_sim.sweep.workers import run_on
 from flashmoe_sim.trace import routing, runtime_jsonl, store
 from flashmoe_sim.trace.load import load_on_disk, load_trace, open_long
 from flashmoe_sim.trace.statistics import inspect
@@ -38,7 +39,10 @@ SETUPS = [
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """The most memory that numpy, Python and Arrow had at once, after a first time that compiles."""
+    """The most memory that numpy, Python and Arrow had at once, after a first time that compiles.
+
+    In one thread: how much of two passes is there at the same moment differs from run to run.
+    """
     work()
     pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
     pa.set_memory_pool(pool)
@@ -93,7 +97,7 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
                 hit_curve(prepare(load_on_disk(stored)), policy)
 
         def swept(stored: Path = stored) -> None:
-            sweep([prepare(load_on_disk(stored))], SETUPS[:2])
+            sweep([prepare(load_on_disk(stored))], SETUPS[:2], workers=run_on(threads=1, cluster=None))
 
         def statistics(stored: Path = stored) -> None:
             inspect(load_on_disk(stored)).table()
