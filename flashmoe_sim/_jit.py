@@ -32,6 +32,7 @@ _AFTER_KERNELS = (
     "ceilings",
     "options.py",
     "systems",
+    "describe.py",
     "measured",
     "question.py",
     "sweep",
