@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -177,12 +177,12 @@ class BuildMachine(Verb["Machine"]):
 
         return compose(self.parts)
 
-    def finish(self, found: Machine) -> Iterator[str]:
+    def finish(self, found: Machine) -> Iterable[str]:
         """Write its file."""
         from flashmoe_sim.machines.write import write_machine
 
         write_machine(found, self.out, force=self.force)
-        return iter(())
+        return ()
 
     def document(self, found: Machine) -> dict[str, Any]:
         """What `--json` prints."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flashmoe_sim.io.errors import Unusable, unknown_name
 from flashmoe_sim.io.sections import Section, Table, Verbatim
 from flashmoe_sim.options import FORCE, option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -49,6 +50,11 @@ class CopyNotebooks(Verb[CopiedNotebooks]):
     listed: bool = option_field(False, "", "List the notebooks with their questions, and copy none.", flag="--list")
     no_open: bool = option_field(False, "", "Only copy.")
     force: bool = field(default=False, metadata=FORCE)
+
+    def check(self) -> None:
+        """Raise BadInput for a file in the folder's place."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise Unusable(f"{self.folder}: is not a folder; give another folder for the notebooks")
 
     def run(self) -> CopiedNotebooks:
         """Copy those that are chosen and not there."""
@@ -119,8 +125,6 @@ def notebooks(folder: Path) -> list[Notebook]:
 
 
 def _find(name: str, known: list[Notebook]) -> Notebook:
-    from flashmoe_sim.io.errors import unknown_name
-
     meant = [one for one in known if one.name.startswith(name)]
     if len(meant) != 1:
         raise unknown_name("notebook", name, [one.name for one in known])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -47,12 +47,12 @@ class WriteProfile(Verb["RoutingTrace"]):
 
         return (load or load_trace)(self.trace)
 
-    def finish(self, found: RoutingTrace) -> Iterator[str]:
+    def finish(self, found: RoutingTrace) -> Iterable[str]:
         """Write the profile."""
         from flashmoe_sim.trace.perf_profile import write_perf_profile
 
         write_perf_profile(found, self.out, force=self.force)
-        return iter(())
+        return ()
 
     def document(self, found: RoutingTrace) -> dict[str, Any]:
         """What `--json` prints."""

@@ -77,3 +77,8 @@ def test_without_jupyterlab(
 def test_a_name_means_one(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     assert f"unknown notebook '{name}'" in refusal(capsys, "notebook", name, "--dir", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_file_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    assert "mine: is not a folder; give another" in refusal(capsys, "notebook", "--dir", str(tmp_path / "mine"))
