@@ -152,6 +152,22 @@ def test_no_kernel_can_take_a_function_or_a_number_from_what_comes_after_the_ker
     assert naming == {"cli/progress.py"}
 
 
+def test_no_kernel_returns_a_named_tuple() -> None:
+    """numba makes one by Python code whose failure it does not check: Ctrl-C in it is a segmentation fault."""
+    trees = [ast.parse(source.read_text()) for source in PACKAGE.rglob("*.py")]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    named = {one.name for one in classes if "NamedTuple" in map(ast.unparse, one.bases)}
+    assert "Position" in named
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    makers = {"jit", "allocating", "inlined"}
+    kernels = [one for one in functions if makers & set(map(ast.unparse, one.decorator_list))]
+    assert len(kernels) > 100
+    for kernel in kernels:
+        for node in ast.walk(kernel):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
+                assert ast.unparse(node.value.func) not in named, kernel.name
+
+
 def test_one_name_for_other_kernels_is_another_kernel(run: Run, package: Path, tmp_path: Path) -> None:
     """As when the policy in a notebook, made of kernels of the package, is made of others the next time."""
     (package / "toy_parts.py").write_text(

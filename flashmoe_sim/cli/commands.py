@@ -57,7 +57,8 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             follow(question, as_json=as_json)
             return
         if verb.reads and not READS & takes.keys():
-            question = with_trace(question, lenient=lenient)
+            with stoppable():
+                question = interruptible(with_trace, question, lenient=lenient)
         found = _run(question, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
             from flashmoe_sim.report.figures import save
@@ -86,9 +87,14 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
 
 
 def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
-    """What the verb finds, with what its `run` takes of a terminal."""
+    """What the verb finds, with what its `run` takes of a terminal.
+
+    It runs in a thread, since Ctrl-C within a compiled function could end the process at once; a verb that keeps its
+    work only reads in one.
+    """
+    read = partial(load_workload, lenient=lenient)
     gives = {
-        "read": partial(load_workload, lenient=lenient),
+        "read": partial(interruptible, read) if question.keeps else read,
         "load": partial(read_trace, lenient=lenient),
         "load_long": partial(read_long, lenient=lenient),
         "message": message,
@@ -100,11 +106,10 @@ def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
 
             (name,) = shows
             given[name] = stack.enter_context(stages() if name == "stages" else working("replaying"))
-        if question.cleans_up:
-            stack.enter_context(stoppable())
-        elif shows:
-            return interruptible(partial(question.run, **given))
-        return question.run(**given)
+        if not given:
+            return question.run()
+        stack.enter_context(stoppable())
+        return question.run(**given) if question.keeps else interruptible(partial(question.run, **given))
 
 
 def _out_option(verb: type[Verb[Any]]) -> Any:

@@ -71,7 +71,7 @@ def stoppable() -> Iterator[None]:
 
 
 def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Do it in a thread of its own: Ctrl-C would wait for the end of a compiled function in this one."""
+    """Do it in a thread of its own: in this one, Ctrl-C would wait for the end of a compiled function, or crash it."""
     from concurrent.futures import ThreadPoolExecutor
 
     executor = ThreadPoolExecutor(1)

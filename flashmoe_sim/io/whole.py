@@ -15,6 +15,7 @@ from typing import IO
 
 from flashmoe_sim.io.errors import Exists, Unusable
 
+_parts: set[Path] = set()  # files that are being written
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -34,6 +35,7 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
         target = path.resolve()
         _remove_left_over(target)
         part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+        _parts.add(part)
         with part.open("xb") as stream:  # nobody can have put a link there
             lock(stream.fileno())
             if force:
@@ -54,6 +56,14 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
         if part is not None:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+            _parts.discard(part)
+
+
+def remove_unfinished() -> None:
+    """Remove the files that other threads are writing, before the process ends without them."""
+    for part in [*_parts]:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

@@ -167,8 +167,8 @@ class Position(NamedTuple):
 
 
 @jit
-def parse_lines(data: Any, end: int, begin: Position, table: Any, expert: Any, slot: Any) -> Position:
-    """Parse whole lines from `begin` on until `end` or until one is refused, at which the result's `at` is.
+def parse_lines(data: Any, end: int, begin: Position, table: Any, expert: Any, slot: Any) -> tuple[int, int, int, int]:
+    """Parse whole lines from `begin` on until `end` or until one is refused; return the fields of a Position there.
 
     data: u8, padded by PADDING bytes; `end` is the position after a newline.
     table: i64 [calls, COLUMNS]; expert, slot: i16 [references]; large enough for the shortest lines and ids.
@@ -187,4 +187,4 @@ def parse_lines(data: Any, end: int, begin: Position, table: Any, expert: Any, s
                 break
         lines += 1
         at = after + 1
-    return Position(at, lines, call, ref)
+    return at, lines, call, ref  # a named tuple is made by Python code, in which Ctrl-C would crash the process

@@ -30,21 +30,21 @@ class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
     help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read`. writes: whether the command can write the `table` of a result to a file. cleans_up: whether `run` gets
-    Ctrl-C and SIGTERM as KeyboardInterrupt, to keep what is done or to remove what is not.
+    `read`. writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets
+    Ctrl-C and SIGTERM as KeyboardInterrupt, to keep what is done.
     """
 
     help: ClassVar[str]
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
-    cleans_up: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
 
     @abstractmethod
     def run(self) -> Found:
         """Do it.
 
         It may take what a terminal gives: `read`, `load` and `load_long` as in `given.py`, `message`, and `progress` or
-        `stages`. A verb whose progress is shown is left at once on Ctrl-C, unless it `cleans_up`.
+        `stages`. A verb that takes any of them is left at once on Ctrl-C, unless it `keeps`.
         """
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.io.sections import Section, Verbatim
@@ -31,7 +31,6 @@ class WrittenTrace:
 class TraceFile(Verb[WrittenTrace]):
     """A verb that makes a trace, and writes it; an existing file is refused before anything is read."""
 
-    cleans_up: ClassVar[bool] = True
     out: Path = field(metadata=option("FILE", "The file to write.", on_command_line=True))
     to: str | None = option_field(
         None, "", "Format; default: from OUT's name.", choices=("parquet", "jsonl"), on_command_line=True

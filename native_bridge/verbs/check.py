@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.cli.common import message
+from flashmoe_sim.cli.common import interruptible, message
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.errors import Incomplete, Malformed, SimError
@@ -77,10 +77,12 @@ class Check(RunOptions, Verb["RunChecks"]):
                 "with RUN_FOLDER: runs are made or given; leave it out",
             )
             with working("replaying") as progress:
-                found = check_folders(self.folders, model=self.model, anchors=self.anchors, progress=progress)
+                found = interruptible(
+                    check_folders, self.folders, model=self.model, anchors=self.anchors, progress=progress
+                )
         else:
             with self._made() as (folders, model), working("replaying") as progress:
-                found = check_folders(folders, model=str(model), anchors=self.anchors, progress=progress)
+                found = interruptible(check_folders, folders, model=str(model), anchors=self.anchors, progress=progress)
         if self.out is not None:
             from native_bridge.check.page import write_page
 

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -183,6 +184,26 @@ def test_ctrl_c_leaves_whole_rows_and_no_traceback(tmp_path: Path) -> None:
             assert err == "sim: interrupted; nothing was left half-written\n"
             assert [path.name for path in results.glob("results.*")] == ["results.csv"][: len(options)]
         (results / "results.csv").write_text("of an earlier run")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT to send")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_a_trace_is_read_and_written_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
+    """Whatever is compiled at that moment: a signal within it ended the process without a word, and left its file."""
+    line = '{"layer":%d,"n_expert_used":8,"n_tokens":1,"experts":[0,1,2,3,4,5,6,7]}\n'
+    text, written = tmp_path / "t.jsonl", tmp_path / "t.parquet"
+    text.write_text("".join(line % layer for layer in range(16)) * 100_000)
+    entry = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {ENTRY}"
+    command = [sys.executable, "-c", entry, "trace", "convert", str(text), str(written), "--force"]
+    for steps in range(1, 5):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            while child.poll() is None and len(list(tmp_path.glob(".*.part"))) == 0:
+                time.sleep(0.01)
+            time.sleep(0.04 * steps)
+            child.send_signal(number)
+            _, err = child.communicate(timeout=60)
+        assert (child.returncode, err) == (code, "sim: interrupted; nothing was left half-written\n")
+        assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 
 
 def test_a_mistake_of_the_program_is_one_line_too(trace: Path) -> None:
