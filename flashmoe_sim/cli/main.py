@@ -29,7 +29,7 @@ class VerbEntry(NamedTuple):
     hidden: bool = False
 
 
-HERE, CLASSES = "flashmoe_sim.cli", "flashmoe_sim.verbs"
+CLASSES = "flashmoe_sim.verbs"
 OF_TRACES = """Inspect, lint, convert, import, cut, combine and make routing traces.
 
     TRACE is a file, a bundled name, or - for stdin. Its content decides the format: the runtime's JSONL, or any with
@@ -67,7 +67,7 @@ VERBS: dict[str, VerbEntry] = {
         "List and explain the systems that `sim compare` puts side by side.",
     ),
     "notebook": VerbEntry(f"{CLASSES}.notebook:CopyNotebooks", "copy notebooks that start a study, and open them"),
-    "completion": VerbEntry(f"{HERE}.completion", "print a script that completes words in bash, zsh or fish"),
+    "completion": VerbEntry("flashmoe_sim.cli.completion", "print a script that completes words in bash, zsh or fish"),
 }
 
 
