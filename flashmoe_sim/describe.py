@@ -60,7 +60,7 @@ def _described(kind: type) -> dict[str, Any]:
     shared = {name: own.pop(name) for name in SHARED if name in own}
     parameters = own | shared
     docstring = vars(kind).get("__doc__") or ""
-    if docstring.startswith(f"{kind.__name__}("):  # written by `dataclass` if there is no other
+    if docstring.startswith(f"{kind.__name__}("):  # `dataclass` writes one for a class without
         docstring = ""
     rule, _ = split(inspect.cleandoc(docstring), parameters)
     meanings: dict[str, str] = {}
@@ -99,6 +99,7 @@ def shown_cost(cost: Cost) -> str:
 
 
 def changed(cost: Cost) -> str:
+    """Which number of a machine a system changes, and to what."""
     value = f"{cost.value:g} ({cost.lo:g} to {cost.hi:g})"
     change = f"{value} times the machine's" if cost.scales else f"{value}, unless the machine's was measured"
     return f"`{cost.path}` is {change}"
@@ -129,17 +130,3 @@ def sections(title: str, rule: str, facts: Sequence[tuple[str, str]]) -> list[Se
         *(Section("", (" ".join(paragraph.split()),)) for paragraph in rule.split("\n\n")),
         Section("", tuple(Item(f"{label + ':':{width}}{text}", width) for label, text in facts)),
     ]
-
-
-def rule_sections(described: dict[str, Any]) -> list[Section]:
-    """The rule of a policy or predictor, then everything else about it."""
-    name = described["name"]
-    facts = [
-        *((fact, described[fact]) for fact in ("ties", "lead") if described[fact]),
-        ("contracts", ", ".join(described["contracts"])),
-        ("knows the future", "yes" if described["hindsight"] else "no"),
-        ("source", described["source"]),
-        ("parameters", f"given as {name}:key=value" if described["parameters"] else "none"),
-        *((f"  {key}={value}", described["meanings"][key]) for key, value in described["parameters"].items()),
-    ]
-    return sections(name, described["rule"], facts)

@@ -47,6 +47,7 @@ def option_field(default: Default, metavar: str, help_: str, **details: Unpack[D
 Several: TypeAlias = str | Path | Iterable[str | Path]
 LENIENT = option("", "Skip malformed lines and count them, instead of stopping.", on_command_line=True)
 FORCE = option("", "Overwrite existing files.", on_command_line=True)
+MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
 MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
 
 MEASURED = option(

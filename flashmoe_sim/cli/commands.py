@@ -57,8 +57,7 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             follow(question, as_json=as_json)
             return
         if verb.reads and not READS & takes.keys():
-            with stoppable():
-                question = interruptible(with_trace, question, lenient=lenient)
+            question = interruptible(with_trace, question, lenient=lenient)
         found = _run(question, takes, lenient=lenient)
         if out is not None and out.suffix in PICTURES:
             from flashmoe_sim.report.figures import save
@@ -106,10 +105,11 @@ def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:
 
             (name,) = shows
             given[name] = stack.enter_context(stages() if name == "stages" else working("replaying"))
-        if not given:
-            return question.run()
-        stack.enter_context(stoppable())
-        return question.run(**given) if question.keeps else interruptible(partial(question.run, **given))
+        if question.keeps:
+            stack.enter_context(stoppable())
+        elif given:
+            return interruptible(partial(question.run, **given))
+        return question.run(**given)
 
 
 def _out_option(verb: type[Verb[Any]]) -> Any:

@@ -71,12 +71,16 @@ def stoppable() -> Iterator[None]:
 
 
 def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Do it in a thread of its own: in this one, Ctrl-C would wait for the end of a compiled function, or crash it."""
+    """Do it in a thread of its own, and leave it on Ctrl-C or SIGTERM.
+
+    In this thread, Ctrl-C would wait for the end of a compiled function, or crash it.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     executor = ThreadPoolExecutor(1)
     try:
-        return executor.submit(work, *given, **named).result()
+        with stoppable():
+            return executor.submit(work, *given, **named).result()
     finally:
         executor.shutdown(wait=False)
 

@@ -311,8 +311,9 @@ def entry(*, command: click.Command = sim) -> None:
         what = f"{type(error).__name__}: {error}"
         code = _fail(f"sim: internal error, {what}; FLASHMOE_TRACEBACK=1 shows where; please report it", 1)
     if code in {INTERRUPTED, TERMINATED}:
-        if "flashmoe_sim.io.whole" in sys.modules:
-            sys.modules["flashmoe_sim.io.whole"].remove_unfinished()
+        from flashmoe_sim.io.whole import remove_unfinished
+
+        remove_unfinished()
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)  # a compiled kernel in another thread cannot be interrupted, and is not worth waiting for

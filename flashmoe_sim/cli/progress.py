@@ -63,7 +63,7 @@ def working(what: str) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    bar, outer = _Bar(what), next(reversed(_bars), None)
+    bar, outer = _Bar(what), _bars[-1] if _bars else None
     if outer is not None:
         outer.end()
     _bars.append(bar)
@@ -85,9 +85,8 @@ class _Bar:
 
     def __init__(self, what: str) -> None:
         self._what, self._part, self._done, self._total = what, 1, 0, 0
-        self._lock, self._ended, self._begun = Lock(), False, 0.0
+        self._lock = Lock()
         self._shown: Any = None
-        self._timer = Timer(SHOWN_AFTER_S, self._show)
 
     def begin(self) -> None:
         self._ended, self._begun = False, monotonic()

@@ -30,7 +30,7 @@ class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
     help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read`. writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets
+    `read` or `load`. writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets
     Ctrl-C and SIGTERM as KeyboardInterrupt, to keep what is done.
     """
 

@@ -11,7 +11,7 @@ from flashmoe_sim.io.cells import Column, table
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sections import Item, Part, Section, Table, Verbatim
-from flashmoe_sim.options import FORCE, option, option_field
+from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.verbs.base import Verb
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class BuildMachine(Verb["Machine"]):
     """
 
     parts: str = field(kw_only=False, metadata=option("PARTS", "", positional=True))
-    out: Path = field(metadata=option("FILE", "The machine's file to write, a .toml."))
+    out: Path = field(metadata=MACHINE_OUT)
     force: bool = field(default=False, metadata=FORCE)
 
     def run(self) -> Machine:

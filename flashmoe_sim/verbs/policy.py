@@ -41,14 +41,38 @@ class ListPolicies(Verb[list[dict[str, Any]]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowPolicy(Verb[dict[str, Any]]):
+class ShowRule(Verb[dict[str, Any]]):
+    """Describe one policy or predictor."""
+
+    name: str = field(kw_only=False, metadata=option("NAME", "", positional=True))
+
+    def document(self, found: dict[str, Any]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return found
+
+    def sections(self, found: dict[str, Any]) -> list[Section]:
+        """Its rule, and everything else about it."""
+        from flashmoe_sim.describe import sections
+
+        name = found["name"]
+        facts = [
+            *((fact, found[fact]) for fact in ("ties", "lead") if found[fact]),
+            ("contracts", ", ".join(found["contracts"])),
+            ("knows the future", "yes" if found["hindsight"] else "no"),
+            ("source", found["source"]),
+            ("parameters", f"given as {name}:key=value" if found["parameters"] else "none"),
+            *((f"  {key}={value}", found["meanings"][key]) for key, value in found["parameters"].items()),
+        ]
+        return sections(name, found["rule"], facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowPolicy(ShowRule):
     """Describe one policy."""
 
     help: ClassVar[str] = (
         "Show everything about the policy NAME: one of `sim policy list`, or your own as module:Class."
     )
-
-    name: str = field(kw_only=False, metadata=option("NAME", "", positional=True))
 
     def run(self) -> dict[str, Any]:
         """`describe` of it."""
@@ -58,13 +82,3 @@ class ShowPolicy(Verb[dict[str, Any]]):
         from flashmoe_sim.policies.table import POLICIES
 
         return describe(find("policy", self.name, POLICIES, Policy))
-
-    def document(self, found: dict[str, Any]) -> dict[str, Any]:
-        """What `--json` prints."""
-        return found
-
-    def sections(self, found: dict[str, Any]) -> list[Section]:
-        """Its rule, and everything else about it."""
-        from flashmoe_sim.describe import rule_sections
-
-        return rule_sections(found)

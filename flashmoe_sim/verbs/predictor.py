@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.options import option
 from flashmoe_sim.verbs.base import Verb
+from flashmoe_sim.verbs.policy import ShowRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,12 @@ class ListPredictors(Verb[list[dict[str, Any]]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowPredictor(Verb[dict[str, Any]]):
+class ShowPredictor(ShowRule):
     """Describe one predictor."""
 
     help: ClassVar[str] = (
         "Show everything about the predictor NAME: one of `sim prefetch list`, or your own as module:Class."
     )
-
-    name: str = field(kw_only=False, metadata=option("NAME", "", positional=True))
 
     def run(self) -> dict[str, Any]:
         """`describe` of it."""
@@ -56,13 +54,3 @@ class ShowPredictor(Verb[dict[str, Any]]):
         from flashmoe_sim.prefetchers.table import PREFETCHERS
 
         return describe(find("predictor", self.name, PREFETCHERS, Prefetcher))
-
-    def document(self, found: dict[str, Any]) -> dict[str, Any]:
-        """What `--json` prints."""
-        return found
-
-    def sections(self, found: dict[str, Any]) -> list[Section]:
-        """Its rule, and everything else about it."""
-        from flashmoe_sim.describe import rule_sections
-
-        return rule_sections(found)

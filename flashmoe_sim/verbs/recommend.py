@@ -90,7 +90,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
     save: Path | None = option_field(
         None,
         "FILE",
-        "Also write the advice to FILE.md or FILE.html, and beside it the files that its command line names.",
+        "Also write the advice to FILE.md or FILE.html, and the files named in its command next to it.",
         on_command_line=True,
     )
     force: bool = field(default=False, metadata=FORCE)
@@ -270,7 +270,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         return needed if needed > DEFAULT_CONTEXT else None
 
     def finish(self, found: Recommendation | Cells) -> Iterator[str]:
-        """Write the page and, beside it, the files that its command line names."""
+        """Write the page, and the files named in its command next to it."""
         from flashmoe_sim.tune.many import Cells
 
         if self.save is None or isinstance(found, Cells):

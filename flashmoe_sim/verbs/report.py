@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from warnings import warn
@@ -213,7 +214,7 @@ class Report(MemoryOptions, FigureFiles, Verb[Page]):
             raise Incomplete("--measured is compared with predictions; give a trace or --model, and --machine")
         table, speeds = self._measured()
         machine = None if self.machine is None else machine_of(self.machine)
-        tell = stages or (lambda what, done, total: None)
+        stages = stages or (lambda what, done, total: None)
         first = next(iter(workloads), None)
         on = None
         if machine is None:
@@ -245,7 +246,7 @@ class Report(MemoryOptions, FigureFiles, Verb[Page]):
                 setups,
                 machines=[] if machine is None else [machine],
                 conditions=lambda setup, model: replace(plain(setup, model), drafts=drafts),
-                progress=_of(tell, "replaying"),
+                progress=partial(stages, "replaying"),
                 left_out=left_out,
             )
             notes += [] if self.bank is None else reasons(left_out)
@@ -254,16 +255,16 @@ class Report(MemoryOptions, FigureFiles, Verb[Page]):
             wanting.append("Why it misses, and how experts are used: add the trace that was swept, after the folder.")
         else:
             case, seen = None if on is None else on.case, _as_swept(first, drafts, rows)
-            close, why_not = look_closely(rows, seen, case, _of(tell, "looking closely"))
+            close, why_not = look_closely(rows, seen, case, partial(stages, "looking closely"))
             wanting += why_not
         if on is not None and first is not None:
             try:
-                compare = _of(tell, "comparing systems")
+                compare = partial(stages, "comparing systems")
                 advice = recommend(first, on.case, on.systems, borrowed=borrowed, progress=compare)
                 advice = replace(advice, notes=(*about_trace, *on.notes))
                 shown = [advice.best, *(one for one in advice.others if one.runs)][:MOST_BY_DEPTH]
                 names = [one.best.system for one in shown]
-                depths = by_depth(first, on.case, names, progress=_of(tell, "filling the context"))
+                depths = by_depth(first, on.case, names, progress=partial(stages, "filling the context"))
             except BadInput as error:
                 wanting.append(f"What to run: {error}.")
         if machine is not None and not any(row["machine"] == machine.name for row in rows):
@@ -310,7 +311,3 @@ def _sizes(workloads: Sequence[Workload]) -> list[int]:
     """Sizes in equal steps up to all experts of the widest trace."""
     most = max(max(one.trace.n_experts.values()) for one in workloads)
     return sorted({max(1, most * number // BANKS) for number in range(1, BANKS + 1)})
-
-
-def _of(tell: Stages, what: str) -> Callable[[int, int], None]:
-    return lambda done, total: tell(what, done, total)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.options import option, option_field
-from flashmoe_sim.verbs.base import Stages
+from flashmoe_sim.verbs.base import Stages, stage
 from flashmoe_sim.verbs.trace_file import TraceFile, WrittenTrace
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class Speculate(TraceFile):
         from flashmoe_sim.trace.speculate import speculate
 
         trace = (load or load_trace)(self.trace)
-        if stages is not None:
-            stages("speculating", 0, 0)
+        stage(stages, "speculating")
         made = speculate(trace, draft=self.draft, accept=self.accept, rejected=self.rejected, seed=self.seed)
         return WrittenTrace(self.write(made, stages), [note for note in made.notes if note not in trace.notes])

@@ -223,7 +223,7 @@ class Sweep(SweepOptions, Verb[Swept | PlannedSweep]):
             return Swept(opened, rows, warnings, failures)
 
     @contextmanager
-    def opened(self, *, read: Callable[..., Workload] | None = None) -> Iterator[OpenSweep]:
+    def opened(self, *, read: Read | None = None) -> Iterator[OpenSweep]:
         """The sweep with its traces read and its ledger open, in the block.
 
         read: reads a trace with its model, like `workload_of`.

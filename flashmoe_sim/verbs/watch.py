@@ -37,9 +37,9 @@ class Watch(SeveralOptions, LiveVerb["Look"]):
 
     help: ClassVar[str] = """Follow TRACE while the patched runtime writes it (--moe-trace): what banks would hit.
 
-    The counts equal those of `sim replay` for the same bytes. TRACE may be cut, replaced or not exist yet. Ctrl-C stops
-    it with the last table and the exit code 0. Without a terminal it prints one line per look; with --json, one
-    object.
+    The counts equal those of `sim replay` for the same bytes. TRACE may be cut or replaced, or not be there yet.
+    Ctrl-C prints the last table, with the exit code 0. Without a terminal it prints one line per look; with --json,
+    one object.
 
     \b
     Examples:  sim watch trace.jsonl --model sidecar/

@@ -25,7 +25,6 @@ PROMPT = (
 TOKENS = 100
 CACHE_STATES = ("warm", "cold", "as-is")
 
-MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
 RUNTIME = option(
     "PROGRAM", "The patched llama-cli; default: FLASHMOE_RUNTIME, or the one on the PATH.", on_command_line=True
 )

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sections import Section
-from flashmoe_sim.options import FORCE, option, option_field
+from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import (
     CACHE_STATES,
     GENERATED,
-    MACHINE_OUT,
     PARAMETERS,
     PROMPT,
     TOKENS,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.io.errors import Conflict, Incomplete
 from flashmoe_sim.io.sections import Section, Table
-from flashmoe_sim.options import FORCE, option, option_field
+from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.question import command_line
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import MACHINE_OUT, PARAMETERS, refuse_given
+from native_bridge.verbs.base import PARAMETERS, refuse_given
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.fitting import Fitted

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.errors import Conflict, Missing
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import given_size, size
-from flashmoe_sim.options import FORCE, option, option_field
+from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.verbs.base import Verb
-from native_bridge.verbs.base import MACHINE_OUT, one_line
+from native_bridge.verbs.base import one_line
 
 if TYPE_CHECKING:
     from flashmoe_sim.machines.machine import Machine

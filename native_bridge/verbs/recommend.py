@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from flashmoe_sim.tune.recommend import Recommendation
     from flashmoe_sim.verbs.base import Progress
     from flashmoe_sim.verbs.given import Read
-    from native_bridge.verified import Claim, Verified
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,7 @@ class RecommendAndVerify(VerifyOptions, Recommend):
         found = super().run(progress, read)
         if not self.verify:
             return found
-        question = replace(self, gguf=self._file())
-
-        def verify(claims: Sequence[Claim]) -> Verified:
-            return question.verified(claims, force=self.force)
-
+        verify = partial(replace(self, gguf=self._file()).verified, force=self.force)
         return VerifiedAdvice(**{item.name: getattr(found, item.name) for item in fields(found)}, verify=verify)
 
     def document(self, found: Recommendation | Cells) -> dict[str, Any]:

@@ -28,7 +28,7 @@ LEAST_ROUNDS = 3  # fewer cannot tell an order from chance
 
 @dataclass(frozen=True, kw_only=True)
 class MayVerify:
-    """The option that comes before those of how."""
+    """`--verify` itself, which the help shows before its options."""
 
     verify: bool = option_field(
         False, "", "Run it and its neighbours with the patched llama-cli, and compare.", on_command_line=True

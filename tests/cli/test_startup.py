@@ -186,7 +186,6 @@ def test_ctrl_c_leaves_whole_rows_and_no_traceback(tmp_path: Path) -> None:
         (results / "results.csv").write_text("of an earlier run")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGINT to send")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_a_trace_is_read_and_written_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
     """Whatever is compiled at that moment: a signal within it ended the process without a word, and left its file."""
