@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,6 @@ from flashmoe_sim.geometry.families import ROUTED_FAMILIES
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName, Unsupported
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.cards import by_memory
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -41,12 +41,15 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.split import (
     besides,
+    default_shares,
     evened,
     fastest_first,
-    gpu_of_layers,
+    held_by,
     loads,
     of_other_gpus,
+    overflow,
     parse_shares,
+    roomiest,
     rooms,
     served,
     written,
@@ -79,8 +82,8 @@ class PlacedLayers(System):
         `--n-cpu-moe` counts layers without experts too. `--fit` fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
-        number of layers, whatever their size. The default is equal shares for equal GPUs or, if they do not fit, shares
-        that do. With -1 for cpu_layers, --fit decides.
+        number of layers, whatever their size. The default is equal shares for equal GPUs or, if they leave too little
+        room, shares that leave more. With -1 for cpu_layers, --fit decides.
     ubatch: tokens of a prompt that are computed together, as in `-ub`; 0: 512. The experts of a layer on the CPU are
         copied to the GPU once for all of them, and buffers grow with them.
     mmap: whether the files are mapped, yes or no; empty: no if RAM holds the files as a whole. What prompts copy to the
@@ -170,45 +173,45 @@ class PlacedLayers(System):
         return replace(self, cpu_layers=self.sizes(case)[0]) if self.fits_itself else self
 
     def shares(self, case: Case) -> tuple[float, ...]:
-        """The share of each GPU: as given, else equal, else shares that fit, if any are found.
+        """The share of each GPU: as given, else of the first of `cuts` that leaves each GPU room.
 
-        Of unlike GPUs, the slow ones get as few layers as they can; by memory, as the engine does, if it fits itself.
+        The engine's own if it fits itself.
         """
         if self.ts:
             return parse_shares(self.ts, case.machine.gpus)
+        if case.machine.gpus == 1 or self.fits_itself:
+            return default_shares(case.machine)
+        return tuple(self.fitting(case) or next(iter(self.cuts(case))))
+
+    def cuts(self, case: Case) -> Iterator[Sequence[float]]:
+        """The cuts worth trying, best first: equal ones need no flag; of unlike GPUs, the slow ones get as few layers
+        as they can.
+        """
+        default = default_shares(case.machine)
         if case.machine.cards:
-            return tuple(by_memory(case.machine.cards) if self.fits_itself else self.fastest(case))
-        equal = (1.0,) * case.machine.gpus
-        if len(equal) == 1 or replace(self, ts=written(equal)).overflow(case) is None:
-            return equal
-        return tuple(self.fitting(case) or equal)
+            yield fastest_first(case, *self.loads(case, default))
+            return
+        yield default
+        yield evened(*self.loads(case, default))
 
-    def fastest(self, case: Case) -> list[int]:
-        """The layers of each of several unlike GPUs."""
-        by_gib = replace(self, ts=written(by_memory(case.machine.cards)))
-        return fastest_first(case, *by_gib.loads(case))
+    def fitting(self, case: Case) -> Sequence[float] | None:
+        """The cut that leaves each GPU room, or None if none of those tried does."""
+        return roomiest(case, replace(self, ts="").cuts(case), partial(self.held, case))
 
-    def fitting(self, case: Case) -> list[int] | None:
-        """The layers of each GPU that minimise the load of the fullest, or None if even that overflows."""
-        given = self if self.ts else replace(self, ts=written((1.0,) * case.machine.gpus))
-        found = self.fastest(case) if case.machine.cards else evened(*given.loads(case))
-        return found if replace(self, ts=written(found)).overflow(case) is None else None
+    def held(self, case: Case, cut: Sequence[float]) -> list[int]:
+        """Bytes of each GPU with this cut."""
+        return held_by(cut, *self.loads(case, cut))
 
     def overflow(self, case: Case, spare_bytes: int = 0) -> tuple[int, int] | None:
         """The first GPU that cannot hold its layers, and their bytes; None if each can.
 
         spare_bytes: left free on all GPUs together; negative for the error of the plan.
         """
-        sizes, held = self.loads(case)
-        for gpu, size in zip(gpu_of_layers(self.shares(case), len(sizes) - 1), sizes, strict=True):
-            held[gpu] += size
-        each = zip(held, rooms(case, spare_bytes), strict=True)
-        return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
+        return overflow(case, self.held(case, self.shares(case)), spare_bytes)
 
-    def loads(self, case: Case) -> tuple[list[int], list[int]]:
-        """Bytes of each layer and of the output that the cuts distribute, and what each GPU holds beside them."""
-        at = self.at(case)
-        return loads(self.in_batches(case), at)
+    def loads(self, case: Case, cut: Sequence[float]) -> tuple[list[int], list[int]]:
+        """Bytes of each layer and of the output that this cut distributes, and what each GPU holds beside them."""
+        return loads(self.in_batches(case), self.at(case))
 
     def at(self, case: Case) -> dict[int, str]:
         """Where the experts of a layer are, if they are not on its GPU: CPU, or another GPU such as CUDA1."""

@@ -54,7 +54,7 @@ def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loa
     """Serve the reads of a recorded replay from a page cache of `capacity_bytes`.
 
     It starts empty or, if `loaded`, as it is once every expert that must stay in RAM was read, in order of layer and
-    number: a layer that never misses has its experts elsewhere, where the engine put them before it dropped their pages.
+    number. A layer that never misses has its experts elsewhere: the engine read them once and dropped their pages.
 
     It holds whole experts and evicts the least recently read; reading an expert that it does not hold brings it in. An
     expert larger than the cache is never held. A call's misses are read in the order of their first reference, then the
