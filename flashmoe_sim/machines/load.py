@@ -27,7 +27,7 @@ from flashmoe_sim.io.errors import (
 )
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
-from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
+from flashmoe_sim.machines.keys import LANES, REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import (
     APIS,
@@ -427,7 +427,7 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
     points: dict[tuple[float, int], MeasuredRead] = {}
     for place, row in _rows(where, "storage.measured", rows, ("size_kib", "lanes", "gb_s", "source")):
         size_kib = _number(f"{place}: size_kib", row["size_kib"], Key("size_kib", ""))
-        lanes = int(_number(f"{place}: lanes", row["lanes"], Key("lanes", "", least=1, above=False, whole=True)))
+        lanes = int(_number(f"{place}: lanes", row["lanes"], LANES))
         gb_s = _number(f"{place}: gb_s", row["gb_s"], Key("gb_s", ""))
         if (size_kib, lanes) in points:
             raise Malformed(f"{place}: a second point at {size_kib:g} KiB and {lanes} lanes; expected one")

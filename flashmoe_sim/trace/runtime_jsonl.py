@@ -5,9 +5,10 @@
 `experts` and `slots` have n_expert_used x n_tokens entries, token-major. Only `layer` and `experts` are required. A
 missing n_expert_used or n_tokens follows from the number of experts; without both, a line is one token. A call without
 tokens has n_tokens 0 and empty lists: most architectures write one for the last layer of a micro-batch that outputs no
-row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (one number per reference) are read too;
-any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
-text with half a character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
+row. `slots` may be empty beside experts, of a call that used none: later builds read prompts that way. `phase` (0, 1,
+2, "prompt" or "decode"), `sequence`, `step` and `weights` (one number per reference) are read too; any other key is
+ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a text with half a
+character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
 
 Lines are parsed by compiled kernels. A line with `weights`, escapes, unknown keys or a phase in words goes through
 orjson, at a tenth of the speed.

@@ -42,6 +42,8 @@ def twin(content: bytes) -> RoutingTrace:
         if tokens is None:
             row["n_tokens"] = len(row["experts"]) // used if used else 1
         row["n_expert_used"] = used or len(row["experts"]) // row["n_tokens"]
+        if row["experts"] and row.get("slots") == []:
+            del row["slots"]
     experts = [expert for row in rows for expert in row["experts"]]
     used = {row["n_expert_used"] for row in rows}
     notes = []

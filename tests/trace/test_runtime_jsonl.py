@@ -376,3 +376,15 @@ def test_lines_are_counted_on_after_one_without_its_newline() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- sniff
+
+
+def test_calls_that_used_no_slots() -> None:
+    """Later builds read a prompt beside the bank; a call without tokens has empty lists, too."""
+    empty = b'{"seq":0,"layer":3,"n_expert_used":2,"n_tokens":1,"experts":[7,120],"slots":[]}'
+    none = b'{"seq":1,"layer":4,"n_expert_used":2,"n_tokens":0,"experts":[],"slots":[]}'
+    content = b"\n".join((empty, none, LINE.replace(b'"seq":0', b'"seq":2'))) + b"\n"
+    trace = parse(content)
+    assert trace.expert.tolist() == [7, 120, 7, 120]
+    assert trace.slot is None
+    assert trace.notes == ("slots left out: only 2 of 3 calls have it",)
+    assert trace.equals(twin(content))

@@ -24,7 +24,15 @@ from flashmoe_sim.io.errors import (
 )
 from flashmoe_sim.systems.slot_bank_flags import INSTALLS, IO_SPLIT, VARIABLES, bank_flags
 from native_bridge.engines.base import DoctorFinding, RunRequest, Runtime
-from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH, TRACED
+from native_bridge.engines.flashmoe.modes import (
+    DROPPED,
+    GET_ONE,
+    MODES,
+    PREFETCH,
+    TRACED,
+    unknown_of,
+    what_is_unknown,
+)
 from native_bridge.engines.llama_program import LlamaProgram, context_tokens
 
 if TYPE_CHECKING:
@@ -126,6 +134,9 @@ class FlashMoeEngine(LlamaProgram):
             raise TooLarge(
                 f"the prompt has more than {MAX_PROMPT_BYTES:,} bytes, which the runtime cannot be given; cut it"
             )
+
+    def unknown_effect(self, flags: Sequence[str]) -> str:
+        return what_is_unknown(flag) if (flag := unknown_of(flags, {})) else ""
 
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
         """llama-cli has `--ignore-eos`, but copies its sampling parameters before that flag has an effect on them."""
