@@ -9,11 +9,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from flashmoe_sim.io.errors import BadInput, Malformed, shown
+from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported, shown
+from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.io.sizes import parse_size
-from flashmoe_sim.measured.documents import NamedValues, document, objects_by_line
+from flashmoe_sim.measured.documents import NamedValues, rows_in
+from flashmoe_sim.measured.dress import NUMBER, figure, two_meanings, undressed
 from flashmoe_sim.measured.placement import IK, system_of
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
@@ -34,7 +37,11 @@ SHORT = {
     "fmoe": "fused_moe",
     "backend": "backends",
     "model": "model_type",
+    "nopo": "no_op_offload",
+    "embd": "embeddings",
+    "rtr": "repack",
 }
+OVERRIDES = SHORT["ot"]
 ONLY_IK = {
     "mla_attn",
     "fused_moe",
@@ -42,7 +49,7 @@ ONLY_IK = {
     "override_tensor",
     "amb",
     "ser",
-    "rtr",
+    "repack",
     "ger",
     "gr",
     "mqkv",
@@ -66,12 +73,16 @@ SETTINGS = {  # names in `Measured.settings`, and fields
     "gpu": "gpu_info",
     "cpu": "cpu_info",
     "build": "build_number",
+    "no_op_offload": "no_op_offload",
+    "repack": "repack",
 }
 SWITCH = {"-1": "auto", "0": "off", "1": "on"}
 
-_HEAD = re.compile(r"^[ \t>]*\|[ \t]*model[ \t]*\|.*\|[ \t]*test[ \t]*\|[ \t]*t/s[ \t]*\|?[ \t]*\r?$", re.MULTILINE)
+TEST, SPEED = "test", "t/s"  # columns of the table that make a row a measurement
 _TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?:@pp(\d{1,9}))?(?: @ d(\d{1,9}))?")
-_SPEED = re.compile(r"(\S+?)(?:\s*[^\d\s.]+\s*(\S+))?")
+_SPEED = re.compile(rf"{NUMBER}(?:\s*[^\d\s.,]+\s*{NUMBER})?")
+_RULE = re.compile(r"[\s:=+-]*")
+_OF_SPEED = re.compile(r"(?:\b|_)t(?:ok|oken|okens)?/s(?:ec)?\b", re.IGNORECASE)
 _INSERT = re.compile(r"^INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);\s*$", re.MULTILINE)
 _CSV_HEAD = re.compile(r"^build_commit,.*\bavg_ts\b.*$", re.MULTILINE)
 
@@ -81,82 +92,115 @@ def detect_json(text: str) -> bool:
 
 
 def detect_csv(text: str) -> bool:
-    return _CSV_HEAD.search(text) is not None
+    return _CSV_HEAD.search(undressed(text)) is not None
 
 
 def detect_sql(text: str) -> bool:
-    return re.search(r"^INSERT INTO (?:llama_bench|test) \(build_commit", text, re.MULTILINE) is not None
+    return re.search(r"^INSERT INTO (?:llama_bench|test) \(build_commit", undressed(text), re.MULTILINE) is not None
 
 
 def detect_md(text: str) -> bool:
-    return _HEAD.search(text) is not None
+    return any(TEST in line and SPEED in line and _heads(_cells(line)) for line in text.split("\n"))
 
 
 def read_json(text: str, where: str) -> FoundSpeeds:
-    """The list that `-o json` prints, or the lines of `-o jsonl`."""
-    a_list = text.lstrip().startswith("[") or re.search(r"^\s*\[\s*$", text, re.MULTILINE)
-    if not a_list and re.search(r"^\s*\{\s*\"", text, re.MULTILINE):
-        return _measured(objects_by_line(text, where))
-    return _measured(document(text, where, "test"))
+    """The list that `-o json` prints, or the lines of `-o jsonl`; also as a part of other JSON."""
+    rows, torn = rows_in(text, where, lambda one: "avg_ts" in one and ("n_gen" in one or "n_prompt" in one), "test")
+    return _measured(rows, [torn] if torn else [])
 
 
 def read_csv(text: str, where: str) -> FoundSpeeds:
-    """The table of `-o csv`, after any other lines."""
-    lines = text.split("\n")
+    """The table of `-o csv`, among any other lines."""
+    lines = undressed(text).split("\n")
     first = next(number for number, line in enumerate(lines) if _CSV_HEAD.match(line))
     names = [name.strip() for name in lines[first].split(",")]
-    rows = []
+    rows, left_out = list[NamedValues](), list[str]()
     for number, line in enumerate(lines[first + 1 :], first + 2):
-        if not line.strip() or line.strip() == lines[first].strip():
+        if not line.startswith('"') and line.count(",") < len(names) - 1 or line.strip() == lines[first].strip():
             continue
         place = f"{where}: line {number}"
-        if line.startswith('"') and not line.rstrip().endswith('"'):
-            raise _torn(place, "no quote at its end")
         try:
+            if line.startswith('"') and not line.rstrip().endswith('"'):
+                raise _torn(place, "no quote at its end")
             cells = next(csv.reader([line.rstrip("\r")], strict=True))
+            rows.append(NamedValues(_named(names, cells, place), place))
         except (csv.Error, StopIteration) as error:
-            raise _torn(place, str(error)) from None
-        rows.append(NamedValues(_named(names, cells, place), place))
-    return _measured(rows)
+            left_out.append(str(_torn(place, str(error))))
+        except BadInput as error:
+            left_out.append(str(error))
+    return _measured(rows, left_out)
 
 
 def read_sql(text: str, where: str) -> FoundSpeeds:
     """The statements of `-o sql`."""
-    rows = []
-    for number, line in enumerate(text.split("\n"), 1):
+    rows, left_out = list[NamedValues](), list[str]()
+    for number, line in enumerate(undressed(text).split("\n"), 1):
         if not line.startswith("INSERT INTO "):
             continue
         place = f"{where}: line {number}"
-        statement = _INSERT.match(line)
-        if statement is None:
-            raise _torn(place, "not a whole statement")
-        values = statement[2].strip()
-        if len(values) < 2 or values[0] != "'" or values[-1] != "'":
-            raise _torn(place, "values without quotes")
-        rows.append(NamedValues(_named(statement[1].split(", "), values[1:-1].split("', '"), place), place))
-    return _measured(rows)
+        try:
+            statement = _INSERT.match(line)
+            if statement is None:
+                raise _torn(place, "not a whole statement")
+            values = statement[2].strip()
+            if len(values) < 2 or values[0] != "'" or values[-1] != "'":
+                raise _torn(place, "values without quotes")
+            rows.append(NamedValues(_named(statement[1].split(", "), values[1:-1].split("', '"), place), place))
+        except BadInput as error:
+            left_out.append(str(error))
+    return _measured(rows, left_out)
 
 
 def read_md(text: str, where: str) -> FoundSpeeds:
-    """The tables of `-o md`, of which a text may have several."""
-    rows: list[NamedValues] = []
-    names: list[str] | None = None
-    closed = True
+    """The tables of `-o md`, of which a text may have several, with any prefix before their lines and lines between."""
+    rows, left_out = list[NamedValues](), list[str]()
+    names, whole, skipping = list[str](), True, False
     for number, line in enumerate(text.split("\n"), 1):
-        if _HEAD.match(line):
-            names, closed = [SHORT.get(name, name) for name in _cells(line)], line.rstrip().endswith("|")
-        elif "|" not in line:
-            names = None if line.strip() else names
-        elif names is not None and not set(line) <= set("|-: >\t\r"):
-            place = f"{where}: line {number}"
-            if closed and not line.rstrip().endswith("|"):
-                raise _torn(place, "no | at its end")
-            rows.append(NamedValues(_of_table(_named(names, _cells(line), place), place), place))
-    return _measured(rows)
+        place, cells = f"{where}: line {number}", _cells(line)
+        if all(_RULE.fullmatch(cell) for cell in cells[1:-1] or cells):
+            skipping = skipping and bool(line.strip())
+        elif (heads := _heads(cells)) is not None:
+            names, whole, skipping = heads, True, heads.count(SPEED) > 1
+            if skipping:
+                left_out.append(f"{place}: a table with several columns {SPEED}; give the rows of one build or setting")
+        elif len(cells) < 3:
+            whole, skipping = False, False  # what no longer fits may be of another table
+        elif any(_OF_SPEED.search(cell) for cell in cells) and not skipping:
+            left_out.append(f"{place}: a table without columns {TEST} and {SPEED}; give the one that llama-bench prints")
+            names, skipping = [], True
+        elif names and not skipping:
+            try:
+                rows.append(_row(names, cells, place))
+                whole = True
+            except BadInput as error:
+                if whole or len(cells) == len(names):
+                    left_out.append(str(error))
+    with_model = [row for row in rows if "model_type" in row.values]
+    if with_model and len(with_model) < len(rows):
+        others = f"{len(rows) - len(with_model)} speeds of tables without the column model, beside tables that have it"
+        left_out.append(f"{where}: {others}; give them in a file of their own")
+    return _measured(with_model or rows, left_out)
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip(" \t\r>").removeprefix("|").removesuffix("|").split("|")]
+    """The cells between bars, or between tabs if there are no bars, with what is before the first."""
+    return [cell.strip(" \t\r*`") for cell in line.split("|" if "|" in line else "\t")]
+
+
+def _heads(cells: list[str]) -> list[str] | None:
+    """The names of a table's columns, if it is one of llama-bench; the last is empty if a bar closes it."""
+    return [SHORT.get(name, name) for name in cells] if TEST in cells and SPEED in cells else None
+
+
+def _row(names: list[str], cells: list[str], where: str) -> NamedValues:
+    """A row of the table. Raises BadInput for one that is cut off or damaged."""
+    if not names[-1] and cells[-1]:
+        raise _torn(where, "no | at its end")
+    more = len(cells) - len(names)
+    if more > 0 and OVERRIDES in names:  # a regular expression may have bars
+        first = names.index(OVERRIDES)
+        cells = [*cells[:first], "|".join(cells[first : first + more + 1]), *cells[first + more + 1 :]]
+    return NamedValues(_of_table(_named(names, cells, where), where), where)
 
 
 def _named(names: list[str], cells: list[str], where: str) -> dict[str, Any]:
@@ -171,36 +215,47 @@ def _torn(where: str, found: str) -> BadInput:
 
 def _of_table(row: dict[str, Any], where: str) -> dict[str, Any]:
     """A row of the printed table with the fields of the other formats."""
-    speed = _SPEED.fullmatch(row["t/s"]) if len(row["t/s"]) < 60 else None
-    test = _TEST.fullmatch(row["test"])
-    if speed is None or test is None or not row["test"]:
-        found = f"test {shown(row['test'])} with t/s {shown(row['t/s'])}"
+    speed = _SPEED.fullmatch(row[SPEED]) if len(row[SPEED]) < 60 else None
+    test = _TEST.fullmatch(row[TEST])
+    if speed is None or test is None or not row[TEST]:
+        found = f"test {shown(row[TEST])} with t/s {shown(row[SPEED])}"
         raise Malformed(
             f"has {found}, expected such as tg128 and 28.10 ± 0.05", where=where, advice="give it as printed"
         )
-    size = parse_size(row.get("size", ""))
+    tok_s, deviation = figure(speed[1]), figure(speed[2] or "0")
+    if tok_s is None:
+        raise Malformed(two_meanings(speed[1]), where=where)
     prompt, generated, before, depth = (int(count or 0) for count in test.groups())
-    shapes = {"n_prompt": before or prompt, "n_gen": generated, "n_depth": depth, "test": row["test"].replace(" ", "")}
-    return {**row, **shapes, "model_size": size, "avg_ts": speed[1], "stddev_ts": speed[2]}
+    shapes = {"n_prompt": before or prompt, "n_gen": generated, "n_depth": depth, "test": row[TEST].replace(" ", "")}
+    sizes = {"model_size": parse_size(row.get("size", "")), "model_n_params": _weights(row.get("params", ""))}
+    return {**row, **shapes, **sizes, "avg_ts": tok_s, "stddev_ts": deviation}
 
 
-def _measured(rows: Iterable[NamedValues]) -> FoundSpeeds:
-    found = FoundSpeeds()
+def _weights(text: str) -> int | None:
+    """The weights of a model from a text such as 30.53 B."""
+    match = re.fullmatch(r"([\d.]{1,9}) ([BM])", text)
+    number = decimal(match[1]) if match else None
+    return round(number * {"B": 1e9, "M": 1e6}[match[2]]) if match and number else None
+
+
+def _measured(rows: Iterable[NamedValues], left_out: list[str]) -> FoundSpeeds:
+    found = FoundSpeeds([], left_out)
     for row in rows:
-        prompt, generated = row.count("n_prompt") or 0, row.count("n_gen") or 0
-        after = row.text("test").partition("@pp")[2]  # ik_llama.cpp: generated after a prompt that is not timed
-        if prompt and generated and not after:
-            found.left_out.append(
-                f"{row.where}: pp{prompt}+tg{generated} is a prompt and its answer together; measure them by -p and -n"
-            )
-            continue
-        found.measured.append(_one(row, prompt=prompt, generated=generated, after=bool(after)))
+        found.add(partial(_one, row))
     return found
 
 
-def _one(row: NamedValues, *, prompt: int, generated: int, after: bool) -> Measured:
+def _one(row: NamedValues) -> Measured:
+    prompt, generated = row.count("n_prompt") or 0, row.count("n_gen") or 0
+    after = bool(row.text("test").partition("@pp")[2])  # ik_llama.cpp: generated after a prompt that is not timed
     if not prompt and not generated:
         raise Malformed("has no tokens in n_prompt and n_gen", where=row.where, advice="give the output as printed")
+    if prompt and generated and not after:
+        raise Unsupported(
+            f"pp{prompt}+tg{generated} is a prompt and its answer together", where=row.where, advice="measure them by -p and -n"
+        )
+    if other := _other_work(row):
+        raise Unsupported(other, where=row.where)
     depth = prompt if after else row.count("n_depth") or 0
     if max(prompt, generated, depth) > MOST_TOKENS:
         raise row.bad("a number of tokens", max(prompt, generated, depth), f"at most {MOST_TOKENS:,}")
@@ -224,6 +279,7 @@ def _one(row: NamedValues, *, prompt: int, generated: int, after: bool) -> Measu
         unplaced=unplaced,
         model=row.text("model_filename") or row.text("model_type"),
         model_bytes=row.count("model_size"),
+        model_weights=row.count("model_n_params"),
         quant=quant_of(row.text("model_filename"), row.text("model_type")),
         depth=depth,
         prompt=not generated,
@@ -232,6 +288,16 @@ def _one(row: NamedValues, *, prompt: int, generated: int, after: bool) -> Measu
         sd=abs(deviation / speed) if deviation and speed else None,
         settings=settings,
     )
+
+
+def _other_work(row: NamedValues) -> str:
+    """A setting with which other work is done than that of the whole model, as a sentence."""
+    reduced = row.text("ser")
+    if reduced and not reduced.startswith(("-", "0")):
+        return f"computes fewer experts than the model (ser {reduced})"
+    if row.text("embeddings") == "1":
+        return "computes embeddings, not text"
+    return ""
 
 
 def _elsewhere(row: NamedValues) -> str:
