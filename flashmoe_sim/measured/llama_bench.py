@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -100,7 +100,7 @@ def detect_sql(text: str) -> bool:
 
 
 def detect_md(text: str) -> bool:
-    return any(TEST in line and SPEED in line and _heads(_cells(line)) for line in text.split("\n"))
+    return any(TEST in line and SPEED in line and _heads(_cells(line)) for _, line in _unbroken(text))
 
 
 def read_json(text: str, where: str) -> FoundSpeeds:
@@ -155,7 +155,7 @@ def read_md(text: str, where: str) -> FoundSpeeds:
     """The tables of `-o md`, of which a text may have several, with any prefix before their lines and lines between."""
     rows, left_out = list[NamedValues](), list[str]()
     names, whole, skipping = list[str](), True, False
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in _unbroken(text):
         place, cells = f"{where}: line {number}", _cells(line)
         if all(_RULE.fullmatch(cell) for cell in cells[1:-1] or cells):
             skipping = skipping and bool(line.strip())
@@ -170,7 +170,8 @@ def read_md(text: str, where: str) -> FoundSpeeds:
             names, skipping = [], True
         elif names and not skipping:
             try:
-                rows.append(_row(names, cells, place))
+                row = _row(names, cells, place)
+                rows += [row] if row is not None else []
                 whole = True
             except BadInput as error:
                 if whole or len(cells) == len(names):
@@ -180,6 +181,24 @@ def read_md(text: str, where: str) -> FoundSpeeds:
         others = f"{len(rows) - len(with_model)} speeds of tables without the column model, beside tables that have it"
         left_out.append(f"{where}: {others}; give them in a file of their own")
     return _measured(with_model or rows, left_out)
+
+
+def _unbroken(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text with their numbers; two are one if a narrow terminal broke a row of a table."""
+    begun, first = "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        ends = line.rstrip().endswith("|")
+        if begun and ends and not line.startswith("|"):
+            yield first, begun.rstrip("\r") + line
+            begun = ""
+            continue
+        if begun:
+            yield first, begun
+        begun, first = (line, number) if line.startswith("|") and not ends else ("", 0)
+        if not begun:
+            yield number, line
+    if begun:
+        yield first, begun
 
 
 def _cells(line: str) -> list[str]:
@@ -192,15 +211,18 @@ def _heads(cells: list[str]) -> list[str] | None:
     return [SHORT.get(name, name) for name in cells] if TEST in cells and SPEED in cells else None
 
 
-def _row(names: list[str], cells: list[str], where: str) -> NamedValues:
-    """A row of the table. Raises BadInput for one that is cut off or damaged."""
+def _row(names: list[str], cells: list[str], where: str) -> NamedValues | None:
+    """A row of the table; None for one without a test. Raises BadInput for one that is cut off or damaged."""
+    if not names[0] and cells[0] and len(cells) == len(names) - 1:
+        cells = ["", *cells]
     if not names[-1] and cells[-1]:
         raise _torn(where, "no | at its end")
     more = len(cells) - len(names)
     if more > 0 and OVERRIDES in names:  # a regular expression may have bars
         first = names.index(OVERRIDES)
         cells = [*cells[:first], "|".join(cells[first : first + more + 1]), *cells[first + more + 1 :]]
-    return NamedValues(_of_table(_named(names, cells, where), where), where)
+    row = _named(names, cells, where)
+    return NamedValues(_of_table(row, where), where) if row[TEST] or row[SPEED] else None
 
 
 def _named(names: list[str], cells: list[str], where: str) -> dict[str, Any]:

@@ -273,6 +273,7 @@ def _note(state: State, line: str, lines: list[str], number: int) -> None:
 def _follow(state: State, line: str) -> None:
     """Note what the line says of a request."""
     if match := _SLOT.search(line):
+        state.other_work = ""
         step, slot, state.task = match[1] or match[4], match[2] or match[5], match[3] or match[6]
         if step.startswith("launch_slot"):
             state.requests[state.task] = Request(slot)
@@ -303,6 +304,7 @@ def _timed(state: State, line: str, number: int) -> Iterator[TimingLine]:
         ms, tokens = figure(match[2]), int(match[3])
         tok_s = None if ms is None else 1e3 * tokens / ms if ms else 0.0
         yield TimingLine(number, bool(match[1]), tokens, tok_s, request, settings, state.other_work, match[2])
+        state.other_work = state.other_work if match[1] else ""  # the last line of a run
     elif short is not None:
         for prompt, speed in ((True, short[1]), (False, short[2])):
             yield TimingLine(number, prompt, None, figure(speed), request, settings, state.other_work, speed)
