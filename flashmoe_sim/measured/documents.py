@@ -98,7 +98,9 @@ def rows_in(text: str, where: str, has: Callable[[Mapping[str, Any]], bool], eac
                 place = f"line {line}" if row is value else f"{each} {len(found) + 1}"
                 found.append(NamedValues(row, f"{where}: {place}", around))
     except RecursionError:
-        raise Malformed("has too many brackets within brackets", where=where, advice="give the output as printed") from None
+        raise Malformed(
+            "has too many brackets within brackets", where=where, advice="give the output as printed"
+        ) from None
     if not torn:
         return Rows(found, "")
     also = f", and so are {len(torn) - 1} more" if len(torn) > 1 else ""

@@ -10,10 +10,18 @@ _SPACES = "\u00a0\u2007\u2009\u202f"
 GROUPING = "\u202f"
 _BETWEEN_DIGITS = re.compile(rf"(?<=\d)[{_SPACES}](?=\d)")
 _ELSEWHERE = re.compile(rf"(?<!\d)[{_SPACES}]|[{_SPACES}](?!\d)")
-_TAG = re.compile(r"</?(?:!doctype|html|head|meta|title|body|pre|code|p|div|span|b|i|strong|em|tt)\b[^<>\n]*>", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:!doctype|html|head|meta|title|body|pre|code|p|div|span|b|i|strong|em|tt)\b[^<>\n]*>", re.IGNORECASE
+)
 _BREAK = re.compile(r"<br\s*/?>(?!\s*\n)", re.IGNORECASE)
 _HTML = re.compile(r"<(?:html|body|pre|code|p|div|span|br)\b[^<>\n]*>|&(?:quot|#34|#39|nbsp);", re.IGNORECASE)
-_BARS = str.maketrans({**dict.fromkeys("│┃║┆┊╎┇┋｜", "|"), **dict.fromkeys("─━═┄┈╌╴╶", "-"), **dict.fromkeys("├┤┼┬┴┌┐└┘╞╡╪╔╗╚╝╠╣╦╩╬╭╮╰╯", "+")})
+_BARS = str.maketrans(
+    {
+        **dict.fromkeys("│┃║┆┊╎┇┋｜", "|"),
+        **dict.fromkeys("─━═┄┈╌╴╶", "-"),
+        **dict.fromkeys("├┤┼┬┴┌┐└┘╞╡╪╔╗╚╝╠╣╦╩╬╭╮╰╯", "+"),
+    }
+)
 _DAY = r"\d{4}-\d\d-\d\d[T ]"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[ ]?[+-]\d\d:?\d\d)?"
 _PREFIX = re.compile(

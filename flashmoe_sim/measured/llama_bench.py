@@ -166,7 +166,9 @@ def read_md(text: str, where: str) -> FoundSpeeds:
         elif len(cells) < 3:
             whole, skipping = False, False  # what no longer fits may be of another table
         elif any(_OF_SPEED.search(cell) for cell in cells) and not skipping:
-            left_out.append(f"{place}: a table without columns {TEST} and {SPEED}; give the one that llama-bench prints")
+            left_out.append(
+                f"{place}: a table without columns {TEST} and {SPEED}; give the one that llama-bench prints"
+            )
             names, skipping = [], True
         elif names and not skipping:
             try:
@@ -274,7 +276,9 @@ def _one(row: NamedValues) -> Measured:
         raise Malformed("has no tokens in n_prompt and n_gen", where=row.where, advice="give the output as printed")
     if prompt and generated and not after:
         raise Unsupported(
-            f"pp{prompt}+tg{generated} is a prompt and its answer together", where=row.where, advice="measure them by -p and -n"
+            f"pp{prompt}+tg{generated} is a prompt and its answer together",
+            where=row.where,
+            advice="measure them by -p and -n",
         )
     if other := _other_work(row):
         raise Unsupported(other, where=row.where)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from flashmoe_sim.measured.dress import NUMBER, figure, two_meanings
 from flashmoe_sim.measured.placement import IK, settings_of_command, system_of
-from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
+from flashmoe_sim.measured.value import FEW_DECODED, FEW_PROMPT, MOST_TOKENS, FoundSpeeds, Measured, quant_of
 from flashmoe_sim.measured.which import likeliest
 
 MOST_LINE = 4000  # letters; a longer line is no line of a log
@@ -328,25 +328,33 @@ def _depth(timing: TimingLine) -> int:
     return timing.prompt_tokens
 
 
-def _add(found: FoundSpeeds, timing: TimingLine, where: str, engine: str) -> None:
-    settings, kind = timing.settings, "prompt" if timing.prompt else "answer"
-    if timing.tokens is not None and not found.enough(timing.tokens, where, prompt=timing.prompt):
-        return
-    most = int(settings.get("n_ctx", 0))
-    why = timing.other_work
+def _no_use(timing: TimingLine) -> str:
+    """Why a timing is none of a whole model's answer to one prompt, or empty."""
+    settings, tokens = timing.settings, timing.tokens or 0
+    most, reduced = int(settings.get("n_ctx", 0)), settings.get("experts_reduced", "")
+    if timing.other_work:
+        return timing.other_work
     if timing.tok_s is None:
-        why = two_meanings(timing.number)
-    elif timing.tok_s == 0.0:
-        why = f"the {kind} has no time; measure more tokens"
-    elif timing.request.at_once:
-        why = "this request shared the engine with others; measure one at a time"
-    elif not why and timing.prompt and most and (timing.tokens or 0) > most:
-        why = f"{timing.tokens:,} tokens in a context of {most:,} are not one prompt"
-    elif reduced := settings.get("experts_reduced", ""):
-        if not reduced.startswith(("-", "0")):
-            why = f"computes fewer experts than the model (-ser {reduced})"
-    if why or timing.tok_s is None:
+        return two_meanings(timing.number)
+    if timing.tok_s == 0.0 and tokens >= (FEW_PROMPT if timing.prompt else FEW_DECODED):
+        return f"the {'prompt' if timing.prompt else 'answer'} has no time; measure more tokens"
+    if timing.request.at_once:
+        return "this request shared the engine with others; measure one at a time"
+    if timing.prompt and 0 < most < tokens:
+        return f"{tokens:,} tokens in a context of {most:,} are not one prompt"
+    if reduced and not reduced.startswith(("-", "0")):
+        return f"computes fewer experts than the model (-ser {reduced})"
+    return ""
+
+
+def _add(found: FoundSpeeds, timing: TimingLine, where: str, engine: str) -> None:
+    settings = timing.settings
+    if why := _no_use(timing):
         found.left_out.append(f"{where}: {why}")
+        return
+    if timing.tok_s is None or (
+        timing.tokens is not None and not found.enough(timing.tokens, where, prompt=timing.prompt)
+    ):
         return
     if timing.drafts:
         settings = settings | {"drafts": timing.drafts, "elsewhere": f"{DRAFTED} ({timing.drafts} accepted)"}

@@ -89,7 +89,9 @@ def read_with_notes(given: str | Path) -> FoundSpeeds:
             found = FoundSpeeds([], [str(error)])
         left_out += found.left_out
         if found.measured:
-            left_out += [f"{path}: {other.name}: not read too; give it in a file of its own" for other in detected[number:]]
+            left_out += [
+                f"{path}: {other.name}: not read too; give it in a file of its own" for other in detected[number:]
+            ]
             return FoundSpeeds(found.measured, left_out)
     if not left_out:
         names = " or ".join(entry.name for entry in detected)

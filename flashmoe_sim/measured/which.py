@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
-from flashmoe_sim.geometry.named import meant, model_names
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import meant, model_names, named_model, named_models
+from flashmoe_sim.io.errors import Conflict, Incomplete, UnknownName, shown
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.measured.value import Measured
 
 # What Ollama runs by a name without a size (ollama.com/library, tag `latest`).
 OLLAMA = {
@@ -17,7 +22,10 @@ OLLAMA = {
     "nemotron-3-nano": "30b",
     "qwen3-coder": "30b",
 }
+_BITS = re.compile(r"Q\d|MXFP4|NVFP4|BF16|F16|F32")
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")
+SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
+SAME_WEIGHTS = 0.95  # of the number of weights: layers that only draft may be counted or not
 _ACTIVE = re.compile(r"(?:-a[\d.]+b)?")
 _CACHED = re.compile(r"[-_]gguf_", re.IGNORECASE)
 
@@ -27,15 +35,19 @@ def known_model(name: str, engine: str = "") -> str:
 
     Files in the cache of llama.cpp begin with the name of their repository, others with their publisher's.
     """
-    last = re.split(r"[/\\]", name)[-1]
+    last = _stem(name)
     base, _, tag = last.lower().partition(":")
     if engine == "ollama" and tag in ("", "latest"):
         last = f"{base}:{OLLAMA.get(base, tag)}"
-    last = _CACHED.split(last)[-1].replace(":", "-").removesuffix(".gguf")
+    last = _CACHED.split(last)[-1].replace(":", "-")
     for text in (last, last.partition("_")[2], re.sub(r"^nvidia-", "", last, flags=re.IGNORECASE)):
         if (found := meant(text)) and not _too_short(text, found):
             return found
     return ""
+
+
+def _stem(name: str) -> str:
+    return re.split(r"[/\\]", name)[-1].removesuffix(".gguf")
 
 
 def _too_short(text: str, model: str) -> bool:
@@ -45,6 +57,89 @@ def _too_short(text: str, model: str) -> bool:
     return not any(
         given.startswith(name) or (name.startswith(given) and _ACTIVE.fullmatch(name[len(given) :])) for name in names
     )
+
+
+def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeometry:
+    """The model of a measurement: the one in question unless it names another one.
+
+    Raises BadInput for an unknown model, for a file of another quantization than is known, and without any model.
+    """
+    if not one.model:
+        if in_question is None:
+            raise Incomplete(f"{one.where}: does not say which model ran; give it with --model")
+        return in_question
+    if in_question is not None and _describes(one, in_question):
+        return in_question
+    own = "" if in_question is None else known_model(in_question.name)
+    name = known_model(one.model, one.engine) or _described(one, own)
+    if in_question is not None and (name == own if name else _named_alike(one.model, in_question.name)):
+        if one.model_bytes is None or _alike(one.model_bytes, _bytes(in_question)):
+            return in_question
+    if not name:
+        raise UnknownName(
+            f"unknown model {shown(one.model)}: no mixture of experts that `sim model list` has",
+            where=one.where,
+            advice=f"if it is the one in question, give the speed by hand: --measured SYSTEM={one.tok_s:.4g}",
+        )
+    found = _quantized(name, one.quant)
+    if one.model_bytes is None or _alike(one.model_bytes, _bytes(found)):
+        return found
+    raise Conflict(
+        f"a file of {size(one.model_bytes)} of {name}, which has {size(_bytes(found))} at {found.quant}",
+        where=one.where,
+        advice="give that file as --model, or a measurement of the quantization in question",
+    )
+
+
+def _named_alike(name: str, other: str) -> bool:
+    """Whether one of two names, which no known model has, begins with the other."""
+    shorter, longer = sorted((re.sub("[^a-z0-9]", "", _stem(text).lower()) for text in (name, other)), key=len)
+    return bool(shorter) and longer.startswith(shorter)
+
+
+def _describes(one: Measured, model: ModelGeometry) -> bool:
+    """Whether a description such as `qwen3moe 30B.A3B Q4_K - Medium` is of a model: architecture, quantization, bytes."""
+    arch, described, _ = one.model.partition(" ")
+    ours, theirs = (_BITS.findall(quant.upper()) for quant in (model.quant, one.quant))
+    return (
+        bool(described)
+        and arch.lower() == model.arch
+        and (not ours or ours == theirs)
+        and one.model_bytes is not None
+        and _alike(one.model_bytes, _bytes(model))
+    )
+
+
+def _described(one: Measured, own: str) -> str:
+    """The known model of such a description, if only one fits or the one in question, `own`, does; or empty."""
+    arch, described, _ = one.model.partition(" ")
+    if not described or one.model_bytes is None:
+        return ""
+    fitting = [name for name in named_models() if _fits(one, name, arch.lower())]
+    return own if own in fitting else fitting[0] if len(fitting) == 1 else ""
+
+
+def _fits(one: Measured, name: str, arch: str) -> bool:
+    model = named_models()[name]
+    weights = (model.routed_params_b + model.dense_params_b + model.table_params_b) * 1e9
+    if model.arch != arch or (one.model_weights and not _alike(one.model_weights, weights, SAME_WEIGHTS)):
+        return False
+    return _alike(one.model_bytes or 0, _bytes(_quantized(name, one.quant)))
+
+
+@lru_cache(maxsize=256)
+def _quantized(name: str, quant: str) -> ModelGeometry:
+    """The known model in a quantization, or in its default one if that is not known."""
+    quant = quant.lower().replace("-", "_")
+    return named_model(f"{name}:{quant}" if quant in named_models()[name].quants else name)
+
+
+def _bytes(model: ModelGeometry) -> int:
+    return model.routed_bytes + (model.dense_bytes or 0)
+
+
+def _alike(one: float, other: float, share: float = SAME_FILE) -> bool:
+    return min(one, other) >= share * max(one, other)
 
 
 def likeliest(names: Iterable[str], engine: str = "") -> str:
