@@ -111,7 +111,7 @@ def rows_in(text: str, where: str, has: Callable[[Mapping[str, Any]], bool], eac
 
 
 def _values(text: str) -> tuple[list[tuple[int, Any]], list[int]]:
-    """The objects and lists of objects in a text, each with its line; and the lines where one begins and does not end."""
+    """The objects and lists in a text, each with its line; and the lines where one begins and does not end."""
     decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=lambda _: None)
     found, torn = list[tuple[int, Any]](), list[int]()
     line, counted, at = 1, 0, 0

@@ -1,4 +1,4 @@
-"""What stands around a program's output: prefixes of terminals, services and forums, HTML, and how numbers are written."""
+"""What stands around a program's output: prefixes of lines, HTML, and how countries write numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BREAK = re.compile(r"<br\s*/?>(?!\s*\n)", re.IGNORECASE)
 _HTML = re.compile(r"<(?:html|body|pre|code|p|div|span|br)\b[^<>\n]*>|&(?:quot|#34|#39|nbsp);", re.IGNORECASE)
 _BARS = str.maketrans(
     {
-        **dict.fromkeys("│┃║┆┊╎┇┋｜", "|"),
+        **dict.fromkeys("│┃║┆┊╎┇┋\uff5c", "|"),
         **dict.fromkeys("─━═┄┈╌╴╶", "-"),
         **dict.fromkeys("├┤┼┬┴┌┐└┘╞╡╪╔╗╚╝╠╣╦╩╬╭╮╰╯", "+"),
     }
@@ -34,8 +34,12 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE | re.MULTILINE,
 )
+_MARKS = f"'\u2019{GROUPING}"  # that only group digits
 # A number with whatever groups its digits; `figure` and `whole` say which one it is.
-NUMBER = rf"(?<![\w.,'’{GROUPING}])(\d[\d.,'’{GROUPING}]{{0,24}}(?<=\d)(?![\d{GROUPING}])(?:[ ]\d{{3}}(?![\d\w]))*(?:[.,]\d+)?)"
+NUMBER = (
+    rf"(?<![\w.,{_MARKS}])(\d[\d.,{_MARKS}]{{0,24}}(?<=\d)(?![\d{GROUPING}])"
+    r"(?:[ ]\d{3}(?![\d\w]))*(?:[.,]\d+)?)"
+)
 
 
 def plain_text(text: str) -> str:
@@ -53,7 +57,7 @@ def undressed(text: str) -> str:
 
 def figure(text: str) -> float | None:
     """The number that a program printed, with a point or a comma; None if it may be one of two, such as 1,234."""
-    parts = re.split(rf"['’{GROUPING}]", text)
+    parts = re.split(f"[{_MARKS}]", text)
     if " " in text or not _grouped([re.split("[.,]", part)[0] for part in parts]):
         return None
     joined = "".join(parts)
@@ -73,7 +77,7 @@ def figure(text: str) -> float | None:
 
 def whole(text: str) -> int | None:
     """The whole number that a program printed, with or without marks between groups of three digits."""
-    parts = re.split(rf"[.,'’ {GROUPING}]", text)
+    parts = re.split(f"[., {_MARKS}]", text)
     return int("".join(parts)) if _grouped(parts) else None
 
 

@@ -116,7 +116,7 @@ def read_csv(text: str, where: str) -> FoundSpeeds:
     names = [name.strip() for name in lines[first].split(",")]
     rows, left_out = list[NamedValues](), list[str]()
     for number, line in enumerate(lines[first + 1 :], first + 2):
-        if not line.startswith('"') and line.count(",") < len(names) - 1 or line.strip() == lines[first].strip():
+        if (not line.startswith('"') and line.count(",") < len(names) - 1) or line.strip() == lines[first].strip():
             continue
         place = f"{where}: line {number}"
         try:
@@ -154,13 +154,16 @@ def read_sql(text: str, where: str) -> FoundSpeeds:
 def read_md(text: str, where: str) -> FoundSpeeds:
     """The tables of `-o md`, of which a text may have several, with any prefix before their lines and lines between."""
     rows, left_out = list[NamedValues](), list[str]()
-    names, whole, skipping = list[str](), True, False
+    names, whole, skipping, with_bars = list[str](), True, False, False
     for number, line in _unbroken(text):
         place, cells = f"{where}: line {number}", _cells(line)
+        if names and with_bars and "|" not in line:
+            cells = [line]
         if all(_RULE.fullmatch(cell) for cell in cells[1:-1] or cells):
             skipping = skipping and bool(line.strip())
         elif (heads := _heads(cells)) is not None:
             names, whole, skipping = heads, True, heads.count(SPEED) > 1
+            with_bars = "|" in line
             if skipping:
                 left_out.append(f"{place}: a table with several columns {SPEED}; give the rows of one build or setting")
         elif len(cells) < 3:

@@ -81,8 +81,9 @@ def detect(text: str) -> bool:
 
 @dataclass
 class Request:
-    """What the log says of a request: tokens of its prompt that were cached, of its prompt, and in the context at its end.
+    """What the log says of a request.
 
+    cached, prompt: tokens of its prompt that were in the context before, and all. end: in the context at its end.
     at_once: whether the engine had another one meanwhile.
     """
 

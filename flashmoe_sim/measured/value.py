@@ -26,9 +26,10 @@ class Measured:
 
     where: file and place, for messages. engine: the program that ran; empty if given by hand. system: as `parse_system`
     reads it; empty if the file does not say where the experts were. unplaced: why the system is empty.
-    model: its name or file. model_bytes, model_weights: of its file; the number of its weights. quant: its quantization, such as Q4_K_M. depth: tokens in the context before the first
-    timed one. prompt: whether a prompt was timed rather than decoding. tokens: timed in each repeat. sd: standard
-    deviation over repeats, relative to tok_s. settings: others, such as threads and ubatch.
+    model: its name or file. model_bytes, model_weights: the size of its file, and the number of its weights. quant: its
+    quantization, such as Q4_K_M. depth: tokens in the context before the first timed one. prompt: whether a prompt was
+    timed rather than decoding. tokens: timed in each repeat. sd: standard deviation over repeats, relative to tok_s.
+    settings: others, such as threads and ubatch.
     """
 
     where: str

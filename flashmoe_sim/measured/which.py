@@ -72,9 +72,9 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
         return in_question
     own = "" if in_question is None else known_model(in_question.name)
     name = known_model(one.model, one.engine) or _described(one, own)
-    if in_question is not None and (name == own if name else _named_alike(one.model, in_question.name)):
-        if one.model_bytes is None or _alike(one.model_bytes, _bytes(in_question)):
-            return in_question
+    asked = in_question is not None and (name == own if name else _named_alike(one.model, in_question.name))
+    if asked and in_question is not None and (one.model_bytes is None or _alike(one.model_bytes, _bytes(in_question))):
+        return in_question
     if not name:
         raise UnknownName(
             f"unknown model {shown(one.model)}: no mixture of experts that `sim model list` has",
@@ -98,7 +98,7 @@ def _named_alike(name: str, other: str) -> bool:
 
 
 def _describes(one: Measured, model: ModelGeometry) -> bool:
-    """Whether a description such as `qwen3moe 30B.A3B Q4_K - Medium` is of a model: architecture, quantization, bytes."""
+    """Whether a description such as `qwen3moe 30B.A3B Q4_K - Medium` is of a model, by quantization and bytes too."""
     arch, described, _ = one.model.partition(" ")
     ours, theirs = (_BITS.findall(quant.upper()) for quant in (model.quant, one.quant))
     return (
