@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from flashmoe_sim.io.sizes import parse_size
 from flashmoe_sim.measured.dress import NUMBER, figure, two_meanings
 from flashmoe_sim.measured.placement import IK, settings_of_command, system_of
 from flashmoe_sim.measured.value import FEW_DECODED, FEW_PROMPT, MOST_TOKENS, FoundSpeeds, Measured, quant_of
@@ -54,7 +55,8 @@ NAMES = {  # of what the log says of a model, in `Measured.settings` or for its 
     "n_expert": "experts",
     "n_expert_used": "experts_used",
 }
-NO_SETTINGS = ("model", "file", "name", "type", "n_layer", "n_ctx", "experts_reduced")
+NO_SETTINGS = ("model", "file", "file_size", "name", "type", "n_layer", "n_ctx", "experts_reduced")
+_FILE_SIZE = re.compile(rf"(?:print_info: file size|llm_load_print_meta: model size)\s*= {_X} ([MG]iB)")
 _EXPERTS_USED = re.compile(rf"metadata override .*expert_used_count' = {_N}")
 _CONTEXT = re.compile(
     r"(?:llama_context|llama_init_from_model|llama_new_context_with_model): "
@@ -261,6 +263,8 @@ def _note(state: State, line: str, lines: list[str], number: int) -> None:
         state.common |= {"backend": match[1], "gpu": match[2]}
     elif match := _INFO.search(line):
         state.load.settings[NAMES.get(match[1], "type")] = match[2].strip()
+    elif match := _FILE_SIZE.search(line):
+        state.load.settings["file_size"] = f"{match[1]}{match[2]}"
     elif match := _EXPERTS_USED.search(line):
         state.load.settings["experts_used"] = match[1]
     elif match := _CONTEXT.search(line):
@@ -368,6 +372,7 @@ def _add(found: FoundSpeeds, timing: TimingLine, where: str, engine: str) -> Non
             system=system,
             unplaced=unplaced,
             model=model,
+            model_bytes=parse_size(settings["file_size"]) if "file_size" in settings else None,
             quant=quant_of(model, settings.get("type", "")),
             depth=min(_depth(timing), MOST_TOKENS),
             prompt=timing.prompt,

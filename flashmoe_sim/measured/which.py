@@ -22,7 +22,7 @@ OLLAMA = {
     "nemotron-3-nano": "30b",
     "qwen3-coder": "30b",
 }
-_BITS = re.compile(r"Q\d|MXFP4|NVFP4|BF16|F16|F32")
+_BITS = re.compile(r"(?<![A-Z])I?Q(\d)|(?:MXFP|NVFP|FP|INT|MLX_)(\d)|(?<![A-Z])B?F(16|32)|TQ(\d)")
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
 SAME_WEIGHTS = 0.95  # of the number of weights: layers that only draft may be counted or not
@@ -73,8 +73,9 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
     own = "" if in_question is None else known_model(in_question.name)
     name = known_model(one.model, one.engine) or _described(one, own)
     asked = in_question is not None and (name == own if name else _named_alike(one.model, in_question.name))
-    if asked and in_question is not None and (one.model_bytes is None or _alike(one.model_bytes, _bytes(in_question))):
-        return in_question
+    if in_question is not None and asked and _of_file(one, in_question):
+        if one.model_bytes is not None or _alike_bits(one.quant, in_question.quant):
+            return in_question
     if not name:
         raise UnknownName(
             f"unknown model {shown(one.model)}: no mixture of experts that `sim model list` has",
@@ -82,13 +83,20 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
             advice=f"if it is the one in question, give the speed by hand: --measured SYSTEM={one.tok_s:.4g}",
         )
     found = _quantized(name, one.quant)
-    if one.model_bytes is None or _alike(one.model_bytes, _bytes(found)):
+    if found is not None and _of_file(one, found):
         return found
+    what = f"{one.quant} of {name}, whose size is not known" if one.model_bytes is None else ""
+    known = "none of that quantization" if found is None else f"{size(_bytes(found))} at {found.quant}"
     raise Conflict(
-        f"a file of {size(one.model_bytes)} of {name}, which has {size(_bytes(found))} at {found.quant}",
+        what or f"a file of {size(one.model_bytes or 0)} of {name}, which has {known}",
         where=one.where,
         advice="give that file as --model, or a measurement of the quantization in question",
     )
+
+
+def _of_file(one: Measured, model: ModelGeometry) -> bool:
+    """Whether a measurement's file is as large as the model's, if its size is known."""
+    return one.model_bytes is None or _alike(one.model_bytes, _bytes(model))
 
 
 def _named_alike(name: str, other: str) -> bool:
@@ -100,13 +108,12 @@ def _named_alike(name: str, other: str) -> bool:
 def _describes(one: Measured, model: ModelGeometry) -> bool:
     """Whether a description such as `qwen3moe 30B.A3B Q4_K - Medium` is of a model, by quantization and bytes too."""
     arch, described, _ = one.model.partition(" ")
-    ours, theirs = (_BITS.findall(quant.upper()) for quant in (model.quant, one.quant))
     return (
         bool(described)
         and arch.lower() == model.arch
-        and (not ours or ours == theirs)
+        and _alike_bits(one.quant, model.quant)
         and one.model_bytes is not None
-        and _alike(one.model_bytes, _bytes(model))
+        and _of_file(one, model)
     )
 
 
@@ -124,14 +131,30 @@ def _fits(one: Measured, name: str, arch: str) -> bool:
     weights = (model.routed_params_b + model.dense_params_b + model.table_params_b) * 1e9
     if model.arch != arch or (one.model_weights and not _alike(one.model_weights, weights, SAME_WEIGHTS)):
         return False
-    return _alike(one.model_bytes or 0, _bytes(_quantized(name, one.quant)))
+    found = _quantized(name, one.quant)
+    return found is not None and _of_file(one, found)
 
 
 @lru_cache(maxsize=256)
-def _quantized(name: str, quant: str) -> ModelGeometry:
-    """The known model in a quantization, or in its default one if that is not known."""
-    quant = quant.lower().replace("-", "_")
-    return named_model(f"{name}:{quant}" if quant in named_models()[name].quants else name)
+def _quantized(name: str, quant: str) -> ModelGeometry | None:
+    """The known model in a quantization or one of as many bits; in its default one if none is given or there is one."""
+    known = named_models()[name].quants
+    if not quant or len(known) == 1:
+        return named_model(name)
+    same = [one for one in known if one.replace("-", "_") == quant.lower().replace("-", "_")]
+    alike = [one for one in known if _bits(quant) and _bits(one) == _bits(quant)]
+    best = next(iter(same or [one for one in alike if one.endswith("_k_m")] or alike), "")
+    return named_model(f"{name}:{best}") if best else None
+
+
+def _alike_bits(one: str, other: str) -> bool:
+    return not _bits(one) or not _bits(other) or _bits(one) == _bits(other)
+
+
+def _bits(quant: str) -> str:
+    """The bits of a quantization's weights, such as 4 of UD-Q4_K_XL; empty if its name does not say."""
+    match = _BITS.search(quant.upper())
+    return next(filter(None, match.groups())) if match else ""
 
 
 def _bytes(model: ModelGeometry) -> int:
