@@ -190,17 +190,16 @@ def read_md(text: str, where: str) -> FoundSpeeds:
 
 def _unbroken(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text with their numbers; two are one if a narrow terminal broke a row of a table."""
-    begun, first = "", 0
+    begun, first, bars = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
-        ends = line.rstrip().endswith("|")
-        if begun and ends and not line.startswith("|"):
-            yield first, begun.rstrip("\r") + line
-            begun = ""
-            continue
+        if begun and not line.startswith("|") and line.rstrip().endswith("|"):
+            line, number, begun = begun.rstrip("\r") + line, first, ""
         if begun:
             yield first, begun
-        begun, first = (line, number) if line.startswith("|") and not ends else ("", 0)
-        if not begun:
+        bars = line.count("|") if _heads(_cells(line)) else bars
+        broken = line.startswith("|") and not (line.rstrip().endswith("|") and line.count("|") >= bars > 0)
+        begun, first = (line, number) if broken else ("", 0)
+        if not broken:
             yield number, line
     if begun:
         yield first, begun
@@ -226,7 +225,10 @@ def _row(names: list[str], cells: list[str], where: str) -> NamedValues | None:
     if more > 0 and OVERRIDES in names:  # a regular expression may have bars
         first = names.index(OVERRIDES)
         cells = [*cells[:first], "|".join(cells[first : first + more + 1]), *cells[first + more + 1 :]]
-    row = _named(names, cells, where)
+    edges = names[:1].count("") + names[-1:].count("")
+    if len(cells) != len(names):
+        raise _torn(where, f"{len(cells) - edges} values for {len(names) - edges} columns")
+    row = dict(zip(names, cells, strict=True))
     return NamedValues(_of_table(row, where), where) if row[TEST] or row[SPEED] else None
 
 

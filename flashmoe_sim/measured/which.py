@@ -73,9 +73,8 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
     own = "" if in_question is None else known_model(in_question.name)
     name = known_model(one.model, one.engine) or _described(one, own)
     asked = in_question is not None and (name == own if name else _named_alike(one.model, in_question.name))
-    if in_question is not None and asked and _of_file(one, in_question):
-        if one.model_bytes is not None or _alike_bits(one.quant, in_question.quant):
-            return in_question
+    if asked and in_question is not None and _of_file(one, in_question):
+        return in_question
     if not name:
         raise UnknownName(
             f"unknown model {shown(one.model)}: no mixture of experts that `sim model list` has",
@@ -95,8 +94,12 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
 
 
 def _of_file(one: Measured, model: ModelGeometry) -> bool:
-    """Whether a measurement's file is as large as the model's, if its size is known."""
-    return one.model_bytes is None or _alike(one.model_bytes, _bytes(model))
+    """Whether a measurement's file is as large as the model's or, if its size is not known, has as many bits."""
+    if one.model_bytes is not None:
+        return _alike(one.model_bytes, _bytes(model))
+    known = named_models().get(model.name.partition(":")[0])
+    only = known is not None and len(known.quants) == 1
+    return only or not _bits(one.quant) or not _bits(model.quant) or _bits(one.quant) == _bits(model.quant)
 
 
 def _named_alike(name: str, other: str) -> bool:
@@ -111,7 +114,7 @@ def _describes(one: Measured, model: ModelGeometry) -> bool:
     return (
         bool(described)
         and arch.lower() == model.arch
-        and _alike_bits(one.quant, model.quant)
+        and _bits(one.quant) == (_bits(model.quant) or _bits(one.quant))
         and one.model_bytes is not None
         and _of_file(one, model)
     )
@@ -145,10 +148,6 @@ def _quantized(name: str, quant: str) -> ModelGeometry | None:
     alike = [one for one in known if _bits(quant) and _bits(one) == _bits(quant)]
     best = next(iter(same or [one for one in alike if one.endswith("_k_m")] or alike), "")
     return named_model(f"{name}:{best}") if best else None
-
-
-def _alike_bits(one: str, other: str) -> bool:
-    return not _bits(one) or not _bits(other) or _bits(one) == _bits(other)
 
 
 def _bits(quant: str) -> str:
