@@ -81,6 +81,7 @@ SWITCH = {"-1": "auto", "0": "off", "1": "on"}
 TEST, SPEED = "test", "t/s"  # columns of the table that make a row a measurement
 _TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?:@pp(\d{1,9}))?(?: @ d(\d{1,9}))?")
 _SPEED = re.compile(rf"{NUMBER}(?:\s*[^\d\s.,]+\s*{NUMBER})?")
+NO_HEADS = "a row without the line of columns above it; give both"
 _RULE = re.compile(r"[\s:=+-]*")
 _OF_SPEED = re.compile(r"(?:\b|_)t(?:ok|oken|okens)?/s(?:ec)?\b", re.IGNORECASE)
 _INSERT = re.compile(r"^INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);\s*$", re.MULTILINE)
@@ -100,7 +101,8 @@ def detect_sql(text: str) -> bool:
 
 
 def detect_md(text: str) -> bool:
-    return any(TEST in line and SPEED in line and _heads(_cells(line)) for _, line in _unbroken(text))
+    lines = ((line, _cells(line)) for _, line in _unbroken(text) if "/s" in line or "±" in line)
+    return any(_heads(cells) is not None or _without_heads(cells) for _, cells in lines)
 
 
 def read_json(text: str, where: str) -> FoundSpeeds:
@@ -181,6 +183,10 @@ def read_md(text: str, where: str) -> FoundSpeeds:
             except BadInput as error:
                 if whole or len(cells) == len(names):
                     left_out.append(str(error))
+                elif _without_heads(cells):
+                    left_out.append(f"{place}: {NO_HEADS}")
+        elif not skipping and _without_heads(cells):
+            left_out.append(f"{place}: {NO_HEADS}")
     with_model = [row for row in rows if "model_type" in row.values]
     if with_model and len(with_model) < len(rows):
         others = f"{len(rows) - len(with_model)} speeds of tables without the column model, beside tables that have it"
@@ -212,7 +218,15 @@ def _cells(line: str) -> list[str]:
 
 def _heads(cells: list[str]) -> list[str] | None:
     """The names of a table's columns, if it is one of llama-bench; the last is empty if a bar closes it."""
-    return [SHORT.get(name, name) for name in cells] if TEST in cells and SPEED in cells else None
+    if TEST not in cells or not any(_OF_SPEED.search(cell) for cell in cells):
+        return None
+    return [SPEED if _OF_SPEED.search(name) else SHORT.get(name, name) for name in cells]
+
+
+def _without_heads(cells: list[str]) -> bool:
+    """Whether the cells end as a row of llama-bench's table does."""
+    last = [cell for cell in cells if cell][-2:]
+    return len(last) == 2 and len(cells) > 2 and bool(_TEST.fullmatch(last[0])) and "±" in last[1]
 
 
 def _row(names: list[str], cells: list[str], where: str) -> NamedValues | None:
