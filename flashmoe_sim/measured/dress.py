@@ -30,7 +30,7 @@ _PREFIX = re.compile(
     | (?:[^\t|]{{1,80}}\t){{0,2}}\[?{_DAY}{_TIME}\]?[ ](?:\d\d[OE][ ]|std(?:out|err)[ ][FP][ ])?  # CI, containers
     | \[?{_TIME}\]?[ ]
     | [A-Z][a-z]{{2}}[ ][ \d]\d[ ]{_TIME}[ ]\S+[ ][^\s:]+:[ ]                       # journald
-    | [\w.-]+[ ]+\|[ ](?=\s*[\[\]{{}}"]|build_commit,|INSERT[ ]|\s*$)                                      # Docker Compose
+    | [\w.-]+[ ]+\|[ ](?=\s*[\[\]{{}}"]|build_commit,|INSERT[ ]|\s*$)  # Docker Compose
     )""",
     re.VERBOSE | re.MULTILINE,
 )

@@ -239,7 +239,7 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
 def _usable(one: Measured, machine: Machine, model: ModelGeometry | None) -> Usable:
     """A measurement with its model and system. Raises BadInput if it has none, or did other work than is predicted."""
     geometry = model_that_ran(one, model)
-    if why := _other_work(one, geometry):
+    if why := _other_work(one, geometry) or _other_split(one, machine):
         raise Unsupported(why, where=one.where)
     one = with_layers(one, max(geometry.layers) + 1)
     return Usable(replace(one, system=_system(one, machine)), geometry)
@@ -268,6 +268,13 @@ def _other_work(one: Measured, geometry: ModelGeometry) -> str:
     if keys != values and not any(layer.latent for layer in geometry.attention.layers):
         return f"has keys of {keys} and values of {values}, and both are predicted of one type"
     return ""
+
+
+def _other_split(one: Measured, machine: Machine) -> str:
+    """That several GPUs shared the work otherwise than by whole layers, or empty."""
+    mode = one.settings.get("split_mode", "layer")
+    several = machine.gpus > 1 or len(machine.cards) > 1
+    return f"splits the model by {mode} between GPUs, and layers are predicted" if several and mode != "layer" else ""
 
 
 def _seen(

@@ -198,15 +198,16 @@ def _unbroken(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text with their numbers; two are one if a narrow terminal broke a row of a table."""
     begun, first, bars = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
-        if begun and not line.startswith("|") and line.rstrip().endswith("|"):
-            line, number, begun = begun.rstrip("\r") + line, first, ""
-        if begun:
+        joined, at = line, number
+        if begun and line.rstrip().endswith("|") and not line.startswith("|"):
+            joined, at = begun.rstrip("\r") + line, first
+        elif begun:
             yield first, begun
-        bars = line.count("|") if _heads(_cells(line)) else bars
-        broken = line.startswith("|") and not (line.rstrip().endswith("|") and line.count("|") >= bars > 0)
-        begun, first = (line, number) if broken else ("", 0)
+        bars = joined.count("|") if _heads(_cells(joined)) else bars
+        broken = joined.startswith("|") and not (joined.rstrip().endswith("|") and joined.count("|") >= bars > 0)
+        begun, first = (joined, at) if broken else ("", 0)
         if not broken:
-            yield number, line
+            yield at, joined
     if begun:
         yield first, begun
 

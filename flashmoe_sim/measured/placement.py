@@ -26,6 +26,7 @@ FLAGS = {  # with a value; names in `Measured.settings`
     "batch": ("-b", "--batch-size"),
     "threads": ("-t", "--threads"),
     "load_mode": ("-lm", "--load-mode"),
+    "split_mode": ("-sm", "--split-mode"),
     "type_k": ("-ctk", "--cache-type-k"),
     "type_v": ("-ctv", "--cache-type-v"),
     "model": ("-m", "--model", "-hf", "--hf-repo"),
@@ -52,6 +53,7 @@ ON = {"1", "on", "true"}
 WHOLE = ("n_cpu_moe", "n_gpu_layers", "ubatch", "batch", "threads", "experts_used")
 _WINDOWS_PATH = re.compile(r"[^\s\"'=]*\\\S*?\.gguf", re.IGNORECASE)
 _USED = re.compile(r"expert_used_count=int:(\d{1,4})\b")
+_OFFLOADED_FROM = re.compile(r"\bGGML_OP_OFFLOAD_MIN_BATCH=(\d{1,9})\b")
 _NO_NAME = re.compile(r"[$%<>{}\[\]]")  # of a variable or a placeholder
 _NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
 
@@ -134,7 +136,8 @@ def settings_of_command(line: str) -> dict[str, str]:
             settings[name] = value
     if used := _USED.search(line):
         settings["experts_used"] = used[1]
-    if ",0" in settings.pop("offload_policy", ""):
+    from_tokens = _OFFLOADED_FROM.search(line)
+    if ",0" in settings.pop("offload_policy", "") or (from_tokens and int(from_tokens[1]) > int(DEFAULT_UBATCH)):
         settings["no_op_offload"] = "on"
     if settings.pop("device", "") == "none":
         settings["backend"] = "CPU"
@@ -151,7 +154,7 @@ def _put(settings: dict[str, str], name: str, value: str) -> None:
         return
     if name == "model" and _NO_NAME.search(value):
         return
-    if name == "flash_attn" and value.startswith("-"):  # once a switch
+    if name == "flash_attn" and (not value or value.startswith("-")):  # once a switch
         value = "on"
     if name == "overrides" and name in settings:
         value = f"{settings[name]},{value}"
