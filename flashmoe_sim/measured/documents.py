@@ -77,14 +77,14 @@ class NamedValues:
         )
 
 
-class Rows(NamedTuple):
+class RowsOfJson(NamedTuple):
     """The objects of one kind in a text. torn: a line on what is cut off or damaged, or empty."""
 
     found: list[NamedValues]
     torn: str
 
 
-def rows_in(text: str, where: str, has: Callable[[Mapping[str, Any]], bool], each: str = "entry") -> Rows:
+def rows_in(text: str, where: str, has: Callable[[Mapping[str, Any]], bool], each: str = "entry") -> RowsOfJson:
     """The JSON objects in a text that `has` accepts, in order, however deep; nothing is sought within them.
 
     Around JSON values, and before each of their lines, there may be anything. each: what one of them is called; places
@@ -102,12 +102,12 @@ def rows_in(text: str, where: str, has: Callable[[Mapping[str, Any]], bool], eac
             "has too many brackets within brackets", where=where, advice="give the output as printed"
         ) from None
     if not torn:
-        return Rows(found, "")
+        return RowsOfJson(found, "")
     also = f", and so are {len(torn) - 1} more" if len(torn) > 1 else ""
     damaged = f"{where}: line {torn[0]}: is cut off or damaged JSON{also}"
     if not found:
         raise Malformed(damaged, advice="give the whole output of the program")
-    return Rows(found, damaged)
+    return RowsOfJson(found, damaged)
 
 
 def _values(text: str) -> tuple[list[tuple[int, Any]], list[int]]:

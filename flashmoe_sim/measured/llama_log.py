@@ -82,7 +82,7 @@ def detect(text: str) -> bool:
 
 
 @dataclass
-class Request:
+class LoggedRequest:
     """What the log says of a request.
 
     cached, prompt: tokens of its prompt that were in the context before, and all. end: in the context at its end.
@@ -104,7 +104,7 @@ class TimingLine:
     prompt: bool
     tokens: int | None
     tok_s: float | None
-    request: Request
+    request: LoggedRequest
     settings: dict[str, str]
     other_work: str = ""
     number: str = ""
@@ -139,8 +139,8 @@ class State:
     timed: bool = False
     other_work: str = ""
     task: str = ""
-    requests: dict[str, Request] = field(default_factory=dict)
-    active: dict[str, Request] = field(default_factory=dict)
+    requests: dict[str, LoggedRequest] = field(default_factory=dict)
+    active: dict[str, LoggedRequest] = field(default_factory=dict)
 
     @property
     def load(self) -> Load:
@@ -281,8 +281,8 @@ def _follow(state: State, line: str) -> None:
         state.other_work = ""
         step, slot, state.task = match[1] or match[4], match[2] or match[5], match[3] or match[6]
         if step.startswith("launch_slot"):
-            state.requests[state.task] = Request(slot)
-        request = state.requests.setdefault(state.task, Request(slot))
+            state.requests[state.task] = LoggedRequest(slot)
+        request = state.requests.setdefault(state.task, LoggedRequest(slot))
         if step.startswith("launch_slot"):
             state.active = {task: one for task, one in state.active.items() if one.slot != slot} | {state.task: request}
             for one in state.active.values() if len(state.active) > 1 else ():
@@ -303,7 +303,7 @@ def _timed(state: State, line: str, number: int) -> Iterator[TimingLine]:
     match, short = _TIMING.search(line), _SHORT.search(line)
     if match is None and short is None:
         return
-    request, settings = state.requests.setdefault(state.task, Request()), state.settings()
+    request, settings = state.requests.setdefault(state.task, LoggedRequest()), state.settings()
     state.timed = True
     if match is not None:
         ms, tokens = figure(match[2]), int(match[3])
