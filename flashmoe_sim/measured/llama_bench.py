@@ -84,8 +84,8 @@ _SPEED = re.compile(rf"{NUMBER}(?:\s*[^\d\s.,]+\s*{NUMBER})?")
 NO_HEADS = "a row without the line of columns above it; give both"
 _RULE = re.compile(r"[\s:=+-]*")
 _OF_SPEED = re.compile(r"(?:\b|_)t(?:ok|oken|okens)?/s(?:ec)?\b", re.IGNORECASE)
-_INSERT = re.compile(r"^INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);\s*$", re.MULTILINE)
-_CSV_HEAD = re.compile(r"^build_commit,.*\bavg_ts\b.*$", re.MULTILINE)
+_INSERT = re.compile(r"^[ \t]*INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);\s*$", re.MULTILINE)
+_CSV_HEAD = re.compile(r"^[ \t]*build_commit,.*\bavg_ts\b.*$", re.MULTILINE)
 
 
 def detect_json(text: str) -> bool:
@@ -97,7 +97,9 @@ def detect_csv(text: str) -> bool:
 
 
 def detect_sql(text: str) -> bool:
-    return re.search(r"^INSERT INTO (?:llama_bench|test) \(build_commit", undressed(text), re.MULTILINE) is not None
+    return (
+        re.search(r"^[ \t]*INSERT INTO (?:llama_bench|test) \(build_commit", undressed(text), re.MULTILINE) is not None
+    )
 
 
 def detect_md(text: str) -> bool:
@@ -113,18 +115,18 @@ def read_json(text: str, where: str) -> FoundSpeeds:
 
 def read_csv(text: str, where: str) -> FoundSpeeds:
     """The table of `-o csv`, among any other lines."""
-    lines = undressed(text).split("\n")
+    lines = [line.strip() for line in undressed(text).split("\n")]
     first = next(number for number, line in enumerate(lines) if _CSV_HEAD.match(line))
     names = [name.strip() for name in lines[first].split(",")]
     rows, left_out = list[NamedValues](), list[str]()
     for number, line in enumerate(lines[first + 1 :], first + 2):
-        if (not line.startswith('"') and line.count(",") < len(names) - 1) or line.strip() == lines[first].strip():
+        if (not line.startswith('"') and line.count(",") < len(names) - 1) or line == lines[first]:
             continue
         place = f"{where}: line {number}"
         try:
-            if line.startswith('"') and not line.rstrip().endswith('"'):
+            if line.startswith('"') and not line.endswith('"'):
                 raise _torn(place, "no quote at its end")
-            cells = next(csv.reader([line.rstrip("\r")], strict=True))
+            cells = next(csv.reader([line], strict=True))
             rows.append(NamedValues(_named(names, cells, place), place))
         except (csv.Error, StopIteration) as error:
             left_out.append(str(_torn(place, str(error))))
@@ -137,7 +139,7 @@ def read_sql(text: str, where: str) -> FoundSpeeds:
     """The statements of `-o sql`."""
     rows, left_out = list[NamedValues](), list[str]()
     for number, line in enumerate(undressed(text).split("\n"), 1):
-        if not line.startswith("INSERT INTO "):
+        if not line.lstrip().startswith("INSERT INTO "):
             continue
         place = f"{where}: line {number}"
         try:
