@@ -14,6 +14,7 @@ from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.measured.dress import undressed
 
 MOST_WHOLE = 10**15
+MOST_IN_VAIN = 100  # times that a text is read for brackets that nothing closes
 _START = re.compile(r"[\[{]")
 _BEGINS = re.compile(r"(?:data: )?[ \t]*(?=\{\s*\"|\[\s*(?:\{|\Z))")
 
@@ -114,13 +115,16 @@ def _values(text: str) -> tuple[list[tuple[int, Any]], list[int]]:
     """The objects and lists in a text, each with its line; and the lines where one begins and does not end."""
     decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=lambda _: None)
     found, torn = list[tuple[int, Any]](), list[int]()
-    line, counted, at = 1, 0, 0
+    line, counted, at, in_vain = 1, 0, 0, 0
     while match := _START.search(text, at):
         line, counted = line + text.count("\n", counted, match.start()), match.start()
         try:
             value, at = decoder.raw_decode(text, match.start())
-        except ValueError:
+        except ValueError as error:
             at = match.end()
+            in_vain += getattr(error, "pos", at) - match.start()
+            if in_vain > MOST_IN_VAIN * len(text):
+                raise RecursionError from None
             begins = _BEGINS.match(text, text.rfind("\n", 0, match.start()) + 1)
             if begins and begins.end() == match.start():
                 torn.append(line)

@@ -51,7 +51,7 @@ SWITCHES = {  # without a value; names in `Measured.settings`, and what they set
 }
 ON = {"1", "on", "true"}
 WHOLE = ("n_cpu_moe", "n_gpu_layers", "ubatch", "batch", "threads", "experts_used")
-_WINDOWS_PATH = re.compile(r"[^\s\"'=]*\\\S*?\.gguf", re.IGNORECASE)
+_FILE = re.compile(r"\S+\.gguf", re.IGNORECASE)
 _USED = re.compile(r"expert_used_count=int:(\d{1,4})\b")
 _OFFLOADED_FROM = re.compile(r"\bGGML_OP_OFFLOAD_MIN_BATCH=(\d{1,9})\b")
 _NO_NAME = re.compile(r"[$%<>{}\[\]]")  # of a variable or a placeholder
@@ -121,7 +121,7 @@ def settings_of_command(line: str) -> dict[str, str]:
 
     A number of layers such as `all` or `auto` is left to the log.
     """
-    line = _WINDOWS_PATH.sub(lambda path: path[0].replace("\\", "/"), line)
+    line = _FILE.sub(lambda path: path[0].replace("\\", "/"), line)
     try:
         words = shlex.split(line, comments=False)
     except ValueError:
