@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.causes import Cause, explained
 from flashmoe_sim.measured.placement import with_layers
 from flashmoe_sim.measured.read import read_with_notes
-from flashmoe_sim.measured.value import Measured, distinct, missing
+from flashmoe_sim.measured.value import FEW_PROMPT, Measured, distinct, missing
 from flashmoe_sim.measured.which import model_that_ran
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
@@ -39,6 +39,7 @@ from flashmoe_sim.systems.table import parse_system
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow
+T = TypeVar("T")
 MOST, MOST_TRIED = 8, 24  # measurements that are learnt from, and tried: 60 speeds teach hardly more, and take minutes
 FEW_AT_ONCE = 0.5  # of the tokens that are predicted to be read together; fewer are slower
 OFF = {"0", "off", "disabled", "false"}
@@ -192,29 +193,33 @@ def _alike_once(lines: Iterable[str]) -> list[str]:
 
 
 def _spread(usable: Sequence[Usable], *, in_question: str) -> list[Usable]:
-    """The measurements in an order in which any first few are of many settings, and of depths far from each other."""
+    """The measurements in an order in which the first few differ most, in their settings and then in depth."""
+    if len(usable) <= MOST:
+        return list(usable)
     groups: dict[tuple[Any, ...], list[Usable]] = {}
     for one in usable:
         groups.setdefault(one.group, []).append(one)
-    for group in groups.values():
-        group.sort(key=lambda one: (one.measured.depth, one.measured.tokens or 0))
-    ordered = sorted(groups.values(), key=lambda group: group[0].geometry.name != in_question)
-    if len(usable) <= MOST:
-        return list(usable)
-    turns = zip_longest(*([group[place] for place in _far_apart(len(group))] for group in ordered))
+    each = [sorted(group, key=lambda one: (one.measured.depth, one.measured.tokens or 0)) for group in groups.values()]
+    each = [group for of_it in (True, False) for group in _far_apart(_of_model(each, in_question, of_it))]
+    turns = zip_longest(*(_far_apart(group) for group in each))
     return [one for turn in turns for one in turn if one is not None]
 
 
-def _far_apart(count: int) -> list[int]:
-    """The numbers below `count`: both ends first, then the middle of the largest gap, and so on."""
-    order, gaps = [0, count - 1][:count], deque([(0, count - 1)])
+def _of_model(groups: list[list[Usable]], name: str, of_it: bool) -> list[list[Usable]]:
+    return [group for group in groups if (group[0].geometry.name == name) == of_it]
+
+
+def _far_apart(ordered: Sequence[T]) -> list[T]:
+    """The values in another order: both ends first, then the middle of the largest gap, and so on."""
+    last = len(ordered) - 1
+    places, gaps = [0, last][: len(ordered)], deque([(0, last)])
     while gaps:
         lo, hi = gaps.popleft()
         if hi - lo > 1:
             middle = (lo + hi) // 2
-            order.append(middle)
+            places.append(middle)
             gaps += [(lo, middle), (middle, hi)]
-    return order
+    return [ordered[place] for place in places]
 
 
 def _of_another(one: Measured, machine: Machine) -> str:
@@ -256,6 +261,8 @@ def _other_work(one: Measured, geometry: ModelGeometry) -> str:
         return f"computes {used} experts for each token, and {name} has {geometry.top_k}"
     if of is not None and of not in experts:
         return f"has {of} experts in a layer, and {name} has {max(experts)}" if of else "has no experts (n_expert = 0)"
+    if one.prompt and one.tokens is not None and one.tokens < FEW_PROMPT:
+        return f"has a prompt of fewer than {FEW_PROMPT} tokens, which says little"
     if one.prompt and one.system in ("all-gpu", "cpu"):
         batch = min(int(settings.get(key, MICRO_BATCH)) for key in ("ubatch", "batch"))
         if batch < FEW_AT_ONCE * min(one.tokens or PROMPT_TOKENS, MICRO_BATCH):

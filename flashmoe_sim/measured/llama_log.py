@@ -71,7 +71,10 @@ _SLOT = re.compile(
 )
 _RELEASE = re.compile(r"slot +release:|\brelease_slots\]")
 _CACHED = re.compile(rf"(?:kv cache rm|memory_seq_rm) \[(?:p0|{_N}), end\)(?:.*\bp0={_N})?")
-_WHOLE_PROMPT = re.compile(rf"new prompt,.*(?:n_prompt_tokens|task\.n_tokens) = {_N}")
+_WHOLE_PROMPT = re.compile(
+    rf"new prompt,.*(?:n_prompt_tokens|task\.n_tokens) = {_N}"
+    rf"|prompt (?:done|processing progress), n_(?:past|tokens) = {_N}"
+)
 _ENDED = re.compile(rf"stop processing: n_(?:tokens|past) = {_N}|slot released\b.*\bn_past={_N}")
 _DRAFTS = re.compile(rf"draft acceptance(?: rate)? = {_X}")
 DRAFTED = "was measured with drafts"
@@ -292,7 +295,7 @@ def _follow(state: State, line: str) -> None:
         if match := _ENDED.search(line):
             request.end = int(match[1] or match[2])
         if match := _WHOLE_PROMPT.search(line):
-            request.prompt = int(match[1])
+            request.prompt = max(request.prompt or 0, int(match[1] or match[2]))
         match = _CACHED.search(line)
         if match and (match[1] or match[2]) and request.cached is None:  # a later one is of a later part of the prompt
             request.cached = int(match[1] or match[2])

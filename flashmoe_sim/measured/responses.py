@@ -13,6 +13,8 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured.documents import NamedValues, rows_in
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
+NO_NAME = "gpt-3.5-turbo"  # of any model, if llama-server of 2024 was not given an alias
+
 
 def detect(text: str) -> bool:
     return '"predicted_per_second"' in text or '"eval_duration"' in text
@@ -65,7 +67,8 @@ def _ollama(found: FoundSpeeds, response: NamedValues) -> None:
 
 
 def _model(response: NamedValues) -> str:
-    return response.text("model") or response.around.get("model", "")
+    name = response.text("model") or response.around.get("model", "")
+    return "" if name == NO_NAME else name
 
 
 def _add(found: FoundSpeeds, where: str, **values: Any) -> None:

@@ -77,7 +77,7 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
         return in_question
     if not name:
         raise UnknownName(
-            f"unknown model {shown(one.model)}: no mixture of experts that `sim model list` has",
+            f"unknown model {shown(one.model)}, which `sim model list` does not have",
             where=one.where,
             advice=f"if it is the one in question, give the speed by hand: --measured SYSTEM={one.tok_s:.4g}",
         )

@@ -204,6 +204,10 @@ OLD = '| tid="1" timestamp=1 id_slot=0 id_task=7'
         [f"{SLOT}n_tokens = 8800, memory_seq_rm [8800, end)"],
         [f"{SLOT}new prompt, n_ctx_slot = 16384, n_keep = 0, n_prompt_tokens = 9000"],
         [f"{SLOT}new prompt, n_ctx_slot = 16384, n_keep = 0, task.n_tokens = 9000"],
+        [
+            f"{SLOT}prompt processing progress, n_tokens = 8900, batch.n_tokens = 100",
+            f"{SLOT}prompt done, n_past = 9000",
+        ],
         ["slot      release: id  0 | task 7 | stop processing: n_past = 9400, truncated = 0"],
         ["slot      release: id  0 | task 7 | stop processing: n_tokens = 9400, truncated = 0"],
         [f"INFO [  update_slots] kv cache rm [p0, end) {OLD} p0=8800"],
