@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
-from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.cells import speed
 from flashmoe_sim.io.errors import BadInput, Incomplete, UnknownName, Unsupported, shown
@@ -25,10 +21,10 @@ from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.causes import Cause, explained
-from flashmoe_sim.measured.placement import with_layers
+from flashmoe_sim.measured.choose import alike_once, spread
 from flashmoe_sim.measured.read import read_with_notes
-from flashmoe_sim.measured.value import FEW_PROMPT, Measured, distinct, missing
-from flashmoe_sim.measured.which import model_that_ran
+from flashmoe_sim.measured.usable import PROMPT_TOKENS, Usable, usable
+from flashmoe_sim.measured.value import Measured, distinct
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
@@ -39,13 +35,8 @@ from flashmoe_sim.systems.table import parse_system
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow
-T = TypeVar("T")
 MOST, MOST_TRIED = 8, 24  # measurements that are learnt from, and tried: 60 speeds teach hardly more, and take minutes
-FEW_AT_ONCE = 0.5  # of the tokens that are predicted to be read together; fewer are slower
-OFF = {"0", "off", "disabled", "false"}
-_PLACE = re.compile(r"(.*?: )((?:line|test|result|record|entry) \d+: )(.*)", re.DOTALL)
 ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may be wrong by so much
-PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
 
 
 class Expected(NamedTuple):
@@ -106,7 +97,7 @@ def learn_from(
     read = [read_with_notes(text) for text in texts]
     measured = distinct(one for each in read for one in each.measured)
     seen, notes = _several(measured, machine, workload, of)
-    notes = [*_alike_once(note for each in read for note in each.left_out), *notes]
+    notes = [*alike_once(note for each in read for note in each.left_out), *notes]
     notes += dict.fromkeys(filter(None, (_of_another(one, machine) for one in measured)))
     learner, used, found = Learner(machine), list[Seen](), machine
     for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
@@ -120,18 +111,6 @@ def learn_from(
     return learner.after([one.observation for one in used], notes)
 
 
-class Usable(NamedTuple):
-    """A measurement of a known model with a system."""
-
-    measured: Measured
-    geometry: ModelGeometry
-
-    @property
-    def group(self) -> tuple[Any, ...]:
-        """What it has in common with others that differ by depth, length or repeat."""
-        return self.geometry.name, self.measured.system, self.measured.prompt
-
-
 def _several(
     measured: Sequence[Measured], machine: Machine, workload: Workload | None, model: ModelGeometry | None
 ) -> tuple[list[Seen], list[str]]:
@@ -139,13 +118,13 @@ def _several(
 
     Raises BadInput for one that was given by hand, and if none is left but those that a word from the user would mend.
     """
-    usable, refused = list[Usable](), list[tuple[Measured, BadInput]]()
+    fit, refused = list[Usable](), list[tuple[Measured, BadInput]]()
     for one in measured:
         try:
-            usable.append(_usable(one, machine, model))
+            fit.append(usable(one, machine, model))
         except BadInput as error:
             _by_hand_or(refused, one, error)
-    seen, left = list[Seen](), _spread(usable, in_question="" if model is None else model.name)
+    seen, left = list[Seen](), spread(fit, MOST, in_question="" if model is None else model.name)
     tried = 0
     for tried, (one, geometry) in enumerate(left, 1):
         try:
@@ -157,11 +136,9 @@ def _several(
     mended = [(one, error) for one, error in refused if not isinstance(error, UnknownName | Unsupported)]
     if not seen and mended:
         raise next((error for one, error in mended if not one.prompt), mended[0][1])
-    notes = _alike_once(f"{one.where}: {_reason(one, error)}" for one, error in refused)
-    if len(usable) > tried:
-        notes.append(
-            f"{len(seen)} of {len(usable):,} speeds are used, spread over settings and depths; more teach little"
-        )
+    notes = alike_once(f"{one.where}: {_reason(one, error)}" for one, error in refused)
+    if len(fit) > tried:
+        notes.append(f"{len(seen)} of {len(fit):,} speeds are used, spread over settings and depths; more teach little")
     return seen, notes
 
 
@@ -177,49 +154,6 @@ def _reason(one: Measured, error: BadInput) -> str:
     if isinstance(error, Incomplete) and not one.system:
         return one.unplaced or "does not say where the experts were"
     return error.found.removeprefix(f"{one.where}: ")
-
-
-def _alike_once(lines: Iterable[str]) -> list[str]:
-    """Each line on what is not used, once for all places in a file."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for line in lines:
-        place = _PLACE.match(line)
-        file, where, why = (place[1], place[2], place[3]) if place else ("", "", line)
-        found.setdefault((file, why), []).append(where)
-    return [
-        f"not used: {file}{places[0]}{why}" + (f"; and {len(places) - 1:,} more" if len(places) > 1 else "")
-        for (file, why), places in found.items()
-    ]
-
-
-def _spread(usable: Sequence[Usable], *, in_question: str) -> list[Usable]:
-    """The measurements in an order in which the first few differ most, in their settings and then in depth."""
-    if len(usable) <= MOST:
-        return list(usable)
-    groups: dict[tuple[Any, ...], list[Usable]] = {}
-    for one in usable:
-        groups.setdefault(one.group, []).append(one)
-    each = [sorted(group, key=lambda one: (one.measured.depth, one.measured.tokens or 0)) for group in groups.values()]
-    each = [group for of_it in (True, False) for group in _far_apart(_of_model(each, in_question, of_it))]
-    turns = zip_longest(*(_far_apart(group) for group in each))
-    return [one for turn in turns for one in turn if one is not None]
-
-
-def _of_model(groups: list[list[Usable]], name: str, of_it: bool) -> list[list[Usable]]:
-    return [group for group in groups if (group[0].geometry.name == name) == of_it]
-
-
-def _far_apart(ordered: Sequence[T]) -> list[T]:
-    """The values in another order: both ends first, then the middle of the largest gap, and so on."""
-    last = len(ordered) - 1
-    places, gaps = [0, last][: len(ordered)], deque([(0, last)])
-    while gaps:
-        lo, hi = gaps.popleft()
-        if hi - lo > 1:
-            middle = (lo + hi) // 2
-            places.append(middle)
-            gaps += [(lo, middle), (middle, hi)]
-    return [ordered[place] for place in places]
 
 
 def _of_another(one: Measured, machine: Machine) -> str:
@@ -238,50 +172,7 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
     workload, model: in question; a measurement that names another known model is of that one.
     Raises BadInput for an unknown model, for a setting that cannot have run, and without the place of its experts.
     """
-    return _seen(*_usable(one, machine, model), machine, workload, model)
-
-
-def _usable(one: Measured, machine: Machine, model: ModelGeometry | None) -> Usable:
-    """A measurement with its model and system. Raises BadInput if it has none, or did other work than is predicted."""
-    geometry = model_that_ran(one, model)
-    if why := _other_work(one, geometry) or _other_split(one, machine):
-        raise Unsupported(why, where=one.where)
-    one = with_layers(one, max(geometry.layers) + 1)
-    return Usable(replace(one, system=_system(one, machine)), geometry)
-
-
-def _other_work(one: Measured, geometry: ModelGeometry) -> str:
-    """What an engine did that no prediction has, or empty."""
-    settings, name = one.settings, geometry.name
-    experts = {layer.n_experts for layer in geometry.layers.values()}
-    used, of = (
-        int(settings[key]) if settings.get(key, "").isdecimal() else None for key in ("experts_used", "experts")
-    )
-    if used is not None and geometry.top_k is not None and used != geometry.top_k:
-        return f"computes {used} experts for each token, and {name} has {geometry.top_k}"
-    if of is not None and of not in experts:
-        return f"has {of} experts in a layer, and {name} has {max(experts)}" if of else "has no experts (n_expert = 0)"
-    if one.prompt and one.tokens is not None and one.tokens < FEW_PROMPT:
-        return f"has a prompt of fewer than {FEW_PROMPT} tokens, which says little"
-    if one.prompt and one.system in ("all-gpu", "cpu"):
-        batch = min(int(settings.get(key, MICRO_BATCH)) for key in ("ubatch", "batch"))
-        if batch < FEW_AT_ONCE * min(one.tokens or PROMPT_TOKENS, MICRO_BATCH):
-            return f"reads its prompt {batch} tokens at a time, and {one.system} {MICRO_BATCH}"
-    if one.depth <= PROMPT_TOKENS or geometry.attention is None:
-        return ""
-    if settings.get("flash_attn", "on") in OFF:
-        return "has no flash attention at this depth, which is not predicted"
-    keys, values = (settings.get(name, DEFAULT_TYPE) for name in ("type_k", "type_v"))
-    if keys != values and not any(layer.latent for layer in geometry.attention.layers):
-        return f"has keys of {keys} and values of {values}, and both are predicted of one type"
-    return ""
-
-
-def _other_split(one: Measured, machine: Machine) -> str:
-    """That several GPUs shared the work otherwise than by whole layers, or empty."""
-    mode = one.settings.get("split_mode", "layer")
-    several = machine.gpus > 1 or len(machine.cards) > 1
-    return f"splits the model by {mode} between GPUs, and layers are predicted" if several and mode != "layer" else ""
+    return _seen(*usable(one, machine, model), machine, workload, model)
 
 
 def _seen(
@@ -378,17 +269,6 @@ def _what_fits(system: System, case: Case) -> str:
 def _larger(machine: Machine) -> Machine:
     known = dict(machine.quantities())
     return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
-
-
-def _system(one: Measured, machine: Machine) -> str:
-    """The system that ran: as told, or the only one that a machine leaves open."""
-    if one.system:
-        return one.system
-    if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.settings):
-        return "all-gpu"
-    if machine.gpu is None:
-        return "cpu"
-    raise Incomplete(missing(one))
 
 
 def _learnt(one: Seen, expected: Expected, machine: Machine) -> str:
