@@ -37,15 +37,18 @@ OVERRIDES = SHORT["ot"]
 TEST, SPEED = "test", "t/s"  # columns of the table that make a row a measurement
 _TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?:@pp(\d{1,9}))?(?: @ d(\d{1,9}))?")
 _SPEED = re.compile(rf"{NUMBER}(?:\s*[^\d\s.,]+\s*{NUMBER})?")
+OTHERS = {"S_PP t/s", "peak t/s", "ttfr (ms)", "est_ppt (ms)"}  # columns of other benchmarks, which have such tests too
 NO_HEADS = "a row without the line of columns above it; give both"
 _RULE = re.compile(r"[\s:=+-]*")
 _OF_SPEED = re.compile(r"(?:\b|_)t(?:ok|oken|okens)?/s(?:ec)?\b", re.IGNORECASE)
 
 
 def has_table(text: str) -> bool:
-    """Whether a text has a table of llama-bench, or rows of one."""
-    lines = ((line, _cells(line)) for _, line in _unbroken(text) if "/s" in line or "±" in line)
-    return any(_heads(cells) is not None or _without_heads(cells) for _, cells in lines)
+    """Whether a text has a table of llama-bench, or rows without their heading."""
+    lines = [_cells(line) for _, line in _unbroken(text) if "/s" in line or "±" in line]
+    if any(_heads(cells) is not None for cells in lines):
+        return True
+    return any(map(_without_heads, lines)) and all(OTHERS.isdisjoint(cells) for cells in lines)
 
 
 def rows_of_tables(text: str, where: str) -> tuple[list[NamedValues], list[str]]:
@@ -65,6 +68,8 @@ def rows_of_tables(text: str, where: str) -> tuple[list[NamedValues], list[str]]
                 left_out.append(f"{place}: a table with several columns {SPEED}; give the rows of one build or setting")
         elif len(cells) < 3:
             whole, skipping = False, False  # what no longer fits may be of another table
+        elif not OTHERS.isdisjoint(cells):
+            names, skipping = [], True
         elif any(_OF_SPEED.search(cell) for cell in cells) and not skipping:
             left_out.append(
                 f"{place}: a table without columns {TEST} and {SPEED}; give the one that llama-bench prints"
@@ -114,7 +119,7 @@ def _cells(line: str) -> list[str]:
 
 def _heads(cells: list[str]) -> list[str] | None:
     """The names of a table's columns, if it is one of llama-bench; the last is empty if a bar closes it."""
-    if TEST not in cells or not any(_OF_SPEED.search(cell) for cell in cells):
+    if TEST not in cells or not OTHERS.isdisjoint(cells) or not any(_OF_SPEED.search(cell) for cell in cells):
         return None
     return [SPEED if _OF_SPEED.search(name) else SHORT.get(name, name) for name in cells]
 
