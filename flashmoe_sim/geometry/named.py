@@ -37,7 +37,9 @@ _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
-_NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
+_OTHER = re.compile(r"distill|(?<![a-z])(?:reap|pruned)(?![a-z])", re.IGNORECASE)  # no, or fewer, experts
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
+SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
 _TRAINED = re.compile(
     r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
@@ -185,23 +187,33 @@ def meant(text: str) -> str:
     """The name of the named model that a text means, or empty.
 
     A name counts if the text's words begin with its words (`Qwen3-30B-A3B-Instruct-2507`), or the other way round
-    (`Qwen3-30B`) for one known name only.
+    (`Qwen3-30B`) for one known name only. A size in other words must be the model's: `deepseek-r1:8b` is another one.
     """
     names, words = model_names(), _words(text)
-    if not words or _NO_EXPERTS.search(text):
+    if not words or _OTHER.search(text):
         return ""
     begun = [name for name in names if words[: len(_words(name))] == _words(name)]
     if begun:
-        return names[max(begun, key=lambda name: len(_words(name)))]
+        name = max(begun, key=lambda name: len(_words(name)))
+        return names[name] if _of_size(names[name], words[len(_words(name)) :]) else ""
     begins = {names[name] for name in names if _words(name)[: len(words)] == words}
     return begins.pop() if len(begins) == 1 else ""
+
+
+def _of_size(name: str, words: list[str]) -> bool:
+    """Whether each size among the words is the model's."""
+    model = named_models()[name]
+    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
+    sizes = [_SIZE.fullmatch(word) for word in words]
+    given = [float(size[1]) * (1000 if size[2] == "t" else 1) for size in sizes if size]
+    return all(min(one, weights_b) >= SAME_SIZE * max(one, weights_b) for one in given)
 
 
 def name_in(text: str) -> str:
     """The name of the named model that a text means. Raises BadInput if it means none."""
     if name := meant(text):
         return name
-    if not _words(text) or _NO_EXPERTS.search(text):
+    if not _words(text) or _OTHER.search(text):
         raise UnknownName(f"model {shown(text)}: no mixture of experts is named so")
     known = list(named_models())
     raise UnknownName(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")

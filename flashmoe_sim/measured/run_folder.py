@@ -17,7 +17,7 @@ RUN, LOG = "run.json", "log.txt"
 
 def read(run: str, log: str, folder: Path) -> FoundSpeeds:
     """The speeds of the log, with the system that run.json tells."""
-    fields = document(run, f"{folder / RUN}")[0]
+    fields = document(run, f"{folder / RUN}")
     if not fields.text("mode"):
         raise Malformed("has no `mode`", where=fields.where, advice="give the folder of a run of `sim bridge run`")
     if fields.text("rc") != "0":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from flashmoe_sim.io.errors import OutOfRange, shown
+from flashmoe_sim.io.errors import BadInput, OutOfRange, shown
 
 MOST_DECODE, MOST_PROMPT = 1e5, 1e7  # tokens a second that no machine reaches
 MOST_TOKENS = 10**8
@@ -26,9 +26,10 @@ class Measured:
 
     where: file and place, for messages. engine: the program that ran; empty if given by hand. system: as `parse_system`
     reads it; empty if the file does not say where the experts were. unplaced: why the system is empty.
-    model: its name or file. quant: its quantization, such as Q4_K_M. depth: tokens in the context before the first
-    timed one. prompt: whether a prompt was timed rather than decoding. tokens: timed in each repeat. sd: standard
-    deviation over repeats, relative to tok_s. settings: others, such as threads and ubatch.
+    model: its name or file. model_bytes, model_weights: the size of its file, and the number of its weights. quant: its
+    quantization, such as Q4_K_M. depth: tokens in the context before the first timed one. prompt: whether a prompt was
+    timed rather than decoding. tokens: timed in each repeat. sd: standard deviation over repeats, relative to tok_s.
+    settings: others, such as threads and ubatch.
     """
 
     where: str
@@ -37,6 +38,7 @@ class Measured:
     unplaced: str = ""
     model: str = ""
     model_bytes: int | None = None
+    model_weights: int | None = None
     quant: str = ""
     depth: int = 0
     prompt: bool = False
@@ -65,6 +67,13 @@ class FoundSpeeds:
 
     measured: list[Measured] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+
+    def add(self, one: Callable[[], Measured]) -> None:
+        """Add a measurement; or leave it out, with a line on what is wrong with it."""
+        try:
+            self.measured.append(one())
+        except BadInput as error:
+            self.left_out.append(str(error))
 
     def enough(self, tokens: int, where: str, *, prompt: bool) -> bool:
         """Whether a timing has enough tokens; if not, it is left out with a line that says so."""
