@@ -34,7 +34,6 @@ NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 ONE_NUMBER = rf"^\s*(?:{NUMBER})?\s*$"
 APART = rf"^(?:{NUMBER}(?:[\s,;|:/]+{NUMBER})*)?[\s,;|:/]*$"
 JOINED = r"^\d+(?:[-_+]\d+)+$"
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 WORDS = {**PHASES, "generation": PHASE_DECODE, "extend": PHASE_PROMPT, "1": PHASE_PROMPT, "2": PHASE_DECODE, "0": 0}
 CALL_BY = ("step,layer", "run")
 
@@ -97,8 +96,6 @@ def read_frame(
         content = stream.read()
     if progress:
         progress(len(content))
-    if content.startswith(UTF_16):
-        raise Malformed(f"{path}: is UTF-16, as PowerShell writes it; write it again as UTF-8")
     content = content.removeprefix(BOM)
     try:
         if columns.records is not None:

@@ -60,7 +60,7 @@ def refuse_totals(path: Path, value: Mapping[str, NDArray[Any]], unread: Iterabl
         raise totals_of(
             path, f"each expert of a layer is there once, beside {', '.join(shown(name, 40) for name in unread[:3])}"
         )
-    if "weight" in value and (value["weight"] > 1).any():
+    if "weight" in value and (value["weight"] > 1).any() and (value["weight"] >= 0).all():
         raise totals_of(path, "each expert of a layer is there once, with a weight above 1: sums of weights")
     if (
         "n_tokens" in value

@@ -233,8 +233,9 @@ def test_json_lines_that_are_cut_off_or_malformed(tmp_path: Path) -> None:
 
 
 def test_tables_in_other_clothes(tmp_path: Path) -> None:
-    with refused(Malformed, match="is UTF-16, as PowerShell writes it; write it again as UTF-8"):
-        read(tmp_path, "l,e\n0,1\n".encode("utf-16"), "layer=l,expert=e")
+    for encoding in ("utf-16", "utf-16-be"):
+        text = "\ufeff" * encoding.endswith("be") + "l,e\n0,1\n1,4\n"
+        assert read(tmp_path, text.encode(encoding), "layer=l,expert=e").expert.tolist() == [1, 4]
     with refused(Incomplete, match="is one JSON document; name the key under which its rows are: --records KEY"):
         read(tmp_path, json.dumps({"data": [{"l": 1, "e": 2}]}, indent=1), "layer=l,expert=e")
 
