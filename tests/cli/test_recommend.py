@@ -188,7 +188,8 @@ def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.C
     asked = ["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "bounded-insert,static-profile,placed"]
     answer = document(capsys, *asked)
     assert answer["best"]["system"] == "placed"
-    assert answer["get"]["commands"][0] == "git clone https://github.com/ggml-org/llama.cpp"
+    assert answer["get"]["address"] == "https://github.com/ggml-org/llama.cpp"
+    assert answer["get"]["building"] == "https://github.com/ggml-org/llama.cpp/blob/master/docs/build.md"
     refused = {row["system"]: row["why_not"] for row in answer["systems"] if row["tok_s"] is None}
     assert set(refused) == {"bounded-insert", "static-profile"}
     assert all("never uses" in reason for reason in refused.values())
