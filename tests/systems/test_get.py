@@ -21,7 +21,7 @@ BUILDS = re.compile(
     r"\bcmake (-B|-S|--build|\.)|\bmake (-j|-C|build)|\bcargo (build|install)|\bgit (clone|checkout|apply)"
     r"|\bswift build|(?<![\w/])\./(build|install|apply)\S*\.sh|\bdocker (compose )?build (?!-t sim\b)"
     r"|\bcurl [^|\n]*\| *(ba)?sh\b|\birm "
-    r"|\bpip3? install (?!'?(-e )?'?\.|-q|--quiet|--constraint|cupy|torch\b)"
+    r"|\bpip3? install (?!'?(-e )?'?\\?\.|-q|--quiet|--constraint|cupy|torch\b)"
 )
 
 
