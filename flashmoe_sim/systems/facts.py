@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from flashmoe_sim.drafts import MODEL, MTP, NGRAM, Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import file_bytes, nearest, quantizations
 from flashmoe_sim.io.errors import Malformed, UnknownName
-from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.io.sizes import GIB, MIB, size
 from flashmoe_sim.machines.machine import Machine
 
 YES, BY_CODE, FAILS, UNKNOWN = "yes", "by-code", "fails", "unknown"
@@ -364,12 +365,16 @@ class EngineFacts:
         """Why it cannot load the model in this format or quantization, or empty."""
         reads, quants = self.formats.reads, self.formats.quants
         if quants and model.quant not in quants:
-            named = model.name.partition(":")[0] if ":" in model.name else ""
-            advice = f"; give --model {named}:{quants[0]}" if named else ""
+            near = self.nearest_file(model)
+            advice = f"; the nearest of these in size is --model {near.name}, {size(file_bytes(near))}" if near else ""
             return f"loads {_or(quants)} only, not {model.quant or model.name}{advice}"
         if not quants and model.format and model.format not in reads:
             return f"reads {_or([name.upper() if name == 'gguf' else name for name in reads])}, not {model.format}"
         return ""
+
+    def nearest_file(self, model: ModelGeometry) -> ModelGeometry | None:
+        """The quantization that it loads which is nearest to the model in size; None if none is known."""
+        return nearest(model, [one for one in quantizations(model) if one.quant in self.formats.quants])
 
     def _why_not_there(self, machine: Machine) -> str:
         on = self.platform
