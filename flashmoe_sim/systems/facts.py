@@ -90,11 +90,15 @@ class Platform:
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """reads: `gguf`, `safetensors` or `mlx`. quants: the only quantizations that it loads; empty for all."""
+    """reads: `gguf`, `safetensors` or `mlx`. quants: the only quantizations that it loads; empty for all.
+
+    kv_types: the only types of keys and values that its command line can ask for; empty for all of llama.cpp's.
+    """
 
     reads: tuple[str, ...]
     source: str
     quants: tuple[str, ...] = ()
+    kv_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
