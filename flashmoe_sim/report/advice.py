@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from flashmoe_sim.budget import wired_limit_advice
+from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
@@ -29,7 +29,6 @@ from flashmoe_sim.tune.speeds import prompt_speed, speed
 
 FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
-WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 BOUGHT = 10
 AT_LAUNCH = (
     "Prices: in US dollars when a card came out, from 2016 to 2025; today's are others, and used cards cost less. "

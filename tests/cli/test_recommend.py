@@ -193,3 +193,23 @@ def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.C
     refused = {row["system"]: row["why_not"] for row in answer["systems"] if row["tok_s"] is None}
     assert set(refused) == {"bounded-insert", "static-profile"}
     assert all("never uses" in reason for reason in refused.values())
+
+
+def test_a_row_of_several_models_says_what_the_limit_of_the_gpu_keeps_from_running(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = [
+        "recommend",
+        "--model",
+        "glm-4.6,gpt-oss-120b",
+        "--machine",
+        "m3-ultra + 256GiB",
+        "--system",
+        "all-gpu,cpu",
+    ]
+    said = " ".join(printed_by(capsys, *asked).split())
+    assert "glm-4.6:q4_k_m: llama.cpp, all on the GPU: takes 200.9 GiB of the GPU" in said
+    assert "`sudo sysctl iogpu.wired_limit_mb=205824` lets the GPU use 201.0 of 256 GiB" in said
+    limits = {row["model"]: row["limited"] for row in document(capsys, *asked)["rows"]}
+    assert limits["gpt-oss-120b:mxfp4"] is None
+    assert limits["glm-4.6:q4_k_m"] in said
