@@ -370,7 +370,7 @@ class EngineFacts:
         reads, quants = self.formats.reads, self.formats.quants
         if quants and model.quant not in quants:
             near = self.nearest_file(model)
-            advice = f"; the nearest of these in size is --model {near.name}, {size(file_bytes(near))}" if near else ""
+            advice = f"; give --model {near.name}, {size(file_bytes(near))}, nearest in size" if near else ""
             return f"loads {_or(quants)} only, not {model.quant or model.name}{advice}"
         if not quants and model.format and model.format not in reads:
             return f"reads {_or([name.upper() if name == 'gguf' else name for name in reads])}, not {model.format}"
