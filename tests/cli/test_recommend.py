@@ -175,7 +175,8 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m3-max-48", "--system", "cpu,turbofieldfare"]
     output = " ".join(printed_by(capsys, *asked).split())
-    assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit, 13.2 GiB, nearest in size." in output
+    instead = "give --model gemma-4-26b-a4b:mlx-4bit, 13.2 GiB, nearest in size."
+    assert f"TurboFieldfare loads mlx-4bit only, not q4_k_m; {instead}" in output
     assert "Get it llama.cpp: released 2026-10-08; licence MIT; for Linux, macOS and Windows." in output
 
 
