@@ -23,6 +23,7 @@ PLAN_ERROR = 0.04
 # RAM that a Mac's system keeps if the limit of its GPU is raised: `wired_limit_advice`.
 MAC_KEEPS_GIB = ((32, 4), (float("inf"), 8))
 WIRED_STEP_MIB = 512
+WIRED = "iogpu.wired_limit_mb"  # in a reason: a Mac could run it if this limit were raised
 
 
 @dataclass(frozen=True)

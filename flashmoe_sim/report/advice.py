@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from flashmoe_sim.budget import wired_limit_advice
+from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
-from flashmoe_sim.io.sections import Command, Part, Section, Table, Verdict
+from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import ask
@@ -29,7 +29,6 @@ from flashmoe_sim.tune.speeds import prompt_speed, speed
 
 FASTER = 3
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
-WIRED = "iogpu.wired_limit_mb"  # a Mac could run more if its limit were raised
 BOUGHT = 10
 AT_LAUNCH = (
     "Prices: in US dollars when a card came out, from 2016 to 2025; today's are others, and used cards cost less. "
@@ -171,13 +170,9 @@ def _faster(found: Recommendation) -> str:
 
 
 def _get(found: Recommendation) -> Section:
-    """Where to get the engine, and how to build it."""
-    best = found.best.best.system
-    lines = best.how_to_get(found.case.machine)
-    if lines is None:
-        return Section("", ())
-    commands = (Command("\n".join(lines.commands)),) if lines.commands else ()
-    return Section("Get it", (lines.what, *commands, *lines.more))
+    """Where to get the engine."""
+    lines = found.best.best.system.how_to_get(found.case.machine)
+    return Section("Get it", tuple(Item(line, 2) for line in lines))
 
 
 def _other_quant(model: ModelGeometry) -> str:

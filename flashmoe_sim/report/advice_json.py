@@ -42,7 +42,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "depth": found.case.depth,
         "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
         "best": row(found.quoted),
-        "get": None if (get := found.best.best.system.how_to_get(found.case.machine)) is None else get.as_row(),
+        "get": found.best.best.system.get_row(found.case.machine),
         "main_line": row(found.main_line),
         "sizes": None
         if sizes is None

@@ -26,7 +26,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, HowToGet, SlotSizes, facts_of
+from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, facts_of, listed
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -354,7 +354,14 @@ class System(ABC):
             )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
-        return self.why_not_engine(model, machine) or self.why_not_drafts(case)
+        return self.why_not_engine(model, machine) or self.why_not_kv_type(case) or self.why_not_drafts(case)
+
+    def why_not_kv_type(self, case: Case) -> str:
+        """Why its engine cannot keep keys and values in the case's type, or empty."""
+        known = () if self.facts is None else self.facts.formats.kv_types
+        if not known or case.kv_type in known:
+            return ""
+        return f"keeps keys and values in {listed(known, 'or')}, not {case.kv_type}; give another --kv-type or none"
 
     def why_not_drafts(self, case: Case) -> str:
         """Why its engine cannot draft as the case asks, or empty; an engine of the user's own can."""
@@ -366,9 +373,17 @@ class System(ABC):
         """Why its engine cannot run a model on a machine, or empty."""
         return "" if self.facts is None else self.facts.why_not(model, machine)
 
-    def how_to_get(self, machine: Machine) -> HowToGet | None:
-        """Where to get its engine, and how to build it for a machine; None if that is not known."""
-        return None if self.facts is None else self.facts.how_to_get(machine.api if self.uses_gpu else "cpu")
+    def how_to_get(self, machine: Machine) -> list[str]:
+        """Where to get its engine for a machine, in sentences; none if that is not known."""
+        return [] if self.facts is None else self.facts.how_to_get(machine.os)
+
+    def labelled(self, machine: Machine) -> str:
+        """Its setting and the program whose command line it is, where programs of one name are many."""
+        return self.spec if self.facts is None else f"{self.spec} ({self.facts.named(machine.os)})"
+
+    def get_row(self, machine: Machine) -> dict[str, Any] | None:
+        """The same for JSON; None if that is not known."""
+        return None if self.facts is None else self.facts.get_row(machine.os)
 
     def accepted(self, sizes: Sequence[int], case: Case) -> list[int]:
         """Those of ascending numbers of slots that the engine accepts."""

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
@@ -37,6 +38,7 @@ from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.names import WHOLE
 
 AUTO = -1.0
+KV_NAMES = {"q8_0": "int8"}  # its own names of types of keys and values
 RESERVE_BYTES = 700 * MIB
 CHUNKS = (8192, 6144, 4096, 3072, 2048, 1024, 512, 256)
 SHORT_READ = 64  # tokens of a prompt that are read like an answer's
@@ -174,6 +176,7 @@ class Strata(System):
     def launch(self, case: Case) -> Launch:
         words = ["strata", "--serve", "--pack", "PACK", "--native", case.gguf, "--ple-gguf", case.gguf]
         words += ["--max-context", str(case.context)] if case.context else []
+        words += [] if case.kv_type == DEFAULT_TYPE else ["--kv", KV_NAMES.get(case.kv_type, case.kv_type)]
         words += ["--expert-profile", "data/expert-profile.bin", "--expert-cache", str(self.experts)]
         words += ["--adapt-every", str(self.every), "--adapt-swaps", str(self.swaps)]
         words += [] if self.pcie_share == AUTO else ["--pcie-frac", f"{self.pcie_share:g}"]

@@ -160,13 +160,12 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         for row in found.rows:
             launch = row.launch
             shares = row.system.memory(found.case) if row.tok_s is not None else ()
-            get = row.system.how_to_get(found.case.machine)
             rows.append(
                 row.as_row()
                 | {
                     "published_speeds": proof(row.system, found.case).rows,
                     "p_faster_than_plain": likely.get(row.system.spec),
-                    "get": None if get is None else get.as_row(),
+                    "get": row.system.get_row(found.case.machine),
                     "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                     "environment": dict(launch.environment) if launch else {},
                 }
@@ -199,7 +198,8 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         lines: list[Part] = []
         for row in found.rows:
             if row.launch is not None:
-                lines += [row.system.spec, Command(row.launch.line), *(_engine(row, found) if self.full else ())]
+                name = row.system.labelled(found.case.machine)
+                lines += [name, Command(row.launch.line), *(_engine(row, found) if self.full else ())]
         cannot = [Item(f"  {row.system.spec}: {row.why_not}", 4) for row in found.rows if row.tok_s is None]
         made = [Section("", tuple(parts)), Section("", tuple(lines))]
         return [*made, Section("", ("cannot run here:", *cannot))] if cannot else made
@@ -268,12 +268,8 @@ def _engine(row: Compared, found: Comparison) -> list[Part]:
     """Where to get the engine, and on how many published speeds its prediction rests."""
     from flashmoe_sim.tune.proof import proof
 
-    get = row.system.how_to_get(found.case.machine)
-    parts: list[Part] = [Item(f"  rests on: {proof(row.system, found.case).sentence}", 4)]
-    if get is not None:
-        commands = [Command(line) for line in get.commands]
-        parts += [Item(f"  {get.what}", 4), *commands, *(Item(f"  {more}", 4) for more in get.more)]
-    return parts
+    lines = [f"rests on: {proof(row.system, found.case).sentence}", *row.system.how_to_get(found.case.machine)]
+    return [Item(f"  {line}", 4) for line in lines]
 
 
 def _waits(row: Compared) -> str:

@@ -50,9 +50,11 @@ def _model(system: System) -> ModelGeometry:
 def _cases(system: System) -> Iterator[Case]:
     for name, of, context in product(MACHINES, (_model(system), served_by(system, big_model())), (0, 5000)):
         case = Case(of, load_machine(name), GIB // 16, context)
-        with suppress(BadInput):  # too large for the machine
-            if not system.why_not(case) and system.sized(case):
-                yield case
+        for kv_type in ("f16", "q8_0", "q4_0") if context else ("f16",):
+            asked = replace(case, kv_type=kv_type)
+            with suppress(BadInput):  # too large for the machine
+                if not system.why_not(asked) and system.sized(asked):
+                    yield asked
 
 
 def _settings(system: System, case: Case) -> Iterator[System]:
