@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
@@ -26,7 +26,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, HowToGet, SlotSizes, facts_of
+from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, HowToGet, SlotSizes, facts_of, listed
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -240,6 +240,7 @@ class System(ABC):
     limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
+    kv_types: of the context's keys and values that its engine takes, as after --kv-type; all of llama.cpp's by default.
     """
 
     name: ClassVar[str]
@@ -260,6 +261,7 @@ class System(ABC):
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
+    kv_types: ClassVar[tuple[str, ...]] = CACHE_TYPES
 
     def __post_init__(self) -> None:
         check("system", self, self.limits, self.words)
@@ -354,13 +356,20 @@ class System(ABC):
             )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
-        return self.why_not_engine(model, machine) or self.why_not_drafts(case)
+        return self.why_not_engine(model, machine) or self.why_not_drafts(case) or self.why_not_kv_type(case)
 
     def why_not_drafts(self, case: Case) -> str:
         """Why its engine cannot draft as the case asks, or empty; an engine of the user's own can."""
         if case.drafts is None or self.facts is None:
             return ""
         return self.facts.drafts.why_not(case.drafts, case.model.arch)
+
+    def why_not_kv_type(self, case: Case) -> str:
+        """Why its engine cannot keep keys and values as the case asks, or empty."""
+        if case.kv_type in self.kv_types:
+            return ""
+        own = listed(self.kv_types, "or")
+        return f"is known to keep keys and values in {own} only; leave out --kv-type {case.kv_type}"
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         """Why its engine cannot run a model on a machine, or empty."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu_halved import LfuHalved
@@ -44,6 +45,7 @@ class Ds4(System):
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
+    kv_types: ClassVar[tuple[str, ...]] = (DEFAULT_TYPE,)
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into slots that the GPU sees
 
     experts: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
@@ -33,6 +34,7 @@ class FlashMoe(System):
     misses: ClassVar[str] = "read through the page cache"
     limits: ClassVar[Limits] = {"top_k": (1, MOST_EXPERTS)}
     caches: ClassVar[bool] = False
+    kv_types: ClassVar[tuple[str, ...]] = (DEFAULT_TYPE,)
     own_gpu: ClassVar[bool | None] = False
 
     top_k: int = 4

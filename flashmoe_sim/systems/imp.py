@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -52,6 +53,7 @@ class Imp(GpuSlots):
     misses: ClassVar[str] = "copied to the GPU from RAM"
     limits: ClassVar[Limits] = {"slots": (0, INT32), "percent": (1, MOST_PERCENT)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    kv_types: ClassVar[tuple[str, ...]] = (DEFAULT_TYPE,)
 
     slots: int = 0
     percent: int = 15

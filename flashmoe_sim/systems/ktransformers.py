@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
@@ -83,6 +84,7 @@ class KTransformers(GpuSlots):
     size: ClassVar[str] = "experts"
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
+    kv_types: ClassVar[tuple[str, ...]] = (DEFAULT_TYPE,)
 
     experts: int = 0
     strategy: str = "uniform"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Self
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -50,6 +51,7 @@ class Slotstream(System):
     size: ClassVar[str] = "experts_per_layer"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
+    kv_types: ClassVar[tuple[str, ...]] = (DEFAULT_TYPE,)
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into memory that the GPU sees
 
     experts_per_layer: int = 0

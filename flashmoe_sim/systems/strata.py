@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
@@ -43,6 +44,7 @@ SHORT_READ = 64  # tokens of a prompt that are read like an answer's
 BUFFERS_BYTES, TOKEN_BYTES = 160 * MIB, 680 * 1024  # of a chunk
 CHOSEN = 2048  # tokens that the indexer chooses: of 5 to 477 thousand the published speeds are the same
 LENT_SHARE, KEPT = 0.9, 128  # of the slots, and slots that are not lent
+KV_WORDS = {DEFAULT_TYPE: "fp16", "q8_0": "int8", "q4_0": "q4_0"}  # what its flag --kv calls them
 FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0, 0.05
 
 
@@ -75,6 +77,7 @@ class Strata(System):
     words: ClassVar[Choices] = {"profile": (HALF, ALL)}
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
+    kv_types: ClassVar[tuple[str, ...]] = tuple(KV_WORDS)
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "gpu.layer_us",
@@ -174,6 +177,7 @@ class Strata(System):
     def launch(self, case: Case) -> Launch:
         words = ["strata", "--serve", "--pack", "PACK", "--native", case.gguf, "--ple-gguf", case.gguf]
         words += ["--max-context", str(case.context)] if case.context else []
+        words += [] if case.kv_type == DEFAULT_TYPE else ["--kv", KV_WORDS.get(case.kv_type, case.kv_type)]
         words += ["--expert-profile", "data/expert-profile.bin", "--expert-cache", str(self.experts)]
         words += ["--adapt-every", str(self.every), "--adapt-swaps", str(self.swaps)]
         words += [] if self.pcie_share == AUTO else ["--pcie-frac", f"{self.pcie_share:g}"]

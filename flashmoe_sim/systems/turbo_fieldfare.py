@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lfu import Lfu
@@ -41,6 +42,7 @@ class TurboFieldfare(System):
     misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = False
+    kv_types: ClassVar[tuple[str, ...]] = (DEFAULT_TYPE,)
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "memory.copy_gb_s",
