@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
@@ -300,6 +300,11 @@ class System(ABC):
         return facts_of(cls.program) if cls.program else None
 
     @property
+    def kv_types(self) -> tuple[str, ...]:
+        """Types of keys and values that its engine takes, as after --kv-type; all of llama.cpp's if it has no facts."""
+        return (self.facts.formats.kv_types if self.facts is not None else ()) or tuple(CACHE_TYPES)
+
+    @property
     def unmapped(self) -> tuple[str, ...]:
         """The flags with which it reads files into RAM as a whole instead of mapping them."""
         get = None if self.facts is None else self.facts.get
@@ -356,18 +361,18 @@ class System(ABC):
             return f"is known for one GPU only; the machine has {machine.gpus}"
         return self.why_not_engine(model, machine) or self.why_not_kv_type(case) or self.why_not_drafts(case)
 
-    def why_not_kv_type(self, case: Case) -> str:
-        """Why its engine cannot keep keys and values in the case's type, or empty."""
-        known = () if self.facts is None else self.facts.formats.kv_types
-        if not known or case.kv_type in known:
-            return ""
-        return f"keeps keys and values in {listed(known, 'or')}, not {case.kv_type}; give another --kv-type or none"
-
     def why_not_drafts(self, case: Case) -> str:
         """Why its engine cannot draft as the case asks, or empty; an engine of the user's own can."""
         if case.drafts is None or self.facts is None:
             return ""
         return self.facts.drafts.why_not(case.drafts, case.model.arch)
+
+    def why_not_kv_type(self, case: Case) -> str:
+        """Why its engine cannot keep keys and values as the case asks, or empty."""
+        if case.kv_type in self.kv_types:
+            return ""
+        own = listed(self.kv_types, "or")
+        return f"is known to keep keys and values in {own} only; leave out --kv-type {case.kv_type}"
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         """Why its engine cannot run a model on a machine, or empty."""

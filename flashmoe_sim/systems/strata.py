@@ -38,13 +38,13 @@ from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.names import WHOLE
 
 AUTO = -1.0
-KV_NAMES = {"q8_0": "int8"}  # its own names of types of keys and values
 RESERVE_BYTES = 700 * MIB
 CHUNKS = (8192, 6144, 4096, 3072, 2048, 1024, 512, 256)
 SHORT_READ = 64  # tokens of a prompt that are read like an answer's
 BUFFERS_BYTES, TOKEN_BYTES = 160 * MIB, 680 * 1024  # of a chunk
 CHOSEN = 2048  # tokens that the indexer chooses: of 5 to 477 thousand the published speeds are the same
 LENT_SHARE, KEPT = 0.9, 128  # of the slots, and slots that are not lent
+KV_WORDS = {"q8_0": "int8"}  # what its flag --kv calls types that others call so
 FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0, 0.05
 
 
@@ -176,7 +176,7 @@ class Strata(System):
     def launch(self, case: Case) -> Launch:
         words = ["strata", "--serve", "--pack", "PACK", "--native", case.gguf, "--ple-gguf", case.gguf]
         words += ["--max-context", str(case.context)] if case.context else []
-        words += [] if case.kv_type == DEFAULT_TYPE else ["--kv", KV_NAMES.get(case.kv_type, case.kv_type)]
+        words += [] if case.kv_type == DEFAULT_TYPE else ["--kv", KV_WORDS.get(case.kv_type, case.kv_type)]
         words += ["--expert-profile", "data/expert-profile.bin", "--expert-cache", str(self.experts)]
         words += ["--adapt-every", str(self.every), "--adapt-swaps", str(self.swaps)]
         words += [] if self.pcie_share == AUTO else ["--pcie-frac", f"{self.pcie_share:g}"]
