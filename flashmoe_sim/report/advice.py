@@ -342,12 +342,15 @@ def _cache_pays(found: Recommendation) -> Section:
         return Section("", ())
     cached, plain = one.cached.system.spec, one.plain.system.spec
     speeds = f"{three(one.cached.tok_s or 0.0)} against {three(one.plain.tok_s or 0.0)} tok/s predicted"
-    sentence = f"{cached} is faster than {plain} with a probability of {one.p:.0%} ({speeds})."
-    if one.p < LIKELY:
-        sentence = (
-            f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {one.p:.0%} ({speeds})."
-        )
-    parts = [sentence, _why_pays(one), _breaks_even(one)]
+    if (p := one.likely.p) is None:
+        none = f"There is no difference between {cached} and {plain}: {one.likely.why_none} ({speeds})."
+        return Section("Does a cache pay?", tuple(filter(None, (none, _breaks_even(one)))))
+    draws = f"It is faster in {one.likely.faster_in:.0%} of the draws of all that is unknown."
+    sentence = f"{cached} is faster than {plain} with a probability of {p:.0%} ({speeds})."
+    if p < LIKELY:
+        sentence = f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {p:.0%} ({speeds})."
+    despite = f"It is {one.likely.despite}." if one.likely.despite else ""
+    parts = [sentence, despite, draws, _why_pays(one), _breaks_even(one)]
     known = gains()
     parts.append(
         f"The probability is fitted on {known.pairs} published pairs of speeds with and without a cache, on "
