@@ -261,8 +261,8 @@ def _settings(found: Recommendation) -> Section:
         if set(changes.values()) <= {SAME}:
             idle += [name] if changes else []
             continue
-        each = listed([f"{value} {change}" for value, change in changes.items()])
-        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {each}.")
+        each = listed([f"{_chosen(value)} {change}" for value, change in changes.items()])
+        parts.append(f"{name}: {_chosen(getattr(best.system, name))} is chosen; {each}.")
     if idle:
         parts.append(
             f"{listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
@@ -273,6 +273,11 @@ def _settings(found: Recommendation) -> Section:
             f"{speed(one)}, {_gain(found, one)}. It changes the text, so judge the quality yourself."
         )
     return Section("Other settings", tuple(parts))
+
+
+def _chosen(value: object) -> str:
+    """A setting's value; None is the program's own."""
+    return "the default" if value is None else str(value)
 
 
 def _gain(found: Recommendation, one: Compared) -> str:
