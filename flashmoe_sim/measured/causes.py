@@ -102,10 +102,9 @@ class Ran:
 
     @property
     def forms(self) -> set[tuple[str, str]]:
-        """The kinds and forms of the parts in the machine's name, such as a CPU of a laptop."""
-        parts = catalogue()
-        named = [parts[word] for word in self.machine.name.split(" + ") if word in parts]
-        return {(part.kind, part.form) for part in named}
+        """The kinds and forms of the parts in the machine's title, such as a CPU of a laptop."""
+        titles = set(self.machine.title.split(", "))
+        return {(part.kind, part.form) for part in catalogue().values() if part.title in titles}
 
     @property
     def of_laptop(self) -> bool:

@@ -27,7 +27,7 @@ ANY = "all"  # kind of any other cache
 FINE_RATE = 0.005
 NEVER = 0.0005  # of requests: such a hit rate is printed as 0.0%
 EVEN = 0.5
-LIKELY_KEYS = ("p_faster_than_plain", "faster_in", "no_difference", "despite")  # in every document
+LIKELY_KEYS = ("p_faster_than_plain", "draws_faster_than_plain", "no_difference", "despite")  # in every document
 
 
 @dataclass(frozen=True)
