@@ -20,7 +20,7 @@ from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_
 from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.by_hand import BY_HAND
-from flashmoe_sim.measured.causes import Cause, explained
+from flashmoe_sim.measured.causes import FEWEST, Cause, Ran, explained
 from flashmoe_sim.measured.choose import alike_once, spread
 from flashmoe_sim.measured.read import read_with_notes
 from flashmoe_sim.measured.usable import PROMPT_TOKENS, Usable, usable
@@ -62,16 +62,20 @@ class Expected(NamedTuple):
 class Seen:
     """A measurement as the program sees it.
 
-    on: its expected speed on a machine. before: without any measurement. other_model: its model, if it is not the one
-    in question.
+    ran: what ran, on the machine as given. on: its expected speed on a machine. before: without any measurement.
+    other_model: its model, if it is not the one in question.
     """
 
     measured: Measured
-    system: System
-    observation: Observation
+    ran: Ran
     on: Callable[[Machine], Expected]
     before: Expected
     other_model: str = ""
+
+    @property
+    def observation(self) -> Observation:
+        """Its speed, for `machines.learning`."""
+        return self.ran.observation
 
     def off(self, expected: Expected) -> float:
         """How many standard deviations it is from what is expected."""
@@ -103,9 +107,9 @@ def learn_from(
     for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
         expected = one.on(found) if used else one.before
         if abs(one.off(expected)) > DOUBTED:
-            notes.append(_doubt(one, expected, machine, others=bool(used)))
+            notes.append(_doubt(one, expected, others=bool(used)))
             continue
-        notes.append(_learnt(one, expected, machine))
+        notes.append(_learnt(one, expected))
         used.append(one)
         found = learner.after([other.observation for other in used], roughly=True)
     return learner.after([one.observation for one in used], notes)
@@ -232,7 +236,8 @@ def _seen(
         return run(_larger(machine) if larger else machine, interval=True)[1]
 
     other = "" if model is None or geometry.name == model.name else geometry.name
-    return Seen(one, system, seen, on_it, on_it(machine), other)
+    ran = Ran(system, replace(case, machine=machine), seen, prompt=one.prompt, depth=one.depth)
+    return Seen(one, ran, on_it, on_it(machine), other)
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:
@@ -271,26 +276,30 @@ def _larger(machine: Machine) -> Machine:
     return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
 
 
-def _learnt(one: Seen, expected: Expected, machine: Machine) -> str:
-    """What was learnt from, and a likely reason if it is slow."""
+def _learnt(one: Seen, expected: Expected) -> str:
+    """What was learnt from, and likely reasons if it is slow."""
     sentence = f"learnt from {_what(one)}; {one.before.in_words} was expected"
     if one.off(expected) > -NOTABLE:
         return sentence
-    cause = _causes(one, expected, machine)[0]
-    return f"{sentence}; that is slow for these parts: perhaps {cause.what} ({cause.tell})"
+    likely = _in_words(_causes(one, expected)[:FEWEST])
+    return f"{sentence}; that is slow for these parts: perhaps {likely}"
 
 
-def _causes(one: Seen, expected: Expected, machine: Machine) -> list[Cause]:
+def _causes(one: Seen, expected: Expected) -> list[Cause]:
     sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
-    return explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
+    return explained(one.ran, (math.log(expected.tok_s), sd))
 
 
-def _doubt(one: Seen, expected: Expected, machine: Machine, *, others: bool) -> str:
+def _in_words(causes: Iterable[Cause]) -> str:
+    return "; or ".join(f"{cause.what} ({cause.tell})" for cause in causes)
+
+
+def _doubt(one: Seen, expected: Expected, *, others: bool) -> str:
     """That a measurement is not used, and the most likely reasons."""
     times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
     before = " after the other measurements" if others else ""
-    likely = "; or ".join(f"{cause.what} ({cause.tell})" for cause in _causes(one, expected, machine))
+    likely = _in_words(_causes(one, expected))
     return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.in_words}. Most likely {likely}"
 
 
@@ -300,4 +309,4 @@ def _what(one: Seen) -> str:
     where = one.measured.where
     name = "" if where.startswith(BY_HAND) else f"{where}: "
     model = f" with {one.other_model}" if one.other_model else ""
-    return f"{name}{one.system.spec}{model}, {what}{speed(one.measured.tok_s)} tok/s{depth}"
+    return f"{name}{one.ran.system.spec}{model}, {what}{speed(one.measured.tok_s)} tok/s{depth}"

@@ -281,8 +281,8 @@ def _settings(found: Recommendation) -> Section:
         if set(changes.values()) <= {SAME}:
             idle += [name] if changes else []
             continue
-        each = listed([f"{value} {change}" for value, change in changes.items()])
-        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {each}.")
+        each = listed([f"{_chosen(value)} {change}" for value, change in changes.items()])
+        parts.append(f"{name}: {_chosen(getattr(best.system, name))} is chosen; {each}.")
     if idle:
         parts.append(
             f"{listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
@@ -293,6 +293,11 @@ def _settings(found: Recommendation) -> Section:
             f"{speed(one)}, {_gain(found, one)}. It changes the text, so judge the quality yourself."
         )
     return Section("Other settings", tuple(parts))
+
+
+def _chosen(value: object) -> str:
+    """A setting's value; None is the program's own."""
+    return "the default" if value is None else str(value)
 
 
 def _gain(found: Recommendation, one: Compared) -> str:
@@ -362,12 +367,15 @@ def _cache_pays(found: Recommendation) -> Section:
         return Section("", ())
     cached, plain = one.cached.system.spec, one.plain.system.spec
     speeds = f"{three(one.cached.tok_s or 0.0)} against {three(one.plain.tok_s or 0.0)} tok/s predicted"
-    sentence = f"{cached} is faster than {plain} with a probability of {one.p:.0%} ({speeds})."
-    if one.p < LIKELY:
-        sentence = (
-            f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {one.p:.0%} ({speeds})."
-        )
-    parts = [sentence, _why_pays(one), _breaks_even(one)]
+    if (p := one.likely.p) is None:
+        none = f"There is no difference between {cached} and {plain}: {one.likely.why_none} ({speeds})."
+        return Section("Does a cache pay?", tuple(filter(None, (none, _breaks_even(one)))))
+    draws = f"It is faster in {one.likely.faster_in:.0%} of the draws of all that is unknown."
+    sentence = f"{cached} is faster than {plain} with a probability of {p:.0%} ({speeds})."
+    if p < LIKELY:
+        sentence = f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {p:.0%} ({speeds})."
+    despite = f"It is {one.likely.despite}." if one.likely.despite else ""
+    parts = [sentence, despite, draws, _why_pays(one), _breaks_even(one)]
     known = gains()
     parts.append(
         f"The probability is fitted on {known.pairs} published pairs of speeds with and without a cache, on "

@@ -231,7 +231,8 @@ class System(ABC):
     engine: the program. source: its repository and the commit of its flags, a colon, and where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from. caches: whether it chooses
     experts to keep; False if it places whole layers, or leaves all to the page cache.
-    size: the setting that decides how much memory it uses, empty if it has none; its default is the system's own rule.
+    size: the setting that decides how much memory it uses, empty if it has none; None, its default, is the system's own
+        rule. So is None of any setting that the program chooses; 0 is none, and a program's own default is a number.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
@@ -273,6 +274,11 @@ class System(ABC):
     def size_given(self) -> bool:
         """Whether its size is given, or it has none."""
         return all(getattr(self, item.name) != item.default for item in fields(self) if item.name == self.size)
+
+    @property
+    def chosen(self) -> int:
+        """Its size; 0 before it is chosen."""
+        return getattr(self, self.size) or 0
 
     @property
     def unsized(self) -> Self:
@@ -330,7 +336,7 @@ class System(ABC):
 
     def changes_text(self, case: Case) -> str:
         """How it changes the text, such as by fewer experts a token than the model's; empty if it does not."""
-        top_k: int = getattr(self, "top_k", 0)
+        top_k: int = getattr(self, "top_k", None) or 0
         return (
             f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
         )
@@ -395,9 +401,9 @@ class System(ABC):
         limits = SlotSizes(source="") if self.facts is None else self.facts.sizes
         return limits.within(sizes, top_k=case.model.top_k, experts=case.n_experts)
 
-    def why_not_slots(self, slots: int, case: Case) -> str:
-        """Why the engine refuses so many slots, or empty; 0: as many as fit."""
-        if not slots or self.facts is None:
+    def why_not_slots(self, slots: int | None, case: Case) -> str:
+        """Why the engine refuses so many slots, or empty; None: as many as fit."""
+        if slots is None or self.facts is None:
             return ""
         return self.facts.sizes.why_not(slots, top_k=case.model.top_k, experts=case.n_experts)
 

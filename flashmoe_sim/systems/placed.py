@@ -56,7 +56,6 @@ from flashmoe_sim.systems.split import (
 )
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
-AUTO = -1
 BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches
 MIN_BATCH = OFFLOAD_TOKENS
 
@@ -78,14 +77,14 @@ class PlacedLayers(System):
     Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the
     first GPU. Here all layers count the same dense weights, and the output counts as one more layer.
 
-    cpu_layers: layers whose experts are on the CPU, from layer 0 on; -1: as few as leave room for the others.
+    cpu_layers: layers whose experts are on the CPU, from layer 0 on; left out: as few as leave room for the others.
         `--n-cpu-moe` counts layers without experts too. `--fit` fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
         number of layers, whatever their size. The default is equal shares for equal GPUs or, if they leave too little
-        room, shares that leave more. With -1 for cpu_layers, --fit decides.
-    ubatch: tokens of a prompt that are computed together, as in `-ub`; 0: 512. The experts of a layer on the CPU are
-        copied to the GPU once for all of them, and buffers grow with them.
+        room, shares that leave more. Without cpu_layers, --fit decides.
+    ubatch: tokens of a prompt that are computed together, as in `-ub`; left out: 512. The experts of a layer on the CPU
+        are copied to the GPU once for all of them, and buffers grow with them.
     mmap: whether the files are mapped, yes or no; empty: no if RAM holds the files as a whole. What prompts copy to the
         GPU is pinned then: on an H200 beside a Xeon, prompts of 512 tokens were 6 times as fast.
     """
@@ -97,26 +96,26 @@ class PlacedLayers(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: common/fit.cpp, common/arg.cpp:2767, ggml-cuda.cu:5654"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
-    limits: ClassVar[Limits] = {"ubatch": (0, INT32), "cpu_layers": (AUTO, INT32)}
+    limits: ClassVar[Limits] = {"ubatch": (1, INT32), "cpu_layers": (0, INT32)}
     caches: ClassVar[bool] = False
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (0, 1024, 2048, 4096)}
+    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (None, 1024, 2048, 4096)}
     pins: ClassVar[bool] = True  # what it does not map
 
-    cpu_layers: int = AUTO
+    cpu_layers: int | None = None
     ot: str = ""
     ts: str = ""
-    ubatch: int = 0
+    ubatch: int | None = None
     mmap: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mmap not in ("", "yes", "no"):
             raise UnknownName(f"system {self.name}: mmap {self.mmap!r}; expected yes or no")
-        if self.ot and self.cpu_layers != AUTO:
+        if self.ot and self.cpu_layers is not None:
             raise Conflict(f"system {self.name}: cpu_layers and ot both place experts; give one")
         if self.ts and self.fits_itself:
             raise Incomplete(
@@ -126,7 +125,7 @@ class PlacedLayers(System):
     @property
     def fits_itself(self) -> bool:
         """Whether the engine's --fit decides."""
-        return self.cpu_layers == AUTO and not self.ot
+        return self.cpu_layers is None and not self.ot
 
     def in_batches(self, case: Case) -> Case:
         """The case with this system's micro-batches, which decide the compute buffers."""
@@ -140,7 +139,7 @@ class PlacedLayers(System):
         numbers = sorted(case.model.layers)
         if self.ot:
             return sorted(on_cpu(case.model, self.ot, gpus=case.machine.gpus))
-        if self.cpu_layers == AUTO:
+        if self.cpu_layers is None:
             return self._that_do_not_fit(case, numbers)
         return [number for number in numbers if number < self.cpu_layers]
 
@@ -267,7 +266,7 @@ class PlacedLayers(System):
         return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
-        batch = ("-b", str(self.ubatch)) if self.ubatch > BATCH else ()
+        batch = ("-b", str(self.ubatch)) if (self.ubatch or 0) > BATCH else ()
         words = super().serving_words(self.in_batches(case), maps=maps and self.mmap != "yes")
         loads = self.unmapped if self.mmap == "no" and self.unmapped[0] not in words else ()
         return (*words, *loads, *batch)

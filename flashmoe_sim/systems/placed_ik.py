@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from flashmoe_sim.systems.base import Case, Launch
-from flashmoe_sim.systems.placed import AUTO, MIN_BATCH, PlacedLayers
+from flashmoe_sim.systems.placed import MIN_BATCH, PlacedLayers
 from flashmoe_sim.systems.split import eased, gpu_of_layers, loads, rooms, shared_out
 
 
@@ -17,8 +17,8 @@ class PlacedIk(PlacedLayers):
 
     With several GPUs, each gives up its last layers, in proportion to its share of all layers.
 
-    cpu_layers: layers whose experts are on the CPU, from the last on; -1: as few as leave the others room. The engine's
-        `--n-cpu-moe` has counted this way since August 2026, and its --fit is off by default.
+    cpu_layers: layers whose experts are on the CPU, from the last on; left out: as few as leave the others room. The
+        engine's `--n-cpu-moe` has counted this way since August 2026, and its --fit is off by default.
     ot: an argument of `-ot` that decides instead.
     ts: as for `placed`.
     ubatch: as for `placed`.
@@ -34,7 +34,7 @@ class PlacedIk(PlacedLayers):
     pins: ClassVar[bool] = False
 
     def on_cpu(self, case: Case) -> list[int]:
-        if self.ot or self.cpu_layers == AUTO:
+        if self.ot or self.cpu_layers is None:
             return super().on_cpu(case)
         numbers = sorted(case.model.layers)
         if case.machine.gpus == 1:
@@ -45,7 +45,7 @@ class PlacedIk(PlacedLayers):
         """The layers whose experts several GPUs with this cut leave to the CPU, ascending."""
         numbers = sorted(case.model.layers)
         gpu_of = gpu_of_layers(cut, numbers[-1] + 1)[:-1]  # without the output
-        left = shared_out(self.cpu_layers, [gpu_of.count(gpu) for gpu in range(case.machine.gpus)])
+        left = shared_out(self.chosen, [gpu_of.count(gpu) for gpu in range(case.machine.gpus)])
         off = []
         for number in reversed(range(numbers[-1] + 1)):
             if left[gpu_of[number]]:
@@ -54,7 +54,7 @@ class PlacedIk(PlacedLayers):
         return [number for number in numbers if number in off]
 
     def loads(self, case: Case, cut: Sequence[float]) -> tuple[list[int], list[int]]:
-        if self.ot or self.cpu_layers == AUTO or case.machine.gpus == 1:
+        if self.ot or self.cpu_layers is None or case.machine.gpus == 1:
             return super().loads(case, cut)
         return loads(self.in_batches(case), dict.fromkeys(self._given_up(case, cut), "CPU"))
 
@@ -75,7 +75,7 @@ class PlacedIk(PlacedLayers):
         return sorted({self._fewest(case), self._counted(case)})
 
     def sized(self, case: Case) -> Self:
-        return replace(self, cpu_layers=self._fewest(case)) if self.cpu_layers == AUTO and not self.ot else self
+        return replace(self, cpu_layers=self._fewest(case)) if self.cpu_layers is None and not self.ot else self
 
     def _fewest(self, case: Case) -> int:
         layers = case.model.layers
