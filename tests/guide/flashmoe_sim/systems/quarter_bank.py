@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
@@ -25,6 +27,7 @@ class QuarterBank(System):
     source: ClassVar[str] = "you/quarter-bank 0123abc: cache.c"
     keeps: ClassVar[str] = "a quarter of the experts, those used last"
     misses: ClassVar[str] = "read from storage into a slot"
+    limits: ClassVar[Limits] = {"io_split": (1, MAX_IO_SPLIT)}
     gpu: ClassVar[bool] = True
 
     io_split: int = 4
