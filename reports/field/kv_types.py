@@ -25,10 +25,11 @@ TYPES = PUBLISHED / "kv_types.csv"
 
 @dataclass(frozen=True)
 class TypeSlope:
-    """Microseconds that 1,000 tokens of depth add to a decoded token."""
+    """Microseconds that 1,000 tokens of depth add to a decoded token. notes: of the source's rows."""
 
     series: str
     source: str
+    notes: str
     api: str
     kv_type: str
     measured_us: float
@@ -62,7 +63,11 @@ def slopes() -> list[TypeSlope]:
             measured = predicted_us(last, DEFAULT_TYPE) + more
         else:
             continue
-        found.append(TypeSlope(series, first["source"], first["api"], kv_type, measured, predicted_us(last, kv_type)))
+        found.append(
+            TypeSlope(
+                series, first["source"], first["notes"], first["api"], kv_type, measured, predicted_us(last, kv_type)
+            )
+        )
     return found
 
 
