@@ -20,8 +20,9 @@ EIGHT_BIT = "q8_0"  # of the quantized types, that with the least to unpack
 # CUDA unpacks each number of a quantized cache again for every query head: so many in a second for each operation of
 # the unit in a second, with 8 bits and with fewer. Large cards gain no more from a number of operations on.
 CUDA_NUMBERS, CUDA_NUMBERS_FEWER_BITS, CUDA_MOST = 0.017, 0.0136, 1.5e12
-# The same on ROCm, for each byte in a second that attention reads: on RDNA4 alone.
-ROCM_NUMBERS, ROCM_NUMBERS_FEWER_BITS = 1.5, 0.6
+# The same on ROCm, for the root of the GB/s at which attention reads: RDNA4 alone. A Radeon 8060S has 0.62 times the
+# cores and clock of an R9700, and 0.63 times the root.
+ROCM_NUMBERS, ROCM_NUMBERS_FEWER_BITS = 35e9, 13e9
 # Elsewhere a quantized cache takes so many times as long as 16 bits, whatever its bytes. Vulkan: Radeon R9700 and
 # 8060S. Metal: M5 Max before August 2026; later builds first convert the whole cache, as SYCL does. CPU: the bytes of 8
 # bits, since 4 bits took longer than those on an x86 and an M4 Max.
@@ -105,8 +106,10 @@ def _share_of(layer: LayerCache, api: str) -> float:
 
 def _masked_times(layer: LayerCache, api: str, kv_type: str) -> float:
     """How many times as long a position takes that the layer does not choose."""
+    if api in ("cuda", "rocm") and kv_type in QUANTIZED:
+        return MASKED_CUDA_QUANTIZED
     if api == "cuda":
-        return MASKED_CUDA_QUANTIZED if kv_type in QUANTIZED else max(MASKED_CUDA * layer.readers, 1.0)
+        return max(MASKED_CUDA * layer.readers, 1.0)
     return 1.0 if api == CPU else MASKED_TIMES
 
 
@@ -133,7 +136,7 @@ def _numbers_s(unit: Compute, api: str, kv_type: str) -> float:
     """Numbers of a quantized cache that kernels of CUDA and ROCm unpack in a second."""
     assert unit.attention_gb_s is not None
     if api == "rocm" or not unit.operations_s:
-        share = ROCM_NUMBERS if kv_type == EIGHT_BIT else ROCM_NUMBERS_FEWER_BITS
-        return share * unit.attention_gb_s.value * 1e9
+        times = ROCM_NUMBERS if kv_type == EIGHT_BIT else ROCM_NUMBERS_FEWER_BITS
+        return times * unit.attention_gb_s.value**0.5
     share = CUDA_NUMBERS if kv_type == EIGHT_BIT else CUDA_NUMBERS_FEWER_BITS
     return min(share * unit.operations_s, CUDA_MOST)
