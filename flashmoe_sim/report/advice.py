@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
@@ -115,6 +116,7 @@ def _run(found: Recommendation) -> Section:
             f"{less.best.system.title}: {speed(less.best)}:",
             Command(less.best.launch.line),
         ]
+    parts += _kv_types(found)
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
 
 
@@ -125,6 +127,29 @@ def _depth(found: Recommendation) -> str:
     if full is None or full.tok_s is None:
         return f"{sentence}; more tokens in it are slower."
     return f"{sentence}; with all {found.case.context:,} tokens of it filled this one has {speed(full)}."
+
+
+def _kv_types(found: Recommendation) -> list[Part]:
+    """What keys and values of another type would do, with the command of the one that is worth it."""
+    kinds, own = found.kv_types, found.case.kv_type
+    if kinds is None:
+        return []
+    if (better := kinds.proposed) is None:
+        each = listed([f"{one.kv_type} would be {speed(one.best)}" for one in kinds.tried])
+        return [f"Keys and values stay in {own}: {each}."]
+    best = better.best
+    assert best.launch is not None
+    slightly = own == DEFAULT_TYPE and better.kv_type == "q8_0"
+    change = "it changes the text slightly" if slightly else "it changes the text"
+    if better.kv_type == DEFAULT_TYPE:
+        change = "it no longer changes the text"
+    others = [f"{one.kv_type} {speed(one.best)}" for one in kinds.tried if one is not better]
+    beside = f" ({listed(others)})" if others else ""
+    setting = "" if best.system == found.best.best.system else f", with {best.system.spec}"
+    doubt = "" if best.system.uses_gpu else ", which no published speed on a CPU shows"
+    sentence = f"--kv-type {better.kv_type} would be {speed(best)}{setting}{doubt}{beside}; {change}."
+    parts: list[Part] = [f"{sentence} It takes {memory(best)}:", Command(best.launch.line)]
+    return parts
 
 
 def _drafts(found: Recommendation) -> str:
