@@ -8,6 +8,7 @@ are medians of published slopes; those of quantized caches, of data/published/kv
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention, LayerCache
@@ -137,6 +138,6 @@ def _numbers_s(unit: Compute, api: str, kv_type: str) -> float:
     assert unit.attention_gb_s is not None
     if api == "rocm" or not unit.operations_s:
         times = ROCM_NUMBERS if kv_type == EIGHT_BIT else ROCM_NUMBERS_FEWER_BITS
-        return times * unit.attention_gb_s.value**0.5
+        return times * math.sqrt(unit.attention_gb_s.value)
     share = CUDA_NUMBERS if kv_type == EIGHT_BIT else CUDA_NUMBERS_FEWER_BITS
     return min(share * unit.operations_s, CUDA_MOST)
