@@ -313,6 +313,10 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
     differ: the nearest by bits are of another size and write another text."""
     quants = named_models()[name].quants
     kind = f"unknown quantization of {name} {asked!r}"
+    if not _of_size(name, [asked]):
+        return UnknownName(
+            f"{kind}: that is the size of another model, which may have no experts; `sim model list` lists all"
+        )
     if same := [known for known in quants if _letters(known) == _letters(asked)]:
         return UnknownName(f"{kind}; did you mean {same[0]!r}?")
     listed = f"known: {', '.join(sorted(quants))}"

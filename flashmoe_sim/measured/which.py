@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import meant, model_names, named_model, named_models
+from flashmoe_sim.geometry.named import file_bytes, meant, model_names, named_model, named_models
 from flashmoe_sim.io.errors import Conflict, Incomplete, UnknownName, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.measured.value import Measured
@@ -85,7 +85,7 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
     if found is not None and _of_file(one, found):
         return found
     what = f"{one.quant} of {name}, whose size is not known" if one.model_bytes is None else ""
-    known = "none of that quantization" if found is None else f"{size(_bytes(found))} at {found.quant}"
+    known = "none of that quantization" if found is None else f"{size(file_bytes(found))} at {found.quant}"
     raise Conflict(
         what or f"a file of {size(one.model_bytes or 0)} of {name}, which has {known}",
         where=one.where,
@@ -96,7 +96,7 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
 def _of_file(one: Measured, model: ModelGeometry) -> bool:
     """Whether a measurement's file is as large as the model's or, if its size is not known, has as many bits."""
     if one.model_bytes is not None:
-        return _alike(one.model_bytes, _bytes(model))
+        return _alike(one.model_bytes, file_bytes(model))
     known = named_models().get(model.name.partition(":")[0])
     only = known is not None and len(known.quants) == 1
     return only or not _bits(one.quant) or not _bits(model.quant) or _bits(one.quant) == _bits(model.quant)
@@ -154,10 +154,6 @@ def _bits(quant: str) -> str:
     """The bits of a quantization's weights, such as 4 of UD-Q4_K_XL; empty if its name does not say."""
     match = _BITS.search(quant.upper())
     return next(filter(None, match.groups())) if match else ""
-
-
-def _bytes(model: ModelGeometry) -> int:
-    return model.routed_bytes + (model.dense_bytes or 0)
 
 
 def _alike(one: float, other: float, share: float = SAME_FILE) -> bool:
