@@ -48,7 +48,7 @@ def known_model(name: str, engine: str = "") -> str:
 
 
 def _beside(model: str, text: str) -> list[str]:
-    """The words of a text behind those of the model's name: `8b` of `deepseek-r1-8b`, not the `20b` of `gpt-oss-20b`."""
+    """The words of a text behind the model's name: `8b` of `deepseek-r1-8b`, not the `20b` of `gpt-oss-20b`."""
     given = _joined(text)
     begun = [name for name, of in model_names().items() if of == model and given.startswith(name)]
     return given[len(max(begun, key=len, default=given)) :].split("-")
