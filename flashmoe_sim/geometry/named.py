@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -49,7 +49,7 @@ _BITS = (
     (r"^[it]?q([1-8])(?:_\w+)?$", "gguf", 0.5),
 )
 NEAREST = 2  # quantizations that are named for one whose size is not known
-_OTHER = re.compile(r"distill|(?<![a-z])(?:reap|pruned)(?![a-z])", re.IGNORECASE)  # no, or fewer, experts
+_NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
 SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
@@ -199,21 +199,20 @@ def meant(text: str) -> str:
     """The name of the named model that a text means, or empty.
 
     A name counts if the text's words begin with its words (`Qwen3-30B-A3B-Instruct-2507`), or the other way round
-    (`Qwen3-30B`) for one known name only. A size in other words must be the model's: `deepseek-r1:8b` is another one.
+    (`Qwen3-30B`) for one known name only.
     """
     names, words = model_names(), _words(text)
-    if not words or _OTHER.search(text):
+    if not words or _NO_EXPERTS.search(text):
         return ""
     begun = [name for name in names if words[: len(_words(name))] == _words(name)]
     if begun:
-        name = max(begun, key=lambda name: len(_words(name)))
-        return names[name] if _of_size(names[name], words[len(_words(name)) :]) else ""
+        return names[max(begun, key=lambda name: len(_words(name)))]
     begins = {names[name] for name in names if _words(name)[: len(words)] == words}
     return begins.pop() if len(begins) == 1 else ""
 
 
-def _of_size(name: str, words: list[str]) -> bool:
-    """Whether each size among the words is the model's."""
+def of_size(name: str, words: Iterable[str]) -> bool:
+    """Whether each size among the words, such as 8b, is a known model's own."""
     model = named_models()[name]
     weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
     sizes = [_SIZE.fullmatch(word) for word in words]
@@ -225,7 +224,7 @@ def name_in(text: str) -> str:
     """The name of the named model that a text means. Raises BadInput if it means none."""
     if name := meant(text):
         return name
-    if not _words(text) or _OTHER.search(text):
+    if not _words(text) or _NO_EXPERTS.search(text):
         raise UnknownName(f"model {shown(text)}: no mixture of experts is named so")
     known = list(named_models())
     raise UnknownName(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
@@ -313,6 +312,10 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
     differ: the nearest by bits are of another size and write another text."""
     quants = named_models()[name].quants
     kind = f"unknown quantization of {name} {asked!r}"
+    if not of_size(name, [asked]):
+        return UnknownName(
+            f"{kind}: that is the size of another model, which may have no experts; `sim model list` lists all"
+        )
     if same := [known for known in quants if _letters(known) == _letters(asked)]:
         return UnknownName(f"{kind}; did you mean {same[0]!r}?")
     listed = f"known: {', '.join(sorted(quants))}"

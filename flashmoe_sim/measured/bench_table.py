@@ -31,7 +31,6 @@ SHORT = {
     "model": "model_type",
     "nopo": "no_op_offload",
     "embd": "embeddings",
-    "rtr": "repack",
 }
 OVERRIDES = SHORT["ot"]
 TEST, SPEED = "test", "t/s"  # columns of the table that make a row a measurement

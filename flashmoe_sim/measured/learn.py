@@ -32,6 +32,7 @@ from flashmoe_sim.systems.compare import Replays, at_setting, speed_of
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.systems.table import parse_system
 
+LEARNT = "learnt from"  # how the note on a speed that taught something begins
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow
@@ -278,7 +279,7 @@ def _larger(machine: Machine) -> Machine:
 
 def _learnt(one: Seen, expected: Expected) -> str:
     """What was learnt from, and likely reasons if it is slow."""
-    sentence = f"learnt from {_what(one)}; {one.before.in_words} was expected"
+    sentence = f"{LEARNT} {_what(one)}; {one.before.in_words} was expected"
     if one.off(expected) > -NOTABLE:
         return sentence
     likely = _in_words(_causes(one, expected)[:FEWEST])

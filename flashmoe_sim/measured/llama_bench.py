@@ -26,7 +26,7 @@ ONLY_IK = {
     "override_tensor",
     "amb",
     "ser",
-    "repack",
+    "rtr",
     "ger",
     "gr",
     "mqkv",
@@ -51,7 +51,6 @@ SETTINGS = {  # names in `Measured.settings`, and fields
     "cpu": "cpu_info",
     "build": "build_number",
     "no_op_offload": "no_op_offload",
-    "repack": "repack",
 }
 SWITCH = {"-1": "auto", "0": "off", "1": "on"}
 
@@ -166,6 +165,7 @@ def _one(row: NamedValues) -> Measured:
     settings |= {name: str(count) for name, count in counts.items() if count is not None}
     settings |= {name: SWITCH.get(settings[name], settings[name]) for name in ("flash_attn", "mmap")}
     settings["overrides"] = _overrides(row)
+    settings["repack"] = row.text("rtr") or (row.text("repack") if ik else "")  # llama.cpp means another thing by it
     elsewhere = _elsewhere(row)
     settings |= {"backend": "CPU"} if row.text("devices") == "none" else {}
     settings |= {"elsewhere": elsewhere} if elsewhere else {}

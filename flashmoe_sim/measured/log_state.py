@@ -24,6 +24,9 @@ _CHUNKS = re.compile(r"over (\d+) chunks, n_ctx=(\d+)")
 _LOADED = re.compile(
     r"llama_model_loader: loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?)(?: \(version|$)"
 )
+_DRAFTS_BY_ITSELF = re.compile(
+    r"(?:^|[\s/\\.])llama-(?:lookup|speculative)[\w-]*(?:\.exe)?[\"']?\s+-|\bn_drafted\s*=\s*[1-9]"
+)
 _DRAFTER_NEXT = re.compile(r"load(?:ing)?[ _]draft[ _]model", re.IGNORECASE)
 _OFFLOADED = re.compile(rf"offloaded {_N}/{_N} layers to GPU")
 _OVERRIDDEN = re.compile(rf"[Tt]ensor blk\.{_N}\.(\S+)\.(weight|bias) .*?buffer type overridd?en to (\w+)")
@@ -183,6 +186,8 @@ def note(state: State, line: str, lines: list[str], number: int) -> None:
         more = f", {int(chunks[1]):,} chunks of {chunks[2]} tokens" if chunks else ""
         if chunks or not state.other_work:
             state.other_work = f"is of {match[1] or match[2] or match[3]}{more}, not of one prompt"
+    if _DRAFTS_BY_ITSELF.search(line):
+        state.command["elsewhere"] = DRAFTED
     if match := _LOADED.search(line):
         state.loaded(match[1].strip())
     elif _DRAFTER_NEXT.search(line):

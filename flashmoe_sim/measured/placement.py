@@ -102,7 +102,7 @@ def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tup
         return "all-gpu", ""
     if prompt and settings.get("no_op_offload") in ON:
         return "", "computed the prompt's experts on the CPU where they are (no_op_offload), which no system does"
-    if prompt and settings.get("repack") in ON:
+    if prompt and ik and settings.get("repack") in ON:
         return "", "repacked the experts (rtr), so that the CPU may have computed the prompt, which no system does"
     words = ["placed-ik" if ik else "placed", f"ot={overrides}" if overrides else f"cpu_layers={cpu_moe}"]
     shares = [decimal(share) for share in settings.get("tensor_split", "").split("/")]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import meant, model_names, named_model, named_models
+from flashmoe_sim.geometry.named import file_bytes, meant, model_names, named_model, named_models, of_size
 from flashmoe_sim.io.errors import Conflict, Incomplete, UnknownName, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.measured.value import Measured
@@ -26,6 +26,7 @@ _BITS = re.compile(r"(?<![A-Z])I?Q(\d)|(?:MXFP|NVFP|FP|INT|MLX_)(\d)|(?<![A-Z])B
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
 SAME_WEIGHTS = 0.95  # of the number of weights: layers that only draft may be counted or not
+_PRUNED = re.compile(r"(?<![a-z])(?:reap|pruned)(?![a-z])", re.IGNORECASE)  # some of the experts are left out
 _ACTIVE = re.compile(r"(?:-a[\d.]+b)?")
 _CACHED = re.compile(r"[-_]gguf_", re.IGNORECASE)
 
@@ -42,8 +43,19 @@ def known_model(name: str, engine: str = "") -> str:
     last = _CACHED.split(last)[-1].replace(":", "-")
     for text in (last, last.partition("_")[2], re.sub(r"^nvidia-", "", last, flags=re.IGNORECASE)):
         if (found := meant(text)) and not _too_short(text, found):
-            return found
+            return "" if _PRUNED.search(text) or not of_size(found, _beside(found, text)) else found
     return ""
+
+
+def _beside(model: str, text: str) -> list[str]:
+    """The words of a text behind the model's name: `8b` of `deepseek-r1-8b`, not the `20b` of `gpt-oss-20b`."""
+    given = _joined(text)
+    begun = [name for name, of in model_names().items() if of == model and given.startswith(name)]
+    return given[len(max(begun, key=len, default=given)) :].split("-")
+
+
+def _joined(text: str) -> str:
+    return re.sub("[_ ]+", "-", text.lower()).rstrip("-")
 
 
 def _stem(name: str) -> str:
@@ -52,7 +64,7 @@ def _stem(name: str) -> str:
 
 def _too_short(text: str, model: str) -> bool:
     """Whether a text only begins the names of a model, without its size: `gemma-4` may be another member."""
-    given = re.sub("[_ ]+", "-", text.lower()).rstrip("-")
+    given = _joined(text)
     names = [name for name, of in model_names().items() if of == model]
     return not any(
         given.startswith(name) or (name.startswith(given) and _ACTIVE.fullmatch(name[len(given) :])) for name in names
@@ -85,7 +97,7 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
     if found is not None and _of_file(one, found):
         return found
     what = f"{one.quant} of {name}, whose size is not known" if one.model_bytes is None else ""
-    known = "none of that quantization" if found is None else f"{size(_bytes(found))} at {found.quant}"
+    known = "none of that quantization" if found is None else f"{size(file_bytes(found))} at {found.quant}"
     raise Conflict(
         what or f"a file of {size(one.model_bytes or 0)} of {name}, which has {known}",
         where=one.where,
@@ -96,7 +108,7 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
 def _of_file(one: Measured, model: ModelGeometry) -> bool:
     """Whether a measurement's file is as large as the model's or, if its size is not known, has as many bits."""
     if one.model_bytes is not None:
-        return _alike(one.model_bytes, _bytes(model))
+        return _alike(one.model_bytes, file_bytes(model))
     known = named_models().get(model.name.partition(":")[0])
     only = known is not None and len(known.quants) == 1
     return only or not _bits(one.quant) or not _bits(model.quant) or _bits(one.quant) == _bits(model.quant)
@@ -154,10 +166,6 @@ def _bits(quant: str) -> str:
     """The bits of a quantization's weights, such as 4 of UD-Q4_K_XL; empty if its name does not say."""
     match = _BITS.search(quant.upper())
     return next(filter(None, match.groups())) if match else ""
-
-
-def _bytes(model: ModelGeometry) -> int:
-    return model.routed_bytes + (model.dense_bytes or 0)
 
 
 def _alike(one: float, other: float, share: float = SAME_FILE) -> bool:

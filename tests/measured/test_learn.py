@@ -401,6 +401,14 @@ def test_fit_writes_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixt
     assert bridge([*fit, "--force", "--row", "bank=16"]) == 2
 
 
+def test_fit_writes_no_file_if_nothing_was_learnt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine.toml"
+    fit = ["machine", "fit", str(PASTED / "perplexity.log"), "--machine", RTX_3090, "--model", "qwen3-30b-a3b"]
+    assert bridge([*fit, "--out", str(out)]) == 2
+    assert "no speed taught anything: not used: " in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

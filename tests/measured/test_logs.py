@@ -139,6 +139,7 @@ COMMAND = f"$ llama-server -m {MAIN} -ngl 99"
         ([*DRAFTS, *ANSWERS], ""),
         ([f"{COMMAND} -md /models/gpt-oss-20b-mxfp4.gguf", *ANSWERS, *DRAFTS], ""),
         ([*ANSWERS, "srv load_model: loading draft model", *DRAFTS], ""),
+        ([*ANSWERS, "n_drafted = 120"], ""),
         ([*DRAFTS, TIMED.strip(), *ANSWERS], "all-gpu"),
         ([*DRAFTS, "build: 6500 (0123abc) with cc", *ANSWERS], "all-gpu"),
         ([COMMAND.replace(MAIN, "$MODEL"), *ANSWERS], "all-gpu"),

@@ -219,6 +219,7 @@ def test_one_odd_row_is_left_out(tmp_path: Path) -> None:
         ({"no_op_offload": 1, "n_cpu_moe": 0}, ""),
         ({"no_op_offload": 1, "n_gpu_layers": 0}, ""),
         ({"repack": True, "fused_moe": True}, "repacked the experts (rtr)"),
+        ({"repack": 1}, ""),
     ],
 )
 def test_where_a_prompt_is_computed(changed: dict[str, object], unplaced: str, tmp_path: Path) -> None:
