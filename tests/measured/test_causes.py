@@ -54,6 +54,10 @@ def placed_of() -> dict[str, int | None]:
 
 
 def test_the_true_cause_is_first_or_second_in_eight_of_ten() -> None:
+    """Of cases like those of public threads; the column `number` says which speeds were measured, and by what system.
+
+    The odds and effects were set with these cases in view, so that this is no test on unseen ones.
+    """
     places = placed_of()
     right = [thread for thread, place in places.items() if place in (0, 1)]
     assert len(right) >= 0.8 * len(places), {thread: place for thread, place in places.items() if thread not in right}

@@ -10,7 +10,7 @@ from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 
@@ -40,4 +40,4 @@ class QuarterBank(System):
         return (Share("slots", "gpu", case.n_experts // 4 * case.slot_bytes), *gpu_weights(case))
 
     def launch(self, case: Case) -> Launch:
-        return Launch(("quarter-bank", "-m", case.gguf, "--io-split", str(self.io_split)))
+        return Launch(llama_words(case, "--io-split", str(self.io_split), program="quarter-bank"))
