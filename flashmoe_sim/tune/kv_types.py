@@ -48,22 +48,24 @@ def other_types(
     objective: Objective | None = None,
     borrowed: bool = False,
 ) -> KvTypes | None:
-    """Each of WEIGHED beside the case's own type; None if the type does not matter, or is unknown to.
+    """Each of WEIGHED beside the case's own type; None if no other runs, or it is not known what another would do.
 
-    That is at an empty context, for a prompt alone, for a context of a given size, and if the engine takes no other.
-    Of the given systems, it tries that of `best`, at its size and at that of its own rule, and all on the GPU and
-    experts placed by layer, which a smaller context may let fit. Of two that gain, that of more bits is proposed,
-    unless the other is faster by more than NEAR.
+    That is so at an empty context, for a prompt alone and for a context of a given size. It tries the system of `best`,
+    at its size and, unless that was given, at its own rule's; and of the given systems, all on the GPU and experts
+    placed by layer, which a smaller context may let fit. Of two that gain, that of more bits is proposed, unless the
+    other is faster by more than NEAR.
     """
     objective = objective or Objective()
     if not case.depth or objective.goal == "prompt" or best.tok_s is None or not _follows(case):
         return None
-    plain = {one.name: one for one in systems if one.name in (AllGpu.name, PlacedLayers.name)}
+    plain = [one for one in systems if one.name in (AllGpu.name, PlacedLayers.name)]
+    sized = any(one.size_given for one in systems if one.name == best.system.name)
+    candidates = [best.system, *([] if sized else [best.system.unsized]), *plain]
     tried = []
     for kv_type in WEIGHED:
         if kv_type == case.kv_type or (there := _with_type(case, kv_type)) is None:
             continue
-        found = _fastest(workload, there, [best.system, best.system.unsized, *plain.values()], best, objective)
+        found = _fastest(workload, there, candidates, best, objective)
         if found is None:
             continue
         tokens = objective.prompt_tokens

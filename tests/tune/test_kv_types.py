@@ -95,6 +95,13 @@ def test_4_bits_only_if_they_gain_over_8(depth: int, kv_type: str) -> None:
     assert ("it changes the text slightly" in words(on)) == (kv_type == "q8_0")
 
 
+def test_a_given_size_is_kept() -> None:
+    """With 45 layers on the CPU, 8 bits stay there too, although more would fit on the GPU."""
+    only = tuple(parse_systems("placed:cpu_layers=45"))
+    on = recommend(routed(), case(TIGHT), only)
+    assert [one.best.system for one in on.kv_types.tried] == [only[0]] * 2
+
+
 def test_it_does_not_matter_at_an_empty_context_for_a_prompt_or_with_given_bytes() -> None:
     assert found(LARGE, depth=0).kv_types is None
     assert other(LARGE, objective=Objective(goal="prompt", prompt_tokens=64)) is None
