@@ -108,7 +108,7 @@ def rows_in(text: str, where: str, has: Callable[[Mapping[str, Any]], bool], eac
     damaged = f"{where}: line {torn[0]}: is cut off or damaged JSON{also}"
     if not found:
         raise Malformed(damaged, advice="give the whole output of the program")
-    return RowsOfJson(found, damaged)
+    return RowsOfJson(found, f"{damaged}; {len(found)} whole in it are read")
 
 
 def _values(text: str) -> tuple[list[tuple[int, Any]], list[int]]:

@@ -11,7 +11,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Unsupported
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.placement import with_layers
-from flashmoe_sim.measured.value import FEW_PROMPT, Measured, missing
+from flashmoe_sim.measured.value import FEW_PROMPT, Measured, known_by_hand, missing
 from flashmoe_sim.measured.which import model_that_ran
 
 PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
@@ -78,6 +78,8 @@ def _system(one: Measured, machine: Machine) -> str:
     """The system that ran: as told, or the only one that a machine leaves open."""
     if one.system:
         return one.system
+    if not known_by_hand(one):
+        raise Unsupported(one.unplaced, where=one.where)
     if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.settings):
         return "all-gpu"
     if machine.gpu is None:

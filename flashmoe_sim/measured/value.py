@@ -17,6 +17,7 @@ _IN_FILE = re.compile(
     r"(?<![a-z0-9])(?:UD-)?(?:I?Q[1-8](?:_[a-z0-9]+)+|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32)(?![a-z0-9])",
     re.IGNORECASE | re.ASCII,
 )
+_UNSAID = re.compile(r"does not say|may be all|still takes prompts|has settings that no system takes")
 _IN_TYPE = re.compile(r"(?<!\S)(I?Q[1-8]_\w+|TQ[12]_0|MXFP4|NVFP4|BF16|F16|F32)(?: - (Small|Medium|Large))?", re.ASCII)
 
 
@@ -83,11 +84,18 @@ class FoundSpeeds:
         return tokens >= least
 
 
+def known_by_hand(measured: Measured) -> bool:
+    """Whether somebody who knows the run can say which system it was; if not, it was none that there is."""
+    return not measured.unplaced or _UNSAID.search(measured.unplaced) is not None
+
+
 def missing(measured: Measured) -> str:
     """One line that says what to ask of the user, or empty if the system is known."""
     if measured.system:
         return ""
     why = measured.unplaced or "does not say where the experts were"
+    if not known_by_hand(measured):
+        return f"{measured.where}: {why}"
     speed = f"{measured.tok_s:.4g}" + (f" depth={measured.depth}" if measured.depth else "")
     speed += " prompt" if measured.prompt else ""
     examples = f'--measured "all-gpu={speed}" or "placed:cpu_layers=N={speed}"'

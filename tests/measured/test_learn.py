@@ -303,6 +303,28 @@ def test_other_work_than_is_predicted(changed: dict[str, Any], reason: str, tmp_
     assert learnt.startswith("learnt from")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            '{"model": "gpt-oss-20b", "timings": {"predicted_n": 99, "predicted_per_second": 80, "draft_n": 9}}',
+            "was measured with drafts",
+        ),
+        (
+            '{"hardware": {"unifiedMemory": true}, "results": [{"model": "gpt-oss-20b-mlx", "avgTps": 80, '
+            '"avgOutputTokens": 99}]}',
+            "ran mlx, which is no system",
+        ),
+    ],
+)
+def test_no_machine_makes_a_system_of_what_is_none(text: str, reason: str, tmp_path: Path) -> None:
+    """One memory leaves one place for experts, but another engine or drafts stay what they are."""
+    (tmp_path / "r.json").write_text(text)
+    (note,) = notes_on(tmp_path / "r.json", parts="m5-max-48")
+    assert note.startswith("not used: ")
+    assert reason in note
+
+
 def test_rows_split_otherwise_than_by_layer(tmp_path: Path) -> None:
     file = bench(tmp_path, {"split_mode": "row"}, {})
     assert not any("splits the model" in note for note in notes_on(file))
