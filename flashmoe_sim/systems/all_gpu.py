@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flashmoe_sim.budget import own_memory
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
@@ -62,15 +61,17 @@ class AllGpu(System):
 
     def check(self, case: Case) -> None:
         super().check(case)
-        if case.machine.gpus == 1 or not own_memory(case.machine):
-            return
-        held = held_by(self.shares(case), *loads(case, {}, copies=False))
-        if found := overflow(case, held, -case.gpu_error_bytes):
+        if found := overflow(case, self.each_gpu(case), -case.gpu_error_bytes):
             gpu, size = found
             over = size - rooms(case)[gpu]
             raise TooLarge(
                 f"takes {size / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has, however layers are cut"
             )
+
+    def each_gpu(self, case: Case) -> list[int]:
+        if case.machine.gpus == 1:
+            return []
+        return held_by(self.shares(case), *loads(case, {}, copies=False))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)

@@ -434,6 +434,10 @@ class System(ABC):
     def memory(self, case: Case) -> tuple[Share, ...]:
         """What it uses of each memory."""
 
+    def each_gpu(self, case: Case) -> list[int]:
+        """What it uses of each of several GPUs, in bytes; empty if all have the same part of `memory`."""
+        return []
+
     @abstractmethod
     def launch(self, case: Case) -> Launch:
         """The command that starts it with these settings."""

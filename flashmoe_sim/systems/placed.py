@@ -208,6 +208,9 @@ class PlacedLayers(System):
         """
         return overflow(case, self.held(case, self.shares(case)), spare_bytes)
 
+    def each_gpu(self, case: Case) -> list[int]:
+        return [] if case.machine.gpus == 1 or self.fits_itself else self.held(case, self.shares(case))
+
     def loads(self, case: Case, cut: Sequence[float]) -> tuple[list[int], list[int]]:
         """Bytes of each layer and of the output that this cut distributes, and what each GPU holds beside them."""
         return loads(self.in_batches(case), self.at(case))

@@ -95,11 +95,11 @@ def held_by(cut: Sequence[float], sizes: Sequence[int], taken: Sequence[int]) ->
 
 
 def overflow(case: Case, held: Sequence[int], spare_bytes: int = 0) -> tuple[int, int] | None:
-    """The first GPU without room for the bytes that it holds, and these bytes; None if each has.
+    """The first GPU without room for the bytes that it holds, and these bytes; None if each has, or none is listed.
 
     spare_bytes: left free on all GPUs together; negative for the error of the plan.
     """
-    each = zip(held, rooms(case, spare_bytes), strict=True)
+    each = zip(held, rooms(case, spare_bytes), strict=True) if held else ()
     return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
 
 

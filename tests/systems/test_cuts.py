@@ -15,10 +15,11 @@ from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.machine import Card
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.split import gpu_of_layers, shared_out
-from tests.systems.cases import case, machine
+from tests.systems.cases import case, machine, workload
 
 LAYERS = 7
 SEEDS = range(12)
@@ -140,3 +141,13 @@ def test_the_whole_model_fits_if_a_cut_does(gpus: int, unlike: bool) -> None:
             with pytest.raises(TooLarge):
                 AllGpu().check(on)
     assert outcomes == {True, False}
+
+
+def test_a_plan_is_tight_if_one_gpu_is() -> None:
+    """Three layers of 5.2 GiB on two GPUs of 11: one has two of them and 0.1 GiB left, both together 5."""
+    on = replace(case(gpus=2, gpu_gib=22, ram_gib=64), kv_bytes=0, buffers_bytes=GIB // 8, leaves_spare=True)
+    layers = {n: LayerGeometry(16, {"ffn_up_exps": 16 * GIB // 5 // 10}) for n in range(3)}
+    on = replace(on, model=replace(on.model, layers=layers, dense_bytes=GIB))
+    row = at_setting(workload(on.model), on, AllGpu(), interval=False)
+    assert row.gpu_free_bytes > 2 * spare_bytes(on.machine)
+    assert row.tight
