@@ -11,7 +11,26 @@ from pathlib import Path
 from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.measured import llama_bench, llama_log, llmfit, printed, responses, run_folder, serving
+from flashmoe_sim.measured import (
+    batched,
+    bmoe,
+    ds4_csv,
+    koboldcpp_log,
+    ktransformers_text,
+    llama_bench,
+    llama_benchy,
+    llama_log,
+    llmfit,
+    mlx_text,
+    neurall_csv,
+    printed,
+    rapid_mlx,
+    responses,
+    run_folder,
+    serving,
+    serving_text,
+    strata_text,
+)
 from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
 from flashmoe_sim.measured.dress import plain_text
 from flashmoe_sim.measured.value import FoundSpeeds, Measured
@@ -40,9 +59,22 @@ FORMATS: tuple[MeasuredFormat, ...] = (
     MeasuredFormat("a result of vLLM's or SGLang's benchmark", serving.detect, serving.read),
     MeasuredFormat("a record of llmfit", llmfit.detect, llmfit.read),
     MeasuredFormat("a response of llama-server or Ollama", responses.detect, responses.read),
+    MeasuredFormat("llama-sweep-bench or llama-batched-bench", batched.detect, batched.read),
+    MeasuredFormat("a log of koboldcpp", koboldcpp_log.detect, koboldcpp_log.read),
     MeasuredFormat("a log of llama-cli or llama-server", llama_log.detect, llama_log.read),
+    MeasuredFormat("ktransformers' local_chat", ktransformers_text.detect, ktransformers_text.read),
     MeasuredFormat("ollama run --verbose", printed.detect_ollama, printed.read_ollama),
     MeasuredFormat("LM Studio's line of speed", printed.detect_lm_studio, printed.read_lm_studio),
+    MeasuredFormat("vLLM's or SGLang's block of results", serving_text.detect, serving_text.read),
+    MeasuredFormat("mlx_lm.benchmark or mlx_lm.generate", mlx_text.detect, mlx_text.read),
+    MeasuredFormat("llama-benchy's table", llama_benchy.detect, llama_benchy.read),
+    MeasuredFormat("a record of Rapid-MLX", rapid_mlx.detect, rapid_mlx.read),
+    MeasuredFormat("Strata's matrix.json", strata_text.detect_matrix, strata_text.read_matrix),
+    MeasuredFormat("Strata's log", strata_text.detect_log, strata_text.read_log),
+    MeasuredFormat("BigMoeOnEdge's log", bmoe.detect_log, bmoe.read_log),
+    MeasuredFormat("BigMoeOnEdge's CSV", bmoe.detect_csv, bmoe.read_csv),
+    MeasuredFormat("ds4-bench's CSV", ds4_csv.detect, ds4_csv.read),
+    MeasuredFormat("neurall's history of runs", neurall_csv.detect, neurall_csv.read),
 )
 
 
@@ -78,7 +110,10 @@ def read_with_notes(given: str | Path) -> FoundSpeeds:
     text = _text(path)
     detected = [entry for entry in FORMATS if entry.detect(text)]
     if not detected:
-        raise Malformed(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
+        raise Malformed(
+            f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}",
+            advice="give a speed by hand: --measured SYSTEM=TOK/S",
+        )
     left_out: list[str] = []
     for number, entry in enumerate(detected, 1):
         try:

@@ -142,8 +142,8 @@ class Cached(System):
             use[pool.call[self.needed(workload, pool) > slots]] = False
         return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
 
-    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.int64]:
-        """The experts of each call of a layer for which there must be slots, i64 [calls]."""
+    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.integer]:
+        """The experts of each call of a layer for which there must be slots, whole numbers [calls]."""
         references = np.diff(workload.trace.offset)[pool.call]
         return np.minimum(references, workload.trace.n_experts[int(workload.trace.layer[pool.call[0]])])
 

@@ -49,7 +49,7 @@ class Qvac(Cached):
     def prepared(self, workload: Workload) -> Workload:
         return by_number(workload)
 
-    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.int64]:
+    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.integer]:
         return pool.requests
 
     def sizes(self, case: Case) -> Sequence[int]:

@@ -38,9 +38,13 @@ def frozen(value: Value) -> Value:
 def locked(value: Value) -> Value:
     """As `frozen`, but a new view of the array, which nobody can make writable again, if it is not one already."""
     array: Any = frozen(value)
-    if not isinstance(array, np.ndarray) or (isinstance(array.base, memoryview) and array.base.readonly):
+    if not isinstance(array, np.ndarray):
         return value
-    return np.asarray(memoryview(array).toreadonly())  # type: ignore[return-value]
+    base: Any = array.base
+    if isinstance(base, memoryview) and base.readonly:
+        return value
+    buffer: Any = array
+    return np.asarray(memoryview(buffer).toreadonly())  # type: ignore[return-value]
 
 
 def blocks(length: int, *, width: int = 1) -> Iterator[slice]:

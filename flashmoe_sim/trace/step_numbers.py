@@ -49,7 +49,7 @@ class StepNumbers:
             self._first_line = self._first_line or int(line[first])
             self._restarts += int(again.sum())
         self._last, self._number = calls[-1], int(numbers[-1])
-        return numbers
+        return numbers  # type: ignore[no-any-return]
 
     def notes(self) -> tuple[str, ...]:
         """What was assumed.

@@ -114,7 +114,8 @@ def _apart(rows: TokenRows, prompt: NDArray[np.bool_] | None) -> tuple[TokenRows
     number -= np.repeat(number[blocks], np.diff(with_end(blocks, len(parts))))
     recording = np.repeat(number, np.diff(with_end(parts, len(order))))
     request = np.unique(np.stack((recording, columns[0])), axis=1, return_inverse=True)[1].reshape(-1)
-    divided = TokenRows(*(None if column is None else column[order] for column in rows))
+    ordered: list[Any] = [None if column is None else column[order] for column in rows]
+    divided = TokenRows(*ordered)
     return divided._replace(request=request), None if prompt is None else prompt[order]
 
 
