@@ -19,14 +19,18 @@ def tables(text: str, *needed: str) -> Iterator[tuple[int, dict[str, str]]]:
     Anything may stand before the first bar of a line, and between the rows. A line of dashes follows a table's header.
     """
     names: list[str] = []
-    lines = [cells_of(line) for line in text.split("\n")]
-    for number, (cells, after) in enumerate(zip(lines, [*lines[1:], []], strict=True), 1):
+    lines = text.split("\n")
+    of_lines = [cells_of(line) for line in lines]
+    for number, (line, cells, after) in enumerate(zip(lines, of_lines, [*of_lines[1:], []], strict=True), 1):
         if set(needed) <= set(cells):
             names = cells
         elif _are_dashes(after) and cells:
             names = []
-        elif names and cells and not _are_dashes(cells) and len(cells) >= len(names) and not any(cells[len(names) :]):
-            yield number, dict(zip(names, cells, strict=False))
+        elif names and cells and not _are_dashes(cells):
+            if len(line[:MOST_LINE].rstrip().split("|")) == len(names) + 2:  # its last cells may be empty
+                cells += [""] * (len(names) - len(cells))
+            if len(cells) >= len(names) and not any(cells[len(names) :]):
+                yield number, dict(zip(names, cells, strict=False))
 
 
 def cells_of(line: str) -> list[str]:
