@@ -29,7 +29,7 @@ _FEWER = re.compile(r"(?:^|\s)(?:-ser|--smart-expert-reduction)\s|expert_used_co
 NAMES = {"n_batch": "batch", "n_ubatch": "ubatch", "n_gpu_layers": "n_gpu_layers", "n_threads": "threads"}
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """A row. sequences: None in llama-sweep-bench, which has one."""
 
     line: int
@@ -67,7 +67,7 @@ def read(text: str, where: str) -> FoundSpeeds:
     return found
 
 
-def _add(found: FoundSpeeds, row: Row, place: str, settings: dict[str, str]) -> None:
+def _add(found: FoundSpeeds, row: BatchRow, place: str, settings: dict[str, str]) -> None:
     sweep = row.sequences is None
     engine, n_kv, read_tokens = IK if sweep else "llama.cpp", row.n_kv or 0, row.prompt or 0
     for prompt, tokens, depth, tok_s in (
@@ -84,28 +84,28 @@ def _add(found: FoundSpeeds, row: Row, place: str, settings: dict[str, str]) -> 
         found.add(partial(one, depth=depth, prompt=prompt, tokens=tokens, tok_s=tok_s, settings=settings))
 
 
-def _rows(text: str) -> Iterator[Row]:
+def _rows(text: str) -> Iterator[BatchRow]:
     found = [*_of_tables(text), *_of_json(text)]
     yield from sorted(found, key=lambda row: row.line)
 
 
-def _of_tables(text: str) -> Iterator[Row]:
+def _of_tables(text: str) -> Iterator[BatchRow]:
     for line, cells in tables(text, *COLUMNS):
         sides = next((cells[name] for name in SIDES if name in cells), None)
         prompt, decoded, n_kv = (whole(cells[name]) for name in ("PP", "TG", "N_KV"))
         prompt_tok_s, tok_s = (real(cells[name]) for name in ("S_PP t/s", "S_TG t/s"))
         sequences = None if sides is None else whole(sides) or 0
-        yield Row(line, prompt, decoded, n_kv, prompt_tok_s, tok_s, sequences, {})
+        yield BatchRow(line, prompt, decoded, n_kv, prompt_tok_s, tok_s, sequences, {})
 
 
-def _of_json(text: str) -> Iterator[Row]:
+def _of_json(text: str) -> Iterator[BatchRow]:
     for line, values in line_objects(text, *KEYS):
         prompt, decoded, n_kv = (whole(values[name]) for name in ("pp", "tg", "n_kv"))
         prompt_tok_s, tok_s = (real(values[name]) for name in ("speed_pp", "speed_tg"))
         sides = values.get("pl", values.get("b"))
         settings = {name: str(values[key]) for key, name in NAMES.items() if (whole(values.get(key)) or 0) > 0}
         sequences = None if sides is None else whole(sides) or 0
-        yield Row(line, prompt, decoded, n_kv, prompt_tok_s, tok_s, sequences, settings)
+        yield BatchRow(line, prompt, decoded, n_kv, prompt_tok_s, tok_s, sequences, settings)
 
 
 def _note(settings: dict[str, str], lines: list[str], number: int) -> None:

@@ -28,7 +28,7 @@ def tables(text: str, *needed: str) -> Iterator[tuple[int, dict[str, str]]]:
             names = []
         elif names and cells and not _are_dashes(cells):
             if len(line[:MOST_LINE].rstrip().split("|")) == len(names) + 2:  # its last cells may be empty
-                cells += [""] * (len(names) - len(cells))
+                cells.extend([""] * (len(names) - len(cells)))
             if len(cells) >= len(names) and not any(cells[len(names) :]):
                 yield number, dict(zip(names, cells, strict=False))
 

@@ -71,7 +71,7 @@ NEURALL = (
     "2026-10-01,abc,30.5,400,0.7,model.gguf,gen,1,256,1,llama-cli --moe-expert-cache -1,,,prompt_n=512\n"
     "2026-10-01,abc,12.0,400,0.7,model.gguf,gen,0,256,1,llama-cli --moe-expert-cache -1,,,\n"
 )
-RAPID = """{"schema": "rapid_mlx", "rapid_mlx": "0.6", "software": {}, 
+RAPID = """{"schema": "rapid_mlx", "rapid_mlx": "0.6", "software": {},
  "model": {"hf_path": "mlx-community/gpt-oss-20b-MXFP4-Q8"},
  "config": {"buckets_spec": {"medium": {"prompt_tokens": 1024, "max_tokens": 256}}},
  "buckets": {"medium": {"prefill_tps": {"median": 1500.0, "stddev": 15.0},
