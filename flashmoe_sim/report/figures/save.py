@@ -11,6 +11,7 @@ from flashmoe_sim.io.errors import Malformed, Missing
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 
+GENERIC_FONTS = ("serif", "sans-serif", "monospace")
 SVG_SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 
 
@@ -20,7 +21,8 @@ def save(chart: Chart, path: str | Path, *, in_points: bool = False) -> Path:
     A PNG has twice the pixels and a background in the theme's colour; the others are transparent. The CSV has a row for
     each thing that is drawn, and what draws it in the column `mark`.
     in_points: a pixel of the chart is 1/72 inch in an SVG, too, as it is in a PDF.
-    Raises BadInput for any other suffix, and without the extra `report`.
+    Raises BadInput for any other suffix, for a PNG or PDF in a font that is not installed, and without the extra
+    `report`.
     """
     path, spec = Path(path), chart.to_dict()
     content = _data(spec) if path.suffix == ".csv" else _picture(spec, path, in_points=in_points)
@@ -37,6 +39,8 @@ def _picture(spec: dict[str, Any], path: Path, *, in_points: bool) -> bytes:
         if in_points and (size := SVG_SIZE.match(text)):
             text = f'{text[: size.start(1)]}{size[1]}pt" height="{size[2]}pt{text[size.end(2) :]}'
         return text.encode()
+    if path.suffix in (".png", ".pdf"):
+        _check_font(spec["config"]["font"])
     if path.suffix == ".png":
         paper = PALETTES[spec["usermeta"]["theme"]].paper
         drawn = vl_convert.vegalite_to_png(spec | {"background": paper}, scale=2, allowed_base_urls=[])
@@ -64,6 +68,13 @@ def _data(spec: Mapping[str, Any]) -> bytes:
 def _text(title: Any) -> str:
     text = title["text"] if isinstance(title, Mapping) else title
     return text if isinstance(text, str) else " ".join(text)
+
+
+def _check_font(font: str) -> None:
+    """Raise BadInput if none of the fonts, named as in CSS, is installed: texts would be left out."""
+    names = [name.strip().strip("'\"") for name in font.split(",")]
+    if not any(name in GENERIC_FONTS or has_font(name) for name in names):
+        raise Missing(f"font {font!r}: is not installed, so .png and .pdf would have no text; name another one")
 
 
 def has_font(name: str) -> bool:

@@ -196,7 +196,7 @@ def test_files_themes_and_widths(tmp_path: Path) -> None:
 def test_the_size_and_letters_of_a_paper(tmp_path: Path) -> None:
     """In points: 3.3 inches are 238, in a PDF and in an SVG, and all letters shrink alike."""
     chart = figures.hit_curves(results(row(16), row(32)))
-    small = figures.styled(chart, width=238, height=120, title=False, font="Some Serif", font_size=8)
+    small = figures.styled(chart, width=238, height=120, title=False, font="Some Serif, serif", font_size=8)
     drawn = figures.save(small, tmp_path / "a.svg", in_points=True).read_text()
     size = re.match(r'<svg [^>]*?width="([\d.]+)pt" height="[\d.]+pt" viewBox="0 0 ([\d.]+) ', drawn)
     assert size
@@ -226,3 +226,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
     with pytest.raises(Missing, match=r"need the package altair: pip install '\.\[report\]'"):
         figures.hit_curves(results(row(16)))
+
+
+def test_a_picture_without_its_font_is_refused(tmp_path: Path) -> None:
+    """A converter leaves out a text in a font that is not there, in silence."""
+    chart = figures.hit_curves(results(row(16), row(32)))
+    absent = figures.styled(chart, font="No Such Font")
+    for kind in ("png", "pdf"):
+        with pytest.raises(Missing, match="font 'No Such Font': is not installed, so .png and .pdf would have no text"):
+            figures.save(absent, tmp_path / f"a.{kind}")
+        assert not (tmp_path / f"a.{kind}").exists()
+        figures.save(figures.styled(chart, font="No Such Font, sans-serif"), tmp_path / f"b.{kind}")
+    figures.save(absent, tmp_path / "a.svg")
