@@ -234,6 +234,7 @@ class System(ABC):
     size: the setting that decides how much memory it uses, empty if it has none; its default is the system's own rule.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
+    builds: the builds of the engine that its rule is of, in words; empty for those of its source and later ones.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
@@ -252,6 +253,7 @@ class System(ABC):
     size: ClassVar[str] = ""
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
+    builds: ClassVar[str] = ""
     several_gpus: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()

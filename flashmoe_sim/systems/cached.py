@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     PAGE_FAULTS,
     Case,
@@ -42,13 +43,15 @@ class Cached(System):
     """The experts used last of all layers are in slots on the GPUs, which compute everything; misses are uploaded from
     RAM.
 
-    Builds from 11480 on, of October 2026, have it. The engine gives layers whose experts have different sizes, and
-    every GPU, a cache of their own with the same share of the experts; here one cache is for all. Of a call, the hits
-    count as used first, then the misses, both by number. Calls of more than 32 tokens copy the experts that they use to
-    the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls that need
-    more experts than there are slots.
+    This is the rule of builds 11480 to 12169, of October 2026; later builds evict by another one, and can compute
+    misses on the CPU. The engine gives layers whose experts have different sizes, and every GPU, a cache of their own
+    with the same share of the experts; here one cache is for all. Of a call, the hits count as used first, by first
+    reference, then the misses, by number. One slot is reserved. Calls of more than 32 tokens copy the experts that they
+    use to the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls
+    that could need more experts than there are slots: as many as tokens times top-k, at most all of a layer.
 
-    cache_mib: of all GPUs together; 0: as much as there is room for. The engine has no cache unless a size is given.
+    cache_mib: of all GPUs together; 0: as much as there is room for. The engine has no cache unless a size is given,
+        and does not start with one for fewer than the experts of a token and one more.
     cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on, as in `--n-cpu-moe`; the others have
         theirs on the GPU. -1: all layers. For one GPU.
     """
@@ -65,8 +68,10 @@ class Cached(System):
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    reserved: ClassVar[int] = 0  # slots that no expert gets
+    builds: ClassVar[str] = "the rule of builds 11480 to 12169; later ones evict by another"
+    reserved: ClassVar[int] = 1  # slots that no expert gets
     most_tokens: ClassVar[float] = 32  # of a call that uses the cache
+    stamp: ClassVar[str] = "hits-first-sorted"
 
     cache_mib: int = 0
     cpu_layers: int = ALL
@@ -79,7 +84,10 @@ class Cached(System):
     def why_not(self, case: Case) -> str:
         least = self._least_mib(case)
         if 0 < self.cache_mib < least:
-            return f"{self.cache_mib} MiB; the experts of a token in one layer take {least}"
+            return (
+                f"{self.cache_mib} MiB; the experts of a token in one layer and one reserved slot take {least}; give "
+                f"cache_mib={least} or more"
+            )
         if self.placed_bytes(case) == case.model.routed_bytes:
             return f"no layer below {self.cpu_layers} has experts, so there is nothing to cache"
         if self.cpu_layers != ALL and case.machine.gpus > 1:
@@ -126,12 +134,9 @@ class Cached(System):
         return self.slots_bytes(case) + self.reserved * _largest_expert(case)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(None, self.slots_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
+        setup = Setup(Bank(None, self.slots_bytes(case)), Lru(stamp=self.stamp), "atomic", scope="global")
         pinned = self.loads_whole(case)
         return Plan(setup, CopiedFromFile(pinned=pinned), self.adapted(case.machine))
-
-    def prepared(self, workload: Workload) -> Workload:
-        return by_number(workload)
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         trace = workload.trace
@@ -140,8 +145,13 @@ class Cached(System):
         assert workload.expert_bytes is not None
         slots = (setup.bank.budget_bytes or 0) // max(workload.expert_bytes)
         for pool in workload.layer_pools:
-            use[pool.call[pool.requests > slots]] = False
+            use[pool.call[self.needed(workload, pool) > slots]] = False
         return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
+
+    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.int64]:
+        """The experts of each call of a layer for which there must be slots, i64 [calls]."""
+        references = np.diff(workload.trace.offset)[pool.call]
+        return np.minimum(references, workload.trace.n_experts[int(workload.trace.layer[pool.call[0]])])
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         placed_bytes = self.placed_bytes(case)
@@ -158,17 +168,6 @@ class Cached(System):
         in_ram = ("--cpu-moe",) if self.cpu_layers == ALL else ("--n-cpu-moe", str(self.cpu_layers))
         words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
         return Launch(llama_words(case, *words))
-
-
-@lru_cache(maxsize=4)
-def by_number(workload: Workload) -> Workload:
-    """The workload with the experts of every call in ascending order."""
-    trace = workload.trace
-    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
-    order = np.lexsort((trace.expert, call))
-    weight = None if trace.weight is None else trace.weight[order]
-    ordered = trace.with_(expert=trace.expert[order], weight=weight, slot=None, resident=None)
-    return prepare(ordered, workload.geometry)
 
 
 def _largest_expert(case: Case) -> int:

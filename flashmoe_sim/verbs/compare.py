@@ -149,6 +149,8 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
+        builds = {row.system.name: row.system.builds for row in rows if row.system.builds and row.tok_s is not None}
+        notes = (*notes, *(f"{name}: {words}" for name, words in builds.items()))
         return Comparison(on.case, rows, notes, on.borrowed, self.hit_rate)
 
     def document(self, found: Comparison) -> dict[str, Any]:

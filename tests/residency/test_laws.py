@@ -179,7 +179,7 @@ def test_protected_and_atomic_lru_agree_where_calls_fit() -> None:
     for seed in SEEDS:
         workload = random_workload(seed)
         for slots in fitting_banks(workload, "protected"):
-            for stamp in ("first", "last", "hits-first"):
+            for stamp in ("first", "last", "hits-first", "hits-first-sorted"):
                 results = [run(workload, slots, f"lru:stamp={stamp}", name) for name in ("protected", "atomic")]
                 assert np.array_equal(results[0].counts.table, results[1].counts.table)
                 for a, b in zip(results[0].contents, results[1].contents, strict=True):

@@ -214,11 +214,35 @@ def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
     calls = [(0, [0, 1], 1), (1, [0], 1), (0, [0], 1), (1, [1], 1), (0, [1], 1), (0, [5] * 33, 33), (0, [0, 1], 1)]
     # Expert 1 of layer 1 replaces expert 1 of layer 0, which then replaces expert 0 of layer 1. A prompt of 33 tokens
     # replaces none.
-    assert _misses(_replayed(Cached(cache_mib=300), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
-    parts = _timed(Cached(cache_mib=300), calls, case).timing.part_ms_per_token
+    # Four slots, one of which is reserved.
+    assert _misses(_replayed(Cached(cache_mib=400), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
+    parts = _timed(Cached(cache_mib=400), calls, case).timing.part_ms_per_token
     assert parts["upload"] > parts["cold_lane"] == 0
-    with pytest.raises(Unsupported, match="199 MiB; the experts of a token in one layer take 200"):
-        Cached(cache_mib=199).check(case)
+    least = "299 MiB; the experts of a token in one layer and one reserved slot take 300; give cache_mib=300 or more"
+    with pytest.raises(Unsupported, match=least):
+        Cached(cache_mib=299).check(case)
+
+
+def test_hits_of_cached_count_in_the_order_of_the_router_and_misses_by_number() -> None:
+    """Three slots. The second call makes 1 the newest, so that it survives the third; by number it would be 2."""
+    case = _case("rtx-3090", TWO_LAYERS)
+    calls = [(0, [1, 2], 1), (0, [2, 1], 1), (0, [4, 3], 1), (0, [2], 1), (0, [1], 1)]
+    # 3 and 4 take the empty slot and that of 2. They count as 3, then 4, so 3 is the oldest but 1 after its hit.
+    assert _misses(_replayed(Cached(cache_mib=400), calls, case)) == [2, 0, 2, 1, 0]
+    assert _misses(_replayed(Cached(cache_mib=400), [*calls, (0, [4], 1), (0, [3], 1)], case))[5:] == [0, 1]
+
+
+def test_a_call_of_cached_that_could_need_more_than_there_is_bypasses_it() -> None:
+    """Four tokens of two experts may use eight, more than seven slots, although they use two."""
+    case = _case("rtx-3090", TWO_LAYERS)
+    wide = (0, [0, 1] * 4, 4)
+    assert _misses(_replayed(Cached(cache_mib=800), [wide, (0, [0, 1], 1)], case)) == [2, 2]
+    assert _misses(_replayed(Cached(cache_mib=900), [wide, (0, [0, 1], 1)], case)) == [2, 0]
+
+
+def test_cached_says_of_which_builds_it_is() -> None:
+    assert "builds 11480 to 12169" in Cached.builds
+    assert "builds 11480 to 12169" in " ".join((Cached.__doc__ or "").split())
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
