@@ -84,6 +84,8 @@ def kernel_cache() -> Path | None:
 
 def _is_private(folder: Path) -> bool:
     """Whether nobody else can write there, after removing their permission: loading a kernel runs its code."""
+    if os.name == "nt":  # a user's own folders are private there
+        return True
     status = folder.stat()
     if status.st_uid != os.getuid():
         return False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from math import log
 from typing import Any
 
 from flashmoe_sim.geometry.attention_keys import attention_of
@@ -16,8 +17,9 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown, unknown_name
+from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown
 from flashmoe_sim.io.notes import Note
+from flashmoe_sim.io.sizes import size
 
 # Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights. FP8, INT8 and INT4
 # have a scale per block or row, which is left out; INT4_G64 has a 32-bit scale per 64 weights.
@@ -37,7 +39,19 @@ _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+# What the name of a quantization tells: its bits in the first group, the format of its files, and the bits that scales
+# and a mix add.
+_BITS = (
+    (r"^(?:mlx\D*)?(\d+(?:\.\d+)?)-?bit|^mlx\D*(\d)", "mlx", 0.5),
+    (r"^(?:nv|mx)fp(\d)|^(?:awq|gptq)\D*(\d)", "safetensors", 0.5),
+    (r"^w(\d+)a\d+|^fp(8)|^int(\d)", "safetensors", 0.0),
+    (r"^b?fp?(16|32)$", "gguf", 0.0),
+    (r"^[it]?q([1-8])(?:_\w+)?$", "gguf", 0.5),
+)
+NEAREST = 2  # quantizations that are named for one whose size is not known
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
+SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
 _TRAINED = re.compile(
     r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
@@ -197,6 +211,15 @@ def meant(text: str) -> str:
     return begins.pop() if len(begins) == 1 else ""
 
 
+def of_size(name: str, words: Iterable[str]) -> bool:
+    """Whether each size among the words, such as 8b, is a known model's own."""
+    model = named_models()[name]
+    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
+    sizes = [_SIZE.fullmatch(word) for word in words]
+    given = [float(size[1]) * (1000 if size[2] == "t" else 1) for size in sizes if size]
+    return all(min(one, weights_b) >= SAME_SIZE * max(one, weights_b) for one in given)
+
+
 def name_in(text: str) -> str:
     """The name of the named model that a text means. Raises BadInput if it means none."""
     if name := meant(text):
@@ -229,7 +252,7 @@ def named_model(spec: str) -> ModelGeometry:
     name, model = found, models[found]
     quant_name = quant_name if colon else model.default
     if quant_name not in model.quants:
-        raise unknown_name(f"quantization of {name}", quant_name, model.quants)
+        raise _unknown_quantization(name, quant_name)
     quant = model.quants[quant_name]
     return ModelGeometry(
         name=f"{name}:{quant_name}",
@@ -262,11 +285,11 @@ def smaller(model: ModelGeometry) -> list[str]:
 
     They are in the model's own format, and each takes at most NEAR_DUPLICATE of the bytes of the one before.
     """
-    found, last = [], _file_bytes(model)
+    found, last = [], file_bytes(model)
     for other in quantizations(model):
-        if other.format == model.format and _file_bytes(other) <= NEAR_DUPLICATE * last:
+        if other.format == model.format and file_bytes(other) <= NEAR_DUPLICATE * last:
             found.append(other.name)
-            last = _file_bytes(other)
+            last = file_bytes(other)
     return found
 
 
@@ -276,7 +299,52 @@ def quantizations(model: ModelGeometry) -> list[ModelGeometry]:
     known = named_models()
     if model.gguf or name not in known or quant_name not in known[name].quants:
         return []
-    return sorted((named_model(f"{name}:{other}") for other in known[name].quants), key=_file_bytes, reverse=True)
+    return sorted((named_model(f"{name}:{other}") for other in known[name].quants), key=file_bytes, reverse=True)
+
+
+def nearest(model: ModelGeometry, others: Sequence[ModelGeometry]) -> ModelGeometry | None:
+    """The other file that is nearest to the model's in size, as a ratio; None if there is none."""
+    return min(others, key=lambda one: abs(log(file_bytes(one) / file_bytes(model))), default=None)
+
+
+def _unknown_quantization(name: str, asked: str) -> UnknownName:
+    """The error for a quantization that a model lacks. It is never taken for another one, unless only its separators
+    differ: the nearest by bits are of another size and write another text."""
+    quants = named_models()[name].quants
+    kind = f"unknown quantization of {name} {asked!r}"
+    if not of_size(name, [asked]):
+        return UnknownName(
+            f"{kind}: that is the size of another model, which may have no experts; `sim model list` lists all"
+        )
+    if same := [known for known in quants if _letters(known) == _letters(asked)]:
+        return UnknownName(f"{kind}; did you mean {same[0]!r}?")
+    listed = f"known: {', '.join(sorted(quants))}"
+    if (found := _bits_asked(asked)) is None:
+        return UnknownName(f"{kind}; {listed}")
+    file, bits = found
+    models = [one for one in (named_model(f"{name}:{quant}") for quant in quants) if one.format == file]
+    weights = named_models()[name].routed_params_b * 1e9
+    near = sorted(models, key=lambda one: abs(8 * one.routed_bytes / weights - bits))[:NEAREST]
+    instead = ["its GGUF file as --model"] if file == "gguf" else []
+    if near:
+        instead.append(f"the nearest by bits, {' or '.join(f'{one.quant} ({size(file_bytes(one))})' for one in near)}")
+    give = f"; give {', or '.join(instead)}" if instead else ""
+    return UnknownName(f"{kind}: its size is not known here{give}{'' if len(near) == len(quants) else f'; {listed}'}")
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name)
+
+
+def _bits_asked(name: str) -> tuple[str, float] | None:
+    """The format of files and the bits of a weight that a quantization's name tells; None for any other word."""
+    plain = name.removeprefix("ud-")
+    if known := BY_NAME.get(plain.upper()):
+        return _format_of(known.name), 8 * known.block_bytes / known.block_weights
+    for pattern, file, scales in _BITS:
+        if found := re.search(pattern, plain):
+            return file, float(next(filter(None, found.groups()))) + scales
+    return None
 
 
 def more_bits(number: int, blocks: int) -> bool:
@@ -287,7 +355,8 @@ def more_bits(number: int, blocks: int) -> bool:
     return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
 
 
-def _file_bytes(model: ModelGeometry) -> int:
+def file_bytes(model: ModelGeometry) -> int:
+    """The bytes of a model's files."""
     return model.routed_bytes + (model.dense_bytes or 0)
 
 
@@ -298,8 +367,11 @@ def _types(quant: Quant) -> set[str]:
 
 def _format(quant: Quant) -> str:
     """The format of its files: gguf unless a storage type is another format's."""
-    formats = {_FORMATS[start] for name in _types(quant) for start in _FORMATS if name.startswith(start)}
-    return formats.pop() if formats else "gguf"
+    return next((found for name in _types(quant) if (found := _format_of(name)) != "gguf"), "gguf")
+
+
+def _format_of(type_name: str) -> str:
+    return next((_FORMATS[start] for start in _FORMATS if type_name.startswith(start)), "gguf")
 
 
 def _header_keys(model: NamedModel) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from flashmoe_sim.io.errors import Exists, Unusable
+from flashmoe_sim.io.locks import flock, has_locks
 
 _parts: set[Path] = set()  # files that are being written
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -43,10 +43,10 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-            if force:
-                part.replace(target)
-            else:
-                rename_new(part, target)
+            if has_locks():  # while it is locked, nobody takes it for a left-over
+                _put(part, target, force=force)
+        if not has_locks():  # Windows renames no open file
+            _put(part, target, force=force)
         sync_folder(target.parent)
     except FileExistsError:
         raise Exists(f"{path}: exists by now: another process wrote it; give --force to overwrite it") from None
@@ -88,7 +88,7 @@ def lock(descriptor: int, *, wait: bool = True) -> bool:
     False if another process has locked it (without `wait`), and on file systems without locks.
     """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        flock(descriptor, wait=wait)
     except OSError:
         return False
     return True
@@ -96,8 +96,15 @@ def lock(descriptor: int, *, wait: bool = True) -> bool:
 
 def keep_mode(target: Path, descriptor: int) -> None:
     """Give an open file the permissions of the file that it will replace, if there is one."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, AttributeError):  # the latter on Windows before Python 3.13
         os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+
+
+def _put(part: Path, target: Path, *, force: bool) -> None:
+    if force:
+        part.replace(target)
+    else:
+        rename_new(part, target)
 
 
 def rename_new(source: Path, target: Path) -> None:

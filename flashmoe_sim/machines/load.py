@@ -25,6 +25,7 @@ from flashmoe_sim.io.errors import (
     did_you_mean,
     shown,
 )
+from flashmoe_sim.io.files import as_utf8
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
 from flashmoe_sim.machines.keys import LANES, REQUIRED_SECTIONS, SECTIONS, Key, default_interval
@@ -114,7 +115,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
             f"{path}: more than {MAX_BYTES // 2**10} KiB; a machine's file has a few KiB; is it another file?"
         )
     try:
-        text = content.decode("utf-8")
+        text = as_utf8(content).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))

@@ -120,9 +120,10 @@ class S3Fifo(EvictingPolicy):
     contract installs before it asks for a victim, its experts are checked from the oldest on: one hit twice or more
     moves to the main queue as the newest, with its count reset to 0; the first with fewer hits is evicted and its key
     goes on the ghost list. If that finds no victim, or the small queue has less than its share, the main queue is
-    checked from the oldest on: an expert with hits left loses one and becomes the newest; the first without is evicted and not
-    remembered. If the main queue has no evictable expert, the small one is next. Residents that may not be evicted are
-    skipped and keep their place and count. The ghost list remembers as many keys as the main queue has slots.
+    checked from the oldest on: an expert with hits left loses one and becomes the newest; the first without is evicted
+    and not remembered. If the main queue has no evictable expert, the small one is next. Residents that may not be
+    evicted are skipped and keep their place and count. The ghost list remembers as many keys as the main queue has
+    slots.
 
     In Algorithm 1, a promotion that overfills the main queue also evicts from it at once. Here, as in libCacheSim, each
     choice of a victim evicts one expert, and the main queue is next when another is needed.

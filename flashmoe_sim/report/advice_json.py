@@ -42,7 +42,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "depth": found.case.depth,
         "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
         "best": row(found.quoted),
-        "get": None if (get := found.best.best.system.how_to_get(found.case.machine)) is None else get.as_row(),
+        "get": found.best.best.system.get_row(found.case.machine),
         "main_line": row(found.main_line),
         "sizes": None
         if sizes is None
@@ -67,6 +67,12 @@ def document(found: Recommendation) -> dict[str, Any]:
         "transfers": [one.as_row() for one in found.transfers],
         "cache_pays": None if found.cache_pays is None else found.cache_pays.as_row(),
         "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
+        "kv_types": None
+        if (kinds := found.kv_types) is None
+        else {
+            "proposed": None if kinds.proposed is None else kinds.proposed.kv_type,
+            "tried": [{"kv_type": one.kv_type, "gains": one.gains, **(row(one.best) or {})} for one in kinds.tried],
+        },
         "bought": _bought_json(found.bought),
         "predicted_faster": [one.best.system.spec for one in found.faster],
         "rivals": [one.best.system.spec for one in found.rivals],

@@ -7,18 +7,18 @@ reports/measured/README.md has the numbers.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, SimError, Unusable, shortened, shown
+from flashmoe_sim.io.locks import check_has_locks, flock, unlock
 from flashmoe_sim.io.whole import sync_folder
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import SEMANTICS, Task
@@ -53,6 +53,7 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, *, force: bool = False, read_only: bool = False) -> None:
+        check_has_locks(f"{folder}: a folder of results")
         self.folder, self.path, self.force, self.read_only = folder, folder / FILE, force, read_only
         self.notes: list[str] = []
         self._rows: dict[tuple[Any, ...], Row] = {}
@@ -105,7 +106,7 @@ class Ledger:
                     os.ftruncate(self._file, 0)
                 self._read()
             if self.force:
-                _flock(self._file, fcntl.LOCK_SH)
+                _flock(self._file, shared=True)
 
     def refresh(self) -> bool:
         """Read the rows that other processes added; return whether there were any.
@@ -162,7 +163,7 @@ class Ledger:
         self._file = os.open(self.path, how, 0o666)
         self._folder = os.open(self.folder, os.O_RDONLY)
         # held while it is open: nobody empties it meanwhile
-        if not _flock(self._file, (fcntl.LOCK_EX if self.force else fcntl.LOCK_SH) | fcntl.LOCK_NB):
+        if not _flock(self._file, shared=not self.force, wait=False):
             self._let_go()
             what = "another sweep is writing to it" if self.force else "another sweep starts it again"
             raise Unusable(f"{self.folder}: {what}; wait for its end, or give another folder")
@@ -187,12 +188,13 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Within it nobody else reads or writes; it locks the folder, since the file's lock means that it is in use."""
-        _flock(self._folder, fcntl.LOCK_EX)
+        _flock(self._folder)
         try:
             yield
         finally:
             if self._folder >= 0:  # Ctrl-C just before the block leaves this to the end, when the lock is gone
-                _flock(self._folder, fcntl.LOCK_UN)
+                with suppress(OSError):
+                    unlock(self._folder)
 
     @contextmanager
     def _errors(self, kind: type[SimError] = SimError) -> Iterator[None]:
@@ -293,10 +295,10 @@ def _key(row: Row) -> tuple[Any, ...]:
     return row["id"], *(row[name] for name in NAMES)
 
 
-def _flock(descriptor: int, how: int) -> bool:
+def _flock(descriptor: int, *, shared: bool = False, wait: bool = True) -> bool:
     """Lock if possible; return whether nobody else has the lock. Without file locks, only checksums help."""
     try:
-        fcntl.flock(descriptor, how)
+        flock(descriptor, shared=shared, wait=wait)
     except BlockingIOError:
         return False
     except OSError:

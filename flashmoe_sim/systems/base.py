@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
@@ -26,7 +26,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, HowToGet, SlotSizes, facts_of
+from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, facts_of, listed
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -231,7 +231,8 @@ class System(ABC):
     engine: the program. source: its repository and the commit of its flags, a colon, and where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from. caches: whether it chooses
     experts to keep; False if it places whole layers, or leaves all to the page cache.
-    size: the setting that decides how much memory it uses, empty if it has none; its default is the system's own rule.
+    size: the setting that decides how much memory it uses, empty if it has none; None, its default, is the system's own
+        rule. So is None of any setting that the program chooses; 0 is none, and a program's own default is a number.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
     builds: the builds of the engine that its rule is of, in words; empty for those of its source and later ones.
@@ -277,6 +278,11 @@ class System(ABC):
         return all(getattr(self, item.name) != item.default for item in fields(self) if item.name == self.size)
 
     @property
+    def chosen(self) -> int:
+        """Its size; 0 before it is chosen."""
+        return getattr(self, self.size) or 0
+
+    @property
     def unsized(self) -> Self:
         """The system with its size still to be chosen, and its other settings unchanged."""
         default = {item.name: item.default for item in fields(self) if item.name == self.size}
@@ -300,6 +306,11 @@ class System(ABC):
     @classmethod
     def facts_of_engine(cls) -> EngineFacts | None:
         return facts_of(cls.program) if cls.program else None
+
+    @property
+    def kv_types(self) -> tuple[str, ...]:
+        """Types of keys and values that its engine takes, as after --kv-type; all of llama.cpp's if it has no facts."""
+        return (self.facts.formats.kv_types if self.facts is not None else ()) or tuple(CACHE_TYPES)
 
     @property
     def unmapped(self) -> tuple[str, ...]:
@@ -327,7 +338,7 @@ class System(ABC):
 
     def changes_text(self, case: Case) -> str:
         """How it changes the text, such as by fewer experts a token than the model's; empty if it does not."""
-        top_k: int = getattr(self, "top_k", 0)
+        top_k: int = getattr(self, "top_k", None) or 0
         return (
             f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
         )
@@ -356,7 +367,7 @@ class System(ABC):
             )
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
-        return self.why_not_engine(model, machine) or self.why_not_drafts(case)
+        return self.why_not_engine(model, machine) or self.why_not_kv_type(case) or self.why_not_drafts(case)
 
     def why_not_drafts(self, case: Case) -> str:
         """Why its engine cannot draft as the case asks, or empty; an engine of the user's own can."""
@@ -364,22 +375,37 @@ class System(ABC):
             return ""
         return self.facts.drafts.why_not(case.drafts, case.model.arch)
 
+    def why_not_kv_type(self, case: Case) -> str:
+        """Why its engine cannot keep keys and values as the case asks, or empty."""
+        if case.kv_type in self.kv_types:
+            return ""
+        own = listed(self.kv_types, "or")
+        return f"is known to keep keys and values in {own} only; leave out --kv-type {case.kv_type}"
+
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         """Why its engine cannot run a model on a machine, or empty."""
         return "" if self.facts is None else self.facts.why_not(model, machine)
 
-    def how_to_get(self, machine: Machine) -> HowToGet | None:
-        """Where to get its engine, and how to build it for a machine; None if that is not known."""
-        return None if self.facts is None else self.facts.how_to_get(machine.api if self.uses_gpu else "cpu")
+    def how_to_get(self, machine: Machine) -> list[str]:
+        """Where to get its engine for a machine, in sentences; none if that is not known."""
+        return [] if self.facts is None else self.facts.how_to_get(machine.os)
+
+    def labelled(self, machine: Machine) -> str:
+        """Its setting and the program whose command line it is, where programs of one name are many."""
+        return self.spec if self.facts is None else f"{self.spec} ({self.facts.named(machine.os)})"
+
+    def get_row(self, machine: Machine) -> dict[str, Any] | None:
+        """The same for JSON; None if that is not known."""
+        return None if self.facts is None else self.facts.get_row(machine.os)
 
     def accepted(self, sizes: Sequence[int], case: Case) -> list[int]:
         """Those of ascending numbers of slots that the engine accepts."""
         limits = SlotSizes(source="") if self.facts is None else self.facts.sizes
         return limits.within(sizes, top_k=case.model.top_k, experts=case.n_experts)
 
-    def why_not_slots(self, slots: int, case: Case) -> str:
-        """Why the engine refuses so many slots, or empty; 0: as many as fit."""
-        if not slots or self.facts is None:
+    def why_not_slots(self, slots: int | None, case: Case) -> str:
+        """Why the engine refuses so many slots, or empty; None: as many as fit."""
+        if slots is None or self.facts is None:
             return ""
         return self.facts.sizes.why_not(slots, top_k=case.model.top_k, experts=case.n_experts)
 
@@ -409,6 +435,10 @@ class System(ABC):
     @abstractmethod
     def memory(self, case: Case) -> tuple[Share, ...]:
         """What it uses of each memory."""
+
+    def each_gpu(self, case: Case) -> list[int]:
+        """What it uses of each of several GPUs, in bytes; empty if all have the same part of `memory`."""
+        return []
 
     @abstractmethod
     def launch(self, case: Case) -> Launch:

@@ -9,7 +9,6 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -35,8 +34,6 @@ from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
-ALL = -1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cached(System):
@@ -50,10 +47,10 @@ class Cached(System):
     use to the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls
     that could need more experts than there are slots: as many as tokens times top-k, at most all of a layer.
 
-    cache_mib: of all GPUs together; 0: as much as there is room for. The engine has no cache unless a size is given,
-        and does not start with one for fewer than the experts of a token and one more.
+    cache_mib: of all GPUs together; left out: as much as there is room for. The engine has no cache unless a size is
+        given, and does not start with one for fewer than the experts of a token and one more.
     cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on, as in `--n-cpu-moe`; the others have
-        theirs on the GPU. -1: all layers. For one GPU.
+        theirs on the GPU. Left out: all layers. For one GPU.
     """
 
     name: ClassVar[str] = "cached"
@@ -63,7 +60,7 @@ class Cached(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp"
     keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "uploaded from RAM and computed on the GPU"
-    limits: ClassVar[Limits] = {"cache_mib": (0, INT32), "cpu_layers": (ALL, INT32)}
+    limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "cpu_layers": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
@@ -73,24 +70,19 @@ class Cached(System):
     most_tokens: ClassVar[float] = 32  # of a call that uses the cache
     stamp: ClassVar[str] = "hits-first-sorted"
 
-    cache_mib: int = 0
-    cpu_layers: int = ALL
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.cpu_layers:
-            raise OutOfRange(f"system {self.name}: cpu_layers=0; expected 1 or more, or -1")
+    cache_mib: int | None = None
+    cpu_layers: int | None = None
 
     def why_not(self, case: Case) -> str:
         least = self._least_mib(case)
-        if 0 < self.cache_mib < least:
+        if self.cache_mib is not None and self.cache_mib < least:
             return (
                 f"{self.cache_mib} MiB; the experts of a token in one layer and one reserved slot take {least}; give "
                 f"cache_mib={least} or more"
             )
         if self.placed_bytes(case) == case.model.routed_bytes:
             return f"no layer below {self.cpu_layers} has experts, so there is nothing to cache"
-        if self.cpu_layers != ALL and case.machine.gpus > 1:
+        if self.cpu_layers is not None and case.machine.gpus > 1:
             return f"with cpu_layers, it is known for one GPU only; the machine has {case.machine.gpus}"
         return super().why_not(case)
 
@@ -98,7 +90,7 @@ class Cached(System):
         return halved(self._most_mib(case), least=self._least_mib(case))
 
     def sized(self, case: Case) -> Self:
-        if self.cache_mib:
+        if self.size_given:
             return self
         if (most := self._most_mib(case)) < self._least_mib(case):
             raise no_room("a cache on the GPU", most * MIB)
@@ -121,12 +113,14 @@ class Cached(System):
 
     def placed_bytes(self, case: Case) -> int:
         """Bytes of the layers whose experts are all on the GPU."""
-        layers = {number: layer for number, layer in case.model.layers.items() if 0 <= self.cpu_layers <= number}
-        return sum(layer.expert_bytes * layer.n_experts for layer in layers.values())
+        if self.cpu_layers is None:
+            return 0
+        layers = [layer for number, layer in case.model.layers.items() if number >= self.cpu_layers]
+        return sum(layer.expert_bytes * layer.n_experts for layer in layers)
 
     def slots_bytes(self, case: Case) -> int:
         """Bytes of the slots that experts get."""
-        slots_bytes = self.cache_mib * MIB - self.reserved * _largest_expert(case)
+        slots_bytes = self.chosen * MIB - self.reserved * _largest_expert(case)
         return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
 
     def cache_bytes(self, case: Case) -> int:
@@ -140,7 +134,7 @@ class Cached(System):
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         trace = workload.trace
-        placed = trace.layer >= (self.cpu_layers if self.cpu_layers != ALL else np.inf)
+        placed = trace.layer >= (np.inf if self.cpu_layers is None else self.cpu_layers)
         use = ~placed & (trace.n_tokens <= self.most_tokens)
         assert workload.expert_bytes is not None
         slots = (setup.bank.budget_bytes or 0) // max(workload.expert_bytes)
@@ -165,7 +159,7 @@ class Cached(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        in_ram = ("--cpu-moe",) if self.cpu_layers == ALL else ("--n-cpu-moe", str(self.cpu_layers))
+        in_ram = ("--cpu-moe",) if self.cpu_layers is None else ("--n-cpu-moe", str(self.cpu_layers))
         words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
         return Launch(llama_words(case, *words))
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
 from flashmoe_sim.drafts import MODEL, MTP, NGRAM, Drafts
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import file_bytes, nearest, quantizations
 from flashmoe_sim.io.errors import Malformed, UnknownName
-from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.io.sizes import GIB, MIB, size
 from flashmoe_sim.machines.machine import Machine
 
 YES, BY_CODE, FAILS, UNKNOWN = "yes", "by-code", "fails", "unknown"
@@ -45,6 +46,7 @@ STATES = {
 Kind = TypeVar("Kind")
 NO_MMAP = "--no-mmap"
 FEW = 2  # architectures, so few that they are what the engine is for
+DESKTOP = {"linux", "macos", "windows"}
 OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android": "Android"}
 
 
@@ -88,11 +90,15 @@ class Platform:
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """reads: `gguf`, `safetensors` or `mlx`. quants: the only quantizations that it loads; empty for all."""
+    """reads: `gguf`, `safetensors` or `mlx`. quants: the only quantizations that it loads; empty for all.
+
+    kv_types: the only types of keys and values that its command line can ask for; empty for all of llama.cpp's.
+    """
 
     reads: tuple[str, ...]
     source: str
     quants: tuple[str, ...] = ()
+    kv_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,46 +221,43 @@ class CanDraft:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Get:
-    """How to get and build it. build: command lines by the interface of the GPU, or `cpu`.
+class Prebuilt:
+    """What can be had without building. how: a page, or a package manager's line that the engine's own page gives.
 
-    steps: lines between the clone and the build. weights: how its file of the model is made or downloaded. path: the
-    folder of the built programs. downloads: what can be had without building; empty for nothing. unmapped: the flags
-    with which it reads files into RAM as a whole instead of mapping them.
+    os: empty if its page says for which. builds: for which GPUs, if that is known.
     """
 
-    clone: str
+    name: str
+    how: str
+    os: tuple[str, ...] = ()
+    builds: str = ""
+
+    @property
+    def words(self) -> str:
+        where = "; ".join(filter(None, (_named(self.os), self.builds)))
+        return f"{self.name}{where and f' ({where})'}: {self.how}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Get:
+    """Where it is. building: its own page on building it; empty if it describes none.
+
+    commit: whose flags were read. weights: how its file of the model is made or downloaded. unmapped: the flags with
+    which it reads files into RAM as a whole instead of mapping them.
+    """
+
+    address: str
     commit: str
-    folder: str
+    building: str
     weights: str
     source: str
-    build: Mapping[str, tuple[str, ...]]
-    path: str = ""
     branch: str = ""
-    recursive: bool = False
-    steps: tuple[str, ...] = ()
-    downloads: str = ""
+    prebuilt: tuple[Prebuilt, ...] = ()
     unmapped: str = NO_MMAP
 
-    def lines(self, api: str) -> list[str]:
-        """The lines that a shell takes, for a kind of GPU; for the CPU if the engine has no build for that kind."""
-        options = [*(["-b", self.branch] if self.branch else []), *(["--recursive"] if self.recursive else [])]
-        clone = [" ".join(["git clone", *options, self.clone]), f"cd {self.folder}"] if self.clone else []
-        build = self.build.get(api) or self.build.get("cpu") or next(iter(self.build.values()), ())
-        on_path = [f'export PATH="$PWD/{self.path}:$PATH"'] if self.path else []
-        return [*clone, *self.steps, *build, *on_path] if build else []
-
-
-@dataclass(frozen=True)
-class HowToGet:
-    """How a user gets an engine: what it is, the lines for a shell, and what else is needed."""
-
-    what: str
-    commands: tuple[str, ...]
-    more: tuple[str, ...]
-
-    def as_row(self) -> dict[str, Any]:
-        return {"what": self.what, "commands": list(self.commands), "more": list(self.more)}
+    def ready(self, os: str) -> list[Prebuilt]:
+        """What can be had without building on an operating system; all of it if that is empty."""
+        return [one for one in self.prebuilt if not (os and one.os) or os in one.os]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,26 +286,52 @@ class EngineFacts:
     )
     models: Mapping[str, str] = field(default_factory=dict)
 
-    def how_to_get(self, api: str) -> HowToGet | None:
-        """Where to get it and how to build it for a kind of GPU, or `cpu`; None if that is not known."""
-        if self.get is None:
-            return None
-        systems = listed([OS_NAMES[one] for one in self.platform.os])
+    def how_to_get(self, os: str) -> list[str]:
+        """Where to get it for an operating system, or for any if that is empty: a sentence each; none if not known."""
+        if (get := self.get) is None:
+            return []
         licence = f"licence {self.licence.name}" if self.licence.name else "no licence in its repository"
-        what = f"{self.program}: {self.state.words}; {licence}; for {systems}."
-        more: tuple[str, ...] = (f"Its file of the model: {self.get.weights}.",)
-        more += (f"The flags are from commit {self.get.commit}.",)
-        if self.get.downloads:
-            what += f" Without building it: {self.get.downloads}."
-        if self.reported is not None:
-            more += tuple(f"Reported: {one}." for one in self.reported.says)
-        return HowToGet(what, tuple(self.get.lines(api)), more)
+        ready = get.ready(os)
+        nothing = f"Nothing prebuilt is known{f' for {OS_NAMES[os]}' if os else ''}."
+        return [
+            f"{self.program}: {self.state.words}; {licence}; for {_named(self.platform.os)}.",
+            f"Its address: {get.address}{f', branch {get.branch}' if get.branch else ''}",
+            *([f"Prebuilt: {one.words}" for one in ready] or [nothing]),
+            *([f"How to build it: {get.building}"] if get.building else []),
+            f"Its file of the model: {get.weights}.",
+            f"The flags are from commit {get.commit}.",
+            *(f"Reported: {one}." for one in (self.reported.says if self.reported else ())),
+        ]
+
+    def get_row(self, os: str) -> dict[str, Any] | None:
+        """The same for JSON; None if it is not known."""
+        if (get := self.get) is None:
+            return None
+        return {
+            "engine": self.program,
+            "state": self.state.words,
+            "licence": self.licence.name or None,
+            "os": list(self.platform.os),
+            "address": get.address,
+            "branch": get.branch or None,
+            "commit": get.commit,
+            "prebuilt": [asdict(one) for one in get.ready(os)],
+            "building": get.building or None,
+            "weights": get.weights,
+            "reported": list(self.reported.says) if self.reported else [],
+        }
+
+    def named(self, os: str) -> str:
+        """The program, and the only operating systems that it runs on unless `os` says which one is meant."""
+        own = self.platform.os
+        only = "" if os or set(own) >= DESKTOP else f", on {_or([OS_NAMES[one] for one in own])} only"
+        return f"{self.program}{only}"
 
     @property
     def where(self) -> list[str]:
         """Where it runs, in words."""
         on = self.platform
-        requirements = [] if {"linux", "macos", "windows"} <= set(on.os) else [_or([OS_NAMES[one] for one in on.os])]
+        requirements = [] if set(on.os) >= DESKTOP else [_or([OS_NAMES[one] for one in on.os])]
         if on.apis:
             requirements.append(_or(on.apis))
         if on.compute:
@@ -340,12 +369,16 @@ class EngineFacts:
         """Why it cannot load the model in this format or quantization, or empty."""
         reads, quants = self.formats.reads, self.formats.quants
         if quants and model.quant not in quants:
-            named = model.name.partition(":")[0] if ":" in model.name else ""
-            advice = f"; give --model {named}:{quants[0]}" if named else ""
+            near = self.nearest_file(model)
+            advice = f"; give --model {near.name}, {size(file_bytes(near))}, nearest in size" if near else ""
             return f"loads {_or(quants)} only, not {model.quant or model.name}{advice}"
         if not quants and model.format and model.format not in reads:
             return f"reads {_or([name.upper() if name == 'gguf' else name for name in reads])}, not {model.format}"
         return ""
+
+    def nearest_file(self, model: ModelGeometry) -> ModelGeometry | None:
+        """The quantization that it loads which is nearest to the model in size; None if none is known."""
+        return nearest(model, [one for one in quantizations(model) if one.quant in self.formats.quants])
 
     def _why_not_there(self, machine: Machine) -> str:
         on = self.platform
@@ -400,6 +433,11 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 def _or(words: Sequence[str]) -> str:
     return listed(words, "or")
+
+
+def _named(systems: Sequence[str]) -> str:
+    """Operating systems in words; empty for none."""
+    return listed([OS_NAMES[one] for one in systems]) if systems else ""
 
 
 def _numbers(version: str) -> list[int]:
@@ -475,9 +513,16 @@ def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:
     for key, choices in (("otherwise", REFUSED), ("kind", STATES)):
         if key in values and values[key] not in choices:
             raise UnknownName(f"{where}: {key} {values[key]!r}; known: {', '.join(choices)}")
-    if "build" in values:
-        values["build"] = {api: tuple(lines) for api, lines in values["build"].items()}
+    if "prebuilt" in values:
+        values["prebuilt"] = tuple(_prebuilt(where, one) for one in values["prebuilt"])
     return kind(**values)
+
+
+def _prebuilt(where: str, table: Mapping[str, Any]) -> Prebuilt:
+    known = {item.name for item in fields(Prebuilt)}
+    if unknown := sorted(set(table) - known):
+        raise UnknownName(f"{where}: prebuilt: unknown {unknown[0]}; known: {', '.join(sorted(known))}")
+    return Prebuilt(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
 
 
 def _statuses(where: str, table: Mapping[str, Any]) -> tuple[dict[str, str], str, str]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import quantizations
+from flashmoe_sim.geometry.named import file_bytes, nearest, quantizations
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
-from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, System
 
@@ -39,15 +39,14 @@ def any_fits(case: Case, systems: Sequence[System]) -> bool:
 
 def any_holds(case: Case, systems: Sequence[System]) -> bool:
     """Whether a system can run that keeps a cache, or whose experts RAM can hold: others page them in from storage."""
-    return any(
-        not why_none_fits(case, system) and (system.caches or _mapped_bytes(case, system) <= case.ram_bytes)
-        for system in systems
-    )
+    return any(not why_none_fits(case, system) and _holds(case, system) for system in systems)
 
 
-def _mapped_bytes(case: Case, system: System) -> int:
+def _holds(case: Case, system: System) -> bool:
+    if system.caches:
+        return True
     shares = system.sized(case).memory(case)
-    return sum(share.size_bytes for share in shares if share.where in ("ram", "mapped"))
+    return sum(share.size_bytes for share in shares if share.where in ("ram", "mapped")) <= case.ram_bytes
 
 
 def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
@@ -55,26 +54,40 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
     groups: dict[str, list[str]] = {}
     for system, reason in reasons:
         groups.setdefault(reason, []).append(system.spec)
-    named = list(groups.items())[:NAMED]
-    why_not = "; ".join(f"{', '.join(specs)}: {reason}" for reason, specs in named)
-    left = len(reasons) - sum(len(specs) for _, specs in named)
+    first = list(groups.items())[:NAMED]
+    why_not = "; ".join(f"{', '.join(specs)}: {reason}" for reason, specs in first)
+    left = len(reasons) - sum(len(specs) for _, specs in first)
     more = f"; and {left} more" if left else ""
+    other = another_file(case, [system for system, _ in reasons])
+    named = ""
+    if other is not None:
+        named = f"--model {other[0].name}, {size(file_bytes(other[0]))}, which {other[1].name} can run"
     needs = min((least for system, _ in reasons if (least := _least_bytes(system, case))), default=0)
     kind: type[BadInput] = Unsupported
     if needs > _memory_bytes(case):
         kind = TooLarge
+        smaller = "a smaller quantization" if other is None else f"a smaller quantization, {named}"
         advice = (
-            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give a smaller quantization, or a "
-            "machine with more memory"
+            f"the least that any of them needs is {needs / GIB:.1f} GiB in all; give {smaller}, or a machine with more "
+            "memory"
         )
     else:
-        other = another_file(case, [system for system, _ in reasons])
-        advice = f"--model {other[0].name} is another quantization, which {other[1].name} can run" if other else ""
+        advice = f"another quantization is {named}" if other else _nor_the_nearest(case, [one for one, _ in reasons])
     return kind(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
 
 
+def _nor_the_nearest(case: Case, systems: Sequence[System]) -> str:
+    """Why the nearest quantization that the first of the engines loads does not run either; empty if none is known."""
+    for system in systems:
+        near = system.facts.nearest_file(case.model) if system.facts else None
+        if near is not None and near.name != case.model.name:
+            there = why_none_fits(replace(case, model=near), system)
+            return f"but --model {near.name} does not run there either: {there}"
+    return ""
+
+
 def another_file(case: Case, systems: Sequence[System], *, cached: bool = False) -> tuple[ModelGeometry, System] | None:
-    """The largest other quantization that memory holds with one of the systems, or the smallest that any can run.
+    """The other quantization nearest in size that one of the systems caches or memory holds, or else that any can run.
 
     Together with the first such system. cached: whether only systems with a cache count.
     """
@@ -84,8 +97,9 @@ def another_file(case: Case, systems: Sequence[System], *, cached: bool = False)
         for system in systems
         if (system.caches or not cached) and not why_none_fits(replace(case, model=model), system)
     ]
-    held = (one for one in found if _mapped_bytes(replace(case, model=one[0]), one[1]) <= case.ram_bytes)
-    return next(held, found[-1] if found else None)
+    held = [one for one in found if _holds(replace(case, model=one[0]), one[1])]
+    near = nearest(case.model, [model for model, _ in held or found])
+    return next((one for one in held or found if one[0] is near), None)
 
 
 def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:

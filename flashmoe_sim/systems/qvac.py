@@ -15,7 +15,7 @@ from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
-from flashmoe_sim.systems.cached import ALL, Cached
+from flashmoe_sim.systems.cached import Cached
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
 
@@ -26,13 +26,13 @@ class Qvac(Cached):
     uploaded from RAM.
 
     All calls use the cache, prompts too, unless they need more experts than there are slots. Of a call, the hits count
-    as used first, then the misses, both by number. One slot is reserved. The engine caches only layers whose experts have the
-    size that most layers' have; here one cache is for all. The engine claims that a prompt does not evict the experts
-    of the text; its published code does not show how.
+    as used first, then the misses, both by number. One slot is reserved. The engine caches only layers whose experts
+    have the size that most layers' have; here one cache is for all. The engine claims that a prompt does not evict the
+    experts of the text; its published code does not show how.
 
-    cache_mib: 0: the engine's rule under `--fit`, a tenth of the bytes of all experts.
-    cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on; -1: all layers, or by that rule as
-        few as leave room for the cache.
+    cache_mib: left out: the engine's rule under `--fit`, a tenth of the bytes of all experts.
+    cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on; left out: all layers, or by that rule
+        as few as leave room for the cache.
     """
 
     name: ClassVar[str] = "qvac"
@@ -56,10 +56,10 @@ class Qvac(Cached):
         return ()  # its own rule is tried
 
     def sized(self, case: Case) -> Self:
-        if self.cache_mib:
+        if self.size_given:
             return self
         of_rule = replace(self, cache_mib=max(int(SHARE * case.model.routed_bytes) // MIB, self._least_mib(case)))
-        if self.cpu_layers != ALL:
+        if self.cpu_layers is not None:
             return of_rule
         cut = (
             replace(of_rule, cpu_layers=count)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flashmoe_sim.budget import WIRED
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
@@ -20,16 +21,17 @@ class Cell:
     """A model on a machine.
 
     found: what `sim recommend` names first, with its interval; if nothing runs, one of the systems and why not.
+    limited: what a Mac's limit of GPU memory keeps from running, and the command that raises it; or empty.
     """
 
     model: str
     machine: str
     found: Compared
+    limited: str = ""
 
     def as_row(self) -> dict[str, Any]:
-        return {"model": self.model, "machine": self.machine} | {
-            key: value for key, value in self.found.as_row().items() if key in ROW
-        }
+        shown = {key: value for key, value in self.found.as_row().items() if key in ROW}
+        return {"model": self.model, "machine": self.machine, **shown, "limited": self.limited or None}
 
 
 ROW = ("system", "setting", "why_not", "gpu_bytes", "ram_bytes", "tok_s", "tok_s_lo", "tok_s_hi", "command")
@@ -86,4 +88,5 @@ def over_models(
 
 def _cell(found: SearchResult, case: Case) -> Cell:
     best = chosen(found, case) or found.systems[0]
-    return Cell(case.model.name, case.machine.name, best.best)
+    limited = (f"{one.best.system.title}: {one.best.why_not}" for one in found.systems if WIRED in one.best.why_not)
+    return Cell(case.model.name, case.machine.name, best.best, next(limited, ""))

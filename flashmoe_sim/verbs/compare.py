@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.systems.base import Case
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.systems.resolve import OneSystem
+    from flashmoe_sim.tune.pays import Likely
     from flashmoe_sim.verbs.given import Model, Trace
 
 DISPENSABLE = ("MiB/token", "hit %", "RAM")
@@ -49,7 +50,7 @@ class Comparison:
     borrowed: str = ""
     hit_rate: float | None = None
 
-    def likely_faster(self) -> tuple[Compared, dict[str, float]] | None:
+    def likely_faster(self) -> tuple[Compared, dict[str, Likely]] | None:
         """`tune.pays.likely_faster` of the rows.
 
         None at one hit rate, with which whole layers hit as often as a cache.
@@ -155,20 +156,21 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
 
     def document(self, found: Comparison) -> dict[str, Any]:
         """What `--json` prints."""
+        from flashmoe_sim.tune.pays import LIKELY_KEYS
         from flashmoe_sim.tune.proof import proof
 
         plain, likely = found.likely_faster() or (None, {})
+        without = dict.fromkeys(LIKELY_KEYS)
         rows = []
         for row in found.rows:
             launch = row.launch
             shares = row.system.memory(found.case) if row.tok_s is not None else ()
-            get = row.system.how_to_get(found.case.machine)
             rows.append(
                 row.as_row()
                 | {
                     "published_speeds": proof(row.system, found.case).rows,
-                    "p_faster_than_plain": likely.get(row.system.spec),
-                    "get": None if get is None else get.as_row(),
+                    **(likely[row.system.spec].as_row() if row.system.spec in likely else without),
+                    "get": row.system.get_row(found.case.machine),
                     "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                     "environment": dict(launch.environment) if launch else {},
                 }
@@ -201,7 +203,8 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         lines: list[Part] = []
         for row in found.rows:
             if row.launch is not None:
-                lines += [row.system.spec, Command(row.launch.line), *(_engine(row, found) if self.full else ())]
+                name = row.system.labelled(found.case.machine)
+                lines += [name, Command(row.launch.line), *(_engine(row, found) if self.full else ())]
         cannot = [Item(f"  {row.system.spec}: {row.why_not}", 4) for row in found.rows if row.tok_s is None]
         made = [Section("", tuple(parts)), Section("", tuple(lines))]
         return [*made, Section("", ("cannot run here:", *cannot))] if cannot else made
@@ -254,9 +257,13 @@ def _cache_pays(found: Comparison) -> str:
     plain, likely = found.likely_faster() or (None, {})
     if plain is None or not likely:
         return ""
-    order = sorted(likely, key=lambda spec: -likely[spec])
-    each = ", ".join(f"{spec} {likely[spec]:.0%}" for spec in order)
-    return f"Probability that a cache is faster than {plain.system.spec}: {each}."
+    order = sorted(likely, key=lambda spec: -likely[spec].rank)
+    sure = [(spec, one) for spec in order if (one := likely[spec]).p is not None]
+    each = ", ".join(f"{spec} {one.p:.0%}{f' ({one.despite})' if one.despite else ''}" for spec, one in sure)
+    none = ", ".join(f"{spec} ({likely[spec].why_none})" for spec in order if likely[spec].p is None)
+    sentences = [f"Probability that a cache is faster than {plain.system.spec}: {each}."] if each else []
+    sentences += [f"No difference from {plain.system.spec}: {none}."] if none else []
+    return " ".join(sentences)
 
 
 def _pays(row: Compared) -> str:
@@ -270,12 +277,8 @@ def _engine(row: Compared, found: Comparison) -> list[Part]:
     """Where to get the engine, and on how many published speeds its prediction rests."""
     from flashmoe_sim.tune.proof import proof
 
-    get = row.system.how_to_get(found.case.machine)
-    parts: list[Part] = [Item(f"  rests on: {proof(row.system, found.case).sentence}", 4)]
-    if get is not None:
-        commands = [Command(line) for line in get.commands]
-        parts += [Item(f"  {get.what}", 4), *commands, *(Item(f"  {more}", 4) for more in get.more)]
-    return parts
+    lines = [f"rests on: {proof(row.system, found.case).sentence}", *row.system.how_to_get(found.case.machine)]
+    return [Item(f"  {line}", 4) for line in lines]
 
 
 def _waits(row: Compared) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.notes import CUT_OFF, code_of
-from flashmoe_sim.io.sections import Part, Section
+from flashmoe_sim.io.sections import Item, Part, Section
 from flashmoe_sim.options import FORCE, MEASURED, MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.verbs.base import Progress, Verb
 
@@ -332,4 +332,5 @@ def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
     cannot = [name(cell) for cell in cells.fastest if cell.found.tok_s is None]
     title = cells.cells[0].model if of_machines else cells.cells[0].machine
     made = table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed")
-    return [made, *([f"nothing runs: {', '.join(cannot)}"] if cannot else [])]
+    limited = [Item(f"{name(cell)}: {cell.limited}.", 2) for cell in cells.fastest if cell.limited]
+    return [made, *([f"nothing runs: {', '.join(cannot)}"] if cannot else []), *limited]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.sections import Command, Section, Table
+from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import option
 from flashmoe_sim.verbs.base import Verb
 
@@ -65,7 +65,7 @@ class ShowSystem(Verb["type[System]"]):
 
     def sections(self, found: type[System]) -> list[Section]:
         """Its rule, everything else about it, and how to get its engine."""
-        from flashmoe_sim.describe import sections, shown_cost
+        from flashmoe_sim.describe import sections, shown_cost, written
 
         one, facts = self.document(found), found.facts_of_engine()
         lines = [
@@ -77,13 +77,9 @@ class ShowSystem(Verb["type[System]"]):
             *([] if facts is None else _facts(facts)),
             *(("cost of its own", shown_cost(cost)) for cost in found.costs),
             ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
-            *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
+            *((f"  {written(key, value)}", one["meanings"][key]) for key, value in one["parameters"].items()),
         ]
-        made = sections(f"{one['name']}: {one['title']}", one["rule"], lines)
-        if facts is None or (get := facts.get) is None:
-            return made
-        builds = [(f"get it and build it for {api}:", Command("\n".join(get.lines(api)))) for api in get.build]
-        return [*made, *(Section("", parts) for parts in builds)]
+        return sections(f"{one['name']}: {one['title']}", one["rule"], lines)
 
 
 def _facts(facts: EngineFacts) -> list[tuple[str, str]]:
@@ -100,5 +96,11 @@ def _facts(facts: EngineFacts) -> list[tuple[str, str]]:
         lines.append(("reported", f"{'; '.join(facts.reported.says)} ({facts.reported.source})"))
     if get is None:
         return lines
-    ready = [("ready made", get.downloads)] if get.downloads else []
-    return [*lines, *ready, ("weights", get.weights), ("built as in", get.source)]
+    return [
+        *lines,
+        ("address", f"{get.address}{f', branch {get.branch}' if get.branch else ''}"),
+        *(("prebuilt", one.words) for one in get.prebuilt),
+        *([("how to build it", get.building)] if get.building else []),
+        ("weights", get.weights),
+        ("read in", get.source),
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any, Self
 import orjson
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, SimError, Unusable
+from flashmoe_sim.io.locks import flock
 from flashmoe_sim.io.whole import refuse_existing
 from flashmoe_sim.trace.request_calls import trace_of_requests
 from flashmoe_sim.trace.requests import Hints, ReadOptions
@@ -65,7 +65,7 @@ class Answers:
     def _lock(self) -> None:
         """Two captures into one file would cut off each other's answers."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(self._file.fileno(), wait=False)
             is_ours = os.fstat(self._file.fileno()).st_nlink > 0
         except BlockingIOError:
             is_ours = False

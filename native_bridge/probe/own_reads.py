@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import sys
@@ -63,7 +62,7 @@ def open_cached(path: Path) -> Iterator[OpenFile]:
 def _opened(path: Path) -> tuple[int, Access]:
     if sys.platform == "darwin":
         descriptor = os.open(path, os.O_RDONLY)
-        fcntl.fcntl(descriptor, F_NOCACHE, 1)
+        _keep_out(descriptor)
         return descriptor, "F_NOCACHE"
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -78,7 +77,13 @@ def _opened(path: Path) -> tuple[int, Access]:
 def keep_out_of_cache(descriptor: int) -> None:
     """Have macOS keep what is written to a file out of the page cache: its reads would find it there."""
     if sys.platform == "darwin":
-        fcntl.fcntl(descriptor, F_NOCACHE, 1)
+        _keep_out(descriptor)
+
+
+def _keep_out(descriptor: int) -> None:
+    import fcntl
+
+    fcntl.fcntl(descriptor, F_NOCACHE, 1)
 
 
 def drop_pages(descriptor: int) -> None:

@@ -175,7 +175,8 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m3-max-48", "--system", "cpu,turbofieldfare"]
     output = " ".join(printed_by(capsys, *asked).split())
-    assert "TurboFieldfare loads mlx-4bit only, not q4_k_m; give --model gemma-4-26b-a4b:mlx-4bit." in output
+    instead = "give --model gemma-4-26b-a4b:mlx-4bit, 13.2 GiB, nearest in size."
+    assert f"TurboFieldfare loads mlx-4bit only, not q4_k_m; {instead}" in output
     assert "Get it llama.cpp: released 2026-10-08; licence MIT; for Linux, macOS and Windows." in output
 
 
@@ -188,7 +189,28 @@ def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.C
     asked = ["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "bounded-insert,static-profile,placed"]
     answer = document(capsys, *asked)
     assert answer["best"]["system"] == "placed"
-    assert answer["get"]["commands"][0] == "git clone https://github.com/ggml-org/llama.cpp"
+    assert answer["get"]["address"] == "https://github.com/ggml-org/llama.cpp"
+    assert answer["get"]["building"] == "https://github.com/ggml-org/llama.cpp/blob/master/docs/build.md"
     refused = {row["system"]: row["why_not"] for row in answer["systems"] if row["tok_s"] is None}
     assert set(refused) == {"bounded-insert", "static-profile"}
     assert all("never uses" in reason for reason in refused.values())
+
+
+def test_a_row_of_several_models_says_what_the_limit_of_the_gpu_keeps_from_running(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = [
+        "recommend",
+        "--model",
+        "glm-4.6,gpt-oss-120b",
+        "--machine",
+        "m3-ultra + 256GiB",
+        "--system",
+        "all-gpu,cpu",
+    ]
+    said = " ".join(printed_by(capsys, *asked).split())
+    assert "glm-4.6:q4_k_m: llama.cpp, all on the GPU: takes 200.9 GiB of the GPU" in said
+    assert "`sudo sysctl iogpu.wired_limit_mb=205824` lets the GPU use 201.0 of 256 GiB" in said
+    limits = {row["model"]: row["limited"] for row in document(capsys, *asked)["rows"]}
+    assert limits["gpt-oss-120b:mxfp4"] is None
+    assert limits["glm-4.6:q4_k_m"] in said

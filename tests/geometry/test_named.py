@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from importlib import resources
@@ -345,7 +346,53 @@ def test_unknown_names() -> None:
         named_model("olmoe")
     with pytest.raises(UnknownName, match=r"unknown model 'zzz'; known: .*kimi-k2\.5.*manifest or a GGUF file"):
         named_model("zzz")
-    with pytest.raises(UnknownName, match=r"unknown quantization of gpt-oss-120b 'q4_k_m'; known: mxfp4$"):
+    with pytest.raises(
+        UnknownName, match=r"give its GGUF file as --model, or the nearest by bits, mxfp4 \(59\.0 GiB\)$"
+    ):
         named_model("gpt-oss-120b:q4_k_m")
     with pytest.raises(UnknownName, match="unknown quantization of kimi-k2 ''"):
         named_model("kimi-k2:")
+
+
+@pytest.mark.parametrize(
+    ("quant", "nearest", "file"),
+    [
+        ("ud-q4_k_xl", ("iq4_xs", "q4_k_m"), True),
+        ("ud-q2_k_xl", ("q2_k", "q3_k_m"), True),
+        ("iq1_s", ("q2_k", "q3_k_m"), True),
+        ("q4_0", ("iq4_xs", "q4_k_m"), True),
+        ("iq4_nl", ("iq4_xs", "q4_k_m"), True),
+        ("iq3_xxs", ("q2_k", "q3_k_m"), True),
+        ("iq2_m", ("q2_k", "q3_k_m"), True),
+        ("iq4_ks", ("iq4_xs", "q4_k_m"), True),
+        ("Q5_K_S", ("q5_k_m", "q4_k_m"), True),
+        ("fp16", ("bf16", "q8_0"), True),
+        ("nvfp4", ("int4",), False),
+        ("w4a16", ("int4",), False),
+        ("mlx-8bit", ("mlx-4bit",), False),
+        ("6bit", ("mlx-4bit",), False),
+    ],
+)
+def test_an_unknown_quantization_is_not_taken_for_another(quant: str, nearest: tuple[str, ...], file: bool) -> None:
+    with pytest.raises(UnknownName) as caught:
+        named_model(f"qwen3.6-35b-a3b:{quant}")
+    message = str(caught.value)
+    assert "did you mean" not in message
+    assert f"'{quant.lower()}': its size is not known here; give " in message
+    assert ("its GGUF file as --model, or " in message) == file
+    near = re.search(r"the nearest by bits, (.*?); known: ", message)
+    assert near is not None
+    assert tuple(re.findall(r"([\w-]+) \([\d.]+ GiB\)", near[1])) == nearest
+
+
+@pytest.mark.parametrize("written", ["q4km", "Q4-K-M", "q4_km"])
+def test_separators_alone_do_not_make_another_quantization(written: str) -> None:
+    with pytest.raises(UnknownName, match=r"; did you mean 'q4_k_m'\?$"):
+        named_model(f"qwen3.6-35b-a3b:{written}")
+
+
+def test_a_word_that_tells_no_bits_gets_the_known_ones() -> None:
+    with pytest.raises(UnknownName, match=r"'best'; known: bf16, int4, iq4_xs"):
+        named_model("qwen3.6-35b-a3b:best")
+    with pytest.raises(UnknownName, match=r"'mlx-4bit': its size is not known here; known: mxfp4$"):
+        named_model("gpt-oss-120b:mlx-4bit")

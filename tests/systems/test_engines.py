@@ -38,7 +38,6 @@ def test_every_fact_names_where_it_was_read(name: str) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts.state.date)
     assert set(facts.archs.status.values()) <= set(STATUSES)
     assert COMMIT.search(facts.get.source)
-    assert facts.get.build or facts.get.downloads
 
 
 def test_every_system_has_an_engine_and_every_engine_a_system() -> None:
@@ -132,12 +131,17 @@ IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
             "ktransformers",
             "glm-4.5-air",
             "2x rtx-3090 + epyc-9354 + 256GiB",
-            "loads bf16, fp8, int4 or mxfp4 only, not q4_k_m",
+            "only, not q4_k_m; give --model glm-4.5-air:fp8, ",
         ),
         ("ktransformers", "gpt-oss-120b", "2x rtx-3090 + epyc-9354 + 256GiB", "is not known to run gpt-oss"),
         ("ktransformers", "glm-4.5-air:bf16", "2x rtx-3090 + epyc-9354 + 256GiB", ""),
         ("placed", "gemma-4-26b-a4b:mlx-4bit", "rtx-3090", "reads GGUF, not mlx"),
-        ("turbofieldfare", "gemma-4-26b-a4b", "m2-16", "give --model gemma-4-26b-a4b:mlx-4bit"),
+        (
+            "turbofieldfare",
+            "gemma-4-26b-a4b",
+            "m2-16",
+            "give --model gemma-4-26b-a4b:mlx-4bit, ",
+        ),
         ("turbofieldfare", "gemma-4-26b-a4b:mlx-4bit", "m2-16", ""),
         ("ds4", "deepseek-v4-flash:q4_k_m", "m5-max-128", "loads ds4-q2, ds4-q4 or mxfp4 only"),
         ("ds4", "deepseek-v4-flash:ds4-q2", "m5-max-128", ""),
@@ -149,7 +153,12 @@ IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
         ("moe-cache", "gpt-oss-120b", "rx-9070-xt + 64GiB", "needs cuda"),
         ("moe-cache", "gpt-oss-120b", "gtx-1080-ti + 64GiB", "compute capability 7.0 or more; this GPU has 6.1"),
         ("slotstream", "qwen3.8-flash-next:mlx-4bit", "m5-pro-48", ""),
-        ("slotstream", "qwen3.8-flash-next", "m5-pro-48", "give --model qwen3.8-flash-next:mlx-4bit"),
+        (
+            "slotstream",
+            "qwen3.8-flash-next",
+            "m5-pro-48",
+            "give --model qwen3.8-flash-next:mlx-4bit, ",
+        ),
         ("slotstream", "qwen3.5-35b-a3b:mlx-4bit", "m5-pro-48", "does not run qwen35moe; it serves qwen4exp"),
         # generations, sizes and systems of machines
         (

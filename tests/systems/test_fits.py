@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import file_bytes, quantizations
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.fits import check_any_fits, file_that_fits, nothing_runs, why_none_fits
+from flashmoe_sim.systems.fits import another_file, check_any_fits, file_that_fits, nothing_runs, why_none_fits
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.resolve import parse_systems, resolve
 from flashmoe_sim.systems.slot_bank import SlotBank
@@ -70,7 +74,7 @@ def test_nothing_is_made_for_a_model_that_fits_nowhere(monkeypatch: pytest.Monke
 def test_a_file_that_some_engine_reads_is_named() -> None:
     mac = Case(load_model("glm-5.3-flash"), load_machine("m5-max-128"))
     with pytest.raises(
-        Unsupported, match=r"; --model glm-5\.3-flash:ds4-q2 is another quantization, which ds4 can run"
+        Unsupported, match=r"; another quantization is --model glm-5\.3-flash:ds4-q4, .* GiB, which ds4 can run"
     ):
         check_any_fits(mac, parse_systems("placed,ds4"))
     with pytest.raises(Unsupported, match=r"does not run qwen3moe; it serves [^;]*$"):
@@ -122,3 +126,41 @@ def test_three_reasons_are_named_each_with_its_systems() -> None:
         check_any_fits(of, [PlacedLayers()])
     with pytest.raises(Unsupported, match="1 slots; a token routes 2 experts"):
         check_any_fits(of, [SlotBank(slots=1)])
+
+
+@pytest.mark.parametrize(
+    "machine", ["m4-max-128", "m1-ultra + 64GiB", "m2-16", "rtx-4090 + xeon-8480 + 512GiB + linux"]
+)
+@pytest.mark.parametrize(
+    "model", ["qwen3-30b-a3b:mlx-4bit", "glm-4.5-air:mlx-4bit", "qwen3-next-80b-a3b:fp8", "qwen3.5-122b-a10b:mlx-4bit"]
+)
+def test_the_file_that_is_named_instead_is_the_nearest_in_size_that_runs(model: str, machine: str) -> None:
+    case, systems = Case(load_model(model), load_machine(machine)), parse_systems("all")
+    found = another_file(case, systems)
+    assert found is not None
+    running = [
+        other
+        for other in quantizations(case.model)
+        for system in systems
+        if not why_none_fits(replace(case, model=other), system) and system.caches
+    ]
+    nearest = min(map(apart_from(case.model), running), default=math.inf)
+    assert apart_from(case.model)(found[0]) <= nearest
+    assert why_none_fits(replace(case, model=found[0]), found[1]) == ""
+
+
+def apart_from(model: ModelGeometry) -> Callable[[ModelGeometry], float]:
+    return lambda other: abs(math.log(file_bytes(other) / file_bytes(model)))
+
+
+def test_a_refused_format_gets_the_nearest_that_the_engine_loads_and_why_that_does_not_run() -> None:
+    asked = Case(load_model("deepseek-v3"), load_machine("rtx-4090 + xeon-8480 + 512GiB + linux"))
+    with pytest.raises(Unsupported) as caught:
+        check_any_fits(asked, parse_systems("ktransformers"))
+    message = str(caught.value)
+    assert "give --model deepseek-v3:fp8, 627 GiB, nearest in size; " in message
+    assert "but --model deepseek-v3:fp8 does not run there either: " in message
+    assert "bf16," not in message.partition("give --model")[2]
+    roomy = Case(load_model("deepseek-v3"), load_machine("rtx-5090 + xeon-8480 + 1024GiB + linux"))
+    with pytest.raises(Unsupported, match="another quantization is --model deepseek-v3:fp8, 627 GiB, which ktransf"):
+        check_any_fits(roomy, parse_systems("ktransformers"))

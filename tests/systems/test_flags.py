@@ -50,9 +50,11 @@ def _model(system: System) -> ModelGeometry:
 def _cases(system: System) -> Iterator[Case]:
     for name, of, context in product(MACHINES, (_model(system), served_by(system, big_model())), (0, 5000)):
         case = Case(of, load_machine(name), GIB // 16, context)
-        with suppress(BadInput):  # too large for the machine
-            if not system.why_not(case) and system.sized(case):
-                yield case
+        for kv_type in ("f16", "q8_0", "q4_0") if context else ("f16",):
+            asked = replace(case, kv_type=kv_type)
+            with suppress(BadInput):  # too large for the machine
+                if not system.why_not(asked) and system.sized(asked):
+                    yield asked
 
 
 def _settings(system: System, case: Case) -> Iterator[System]:
@@ -65,9 +67,9 @@ def _settings(system: System, case: Case) -> Iterator[System]:
         asked: tuple[dict[str, Any], ...] = tuple({item.name: value} for value in system.choices.get(item.name, ()))
         if isinstance(item.default, bool):
             asked += ({item.name: not item.default},)
-        elif isinstance(item.default, int):
+        elif str(item.type).startswith("int"):
             asked += tuple({item.name: value} for value in (-1, 0, 1, 2, 4, 8, 32))
-        elif isinstance(item.default, float):
+        elif str(item.type).startswith("float"):
             asked += tuple({item.name: value} for value in (0.25, 1.0))
         asked += WORDS.get(item.name, ())
         tried = []

@@ -1,43 +1,133 @@
-"""What the answers say of getting an engine can be typed."""
+"""The answers say where an engine is and what its own pages offer; how it is built, its own page says."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.machines.machine import APIS
-from flashmoe_sim.systems.facts import engine_names, facts_of
+from flashmoe_sim.io.errors import UnknownName
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.facts import OS_NAMES, engine_names, facts_of, read_engine
+from flashmoe_sim.systems.table import SYSTEMS
 
-SHELL = shutil.which("sh")
-WITHOUT_BUILD = {"crow", "strata", "neurall"}  # installers; no build for users is described, or none was tried
+ROOT = Path(__file__).parents[2]
+PAGE = re.compile(r"https://(github\.com|[\w-]+\.github\.io)/\S+")
+MANAGER = re.compile(r"(winget|brew|conda|port|apt|nix) ")
+BUILDS = re.compile(
+    r"\bcmake (-B|-S|--build|\.)|\bmake (-j|-C|build)|\bcargo (build|install)|\bgit (clone|checkout|apply)"
+    r"|\bswift build|(?<![\w/])\./(build|install|apply)\S*\.sh|\bdocker (compose )?build (?!-t sim\b)"
+    r"|\bcurl [^|\n]*\| *(ba)?sh\b|\birm "
+    r"|\bpip3? install (?!'?(-e )?'?\\?\.|-q|--quiet|--constraint|cupy|torch\b)"
+)
 
 
 @pytest.mark.parametrize("name", engine_names())
-def test_each_engine_says_where_it_is_and_how_it_is_built(name: str) -> None:
+def test_each_engine_says_where_it_is_and_where_its_page_on_building_is(name: str) -> None:
     get = facts_of(name).get
-    assert get.clone.startswith("https://github.com/")
-    assert get.folder == get.clone.rpartition("/")[2], "git clone makes a folder of the last part of the address"
+    assert get is not None
+    assert PAGE.fullmatch(get.address)
     assert get.weights
     assert "@" in get.source
-    assert set(get.build) <= {"cpu", *APIS}
-    assert (not get.build) == (name in WITHOUT_BUILD)
-    assert get.build or get.downloads, "what has no build must have a download"
+    assert get.building or get.prebuilt, "what describes no build must be had ready made"
+    assert not get.building or PAGE.fullmatch(get.building)
+    for one in get.prebuilt:
+        assert PAGE.fullmatch(one.how) or MANAGER.match(one.how), one
+        assert set(one.os) <= set(OS_NAMES), one
 
 
 @pytest.mark.parametrize("name", engine_names())
-def test_the_lines_are_ones_that_a_shell_reads(name: str) -> None:
-    get = facts_of(name).get
-    assert SHELL is not None
-    for api in get.build:
-        script = "\n".join(get.lines(api))
-        done = subprocess.run([SHELL, "-n"], input=script, capture_output=True, text=True, check=False)
-        assert not done.returncode, f"{api}: {done.stderr}"
+@pytest.mark.parametrize("os", ["", *OS_NAMES])
+def test_what_it_says_for_an_operating_system_is_for_that_one(name: str, os: str) -> None:
+    facts = facts_of(name)
+    row, said = facts.get_row(os), " ".join(facts.how_to_get(os))
+    assert row is not None
+    assert facts.state.words in said
+    assert facts.get is not None
+    for one in facts.get.prebuilt:
+        offered = not os or not one.os or os in one.os
+        assert (one.how in [each["how"] for each in row["prebuilt"]]) == offered
+        assert (f"Prebuilt: {one.words}" in said) == offered
+    assert ("Nothing prebuilt is known" in said) == (not row["prebuilt"])
+    assert row["building"] is None or f"How to build it: {row['building']}" in said
+
+
+def test_windows_gets_its_package_manager_and_is_told_that_it_has_no_cuda() -> None:
+    llama = facts_of("llama-cpp")
+    windows, mac = (" ".join(llama.how_to_get(os)) for os in ("windows", "macos"))
+    assert "winget (Windows; Vulkan, without CUDA): winget install llama.cpp" in windows
+    assert "brew" not in windows
+    assert "brew install llama.cpp" in mac
+    assert "winget" not in mac
+
+
+def test_a_command_line_is_labelled_with_its_program_and_where_that_runs() -> None:
+    machine = load_machine("rtx-4090 + 128GiB")
+    named = {name: SYSTEMS[name]().labelled(machine) for name in ("crow", "moe-cache", "placed")}
+    assert named == {
+        "crow": "crow (Crow, on Windows only)",
+        "moe-cache": "moe-cache (leloch/llama.cpp, on Linux or Windows only)",
+        "placed": "placed (llama.cpp)",
+    }
+    assert SYSTEMS["crow"]().labelled(load_machine("rtx-4090 + 128GiB + windows")) == "crow (Crow)"
 
 
 def test_what_is_reported_of_an_engine_is_told_with_where_to_get_it() -> None:
     engine = facts_of("big-moe-on-edge")
-    get = engine.how_to_get("cpu")
-    assert get.more[-1] == f"Reported: {engine.reported.says[0]}."
-    assert not any("Reported" in line for line in facts_of("llama-cpp").how_to_get("cpu").more)  # type: ignore[union-attr]
+    assert engine.reported is not None
+    assert engine.how_to_get("")[-1] == f"Reported: {engine.reported.says[0]}."
+    assert not any("Reported" in line for line in facts_of("llama-cpp").how_to_get(""))
+
+
+def test_an_unknown_key_of_what_is_prebuilt_is_named() -> None:
+    folder = ROOT / "flashmoe_sim" / "systems" / "engines"
+    table = tomllib.loads((folder / "llama-cpp.toml").read_text("utf-8"))
+    get = tomllib.loads((folder / "get.toml").read_text("utf-8"))["llama-cpp"]
+    table["get"] = get | {"prebuilt": [{"name": "a", "how": "b", "line": "c"}]}
+    with pytest.raises(UnknownName, match="prebuilt: unknown line; known: builds, how, name, os"):
+        read_engine("llama-cpp", table)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cmake -B build -DGGML_CUDA=ON",
+        "cmake --build build --config Release -j 8",
+        "make -j8",
+        "make -C metal_infer",
+        "cargo build --release",
+        "git clone https://github.com/ggml-org/llama.cpp",
+        "git -C src apply p.patch; git apply p.patch",
+        "./build.sh",
+        "./install.sh",
+        "pip install kt-kernel sglang-kt",
+        "docker build -t engine .",
+        "swift build -c release",
+        "irm https://example.org/install.ps1 | iex",
+        "curl -fsSL https://example.org/install.sh | bash",
+    ],
+)
+def test_lines_that_build_another_program_are_recognized(line: str) -> None:
+    assert BUILDS.search(line)
+
+
+@pytest.mark.parametrize("line", ["pip install '.[report]'", "brew install llama.cpp", "make it again", "cmake files"])
+def test_other_lines_are_not(line: str) -> None:
+    assert not BUILDS.search(line)
+
+
+def test_no_file_has_a_line_that_builds_another_program() -> None:
+    data = ("flashmoe_sim/**/*.toml", "flashmoe_sim/**/*.py", "native_bridge/**/*.py", "native_bridge/**/*.toml")
+    words = ("docs/**/*.md", "notebooks/*.ipynb", "reports/**/*.md", "*.md", "tests/**/*.py")
+    files = sorted({*chain.from_iterable(ROOT.glob(pattern) for pattern in (*data, *words))} - {Path(__file__)})
+    assert len(files) > 300
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if BUILDS.search(line)
+    ]
+    assert found == []

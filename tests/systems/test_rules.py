@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -29,6 +30,7 @@ from flashmoe_sim.systems.slotstream import Slotstream, own_pool_bytes
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.timed import Timed, time_replay
+from flashmoe_sim.trace.load import load_trace
 from tests.residency.builders import Call, one_layer, some, trace_of
 from tests.systems.models import model_of
 
@@ -224,12 +226,22 @@ def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
 
 
 def test_hits_of_cached_count_in_the_order_of_the_router_and_misses_by_number() -> None:
-    """Three slots. The second call makes 1 the newest, so that it survives the third; by number it would be 2."""
+    """Three slots. The second call makes 1 the newest, so that the third, 4 and 3, evicts 2, and the fourth 1.
+
+    3 comes in before 4, so that the fifth evicts 3, and the sixth hits 4.
+    """
     case = _case("rtx-3090", TWO_LAYERS)
-    calls = [(0, [1, 2], 1), (0, [2, 1], 1), (0, [4, 3], 1), (0, [2], 1), (0, [1], 1)]
-    # 3 and 4 take the empty slot and that of 2. They count as 3, then 4, so 3 is the oldest but 1 after its hit.
-    assert _misses(_replayed(Cached(cache_mib=400), calls, case)) == [2, 0, 2, 1, 0]
-    assert _misses(_replayed(Cached(cache_mib=400), [*calls, (0, [4], 1), (0, [3], 1)], case))[5:] == [0, 1]
+    calls = [(0, [1, 2], 1), (0, [2, 1], 1), (0, [4, 3], 1), (0, [2], 1), (0, [1], 1), (0, [4], 1), (0, [3], 1)]
+    assert _misses(_replayed(Cached(cache_mib=400), calls, case)) == [2, 0, 2, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("slots", "misses"), [(459, 55_821), (460, 55_726)])
+def test_cached_misses_what_the_engine_does(slots: int, misses: int) -> None:
+    """Its plan of slots, restated from its source, on the recorded trace: one more slot is allocated than is used."""
+    model = load_model("gpt-oss-120b")
+    case, of = Case(model, load_machine("rtx-4090 + 64GiB")), prepare(load_trace("gpt-oss-120b"), model)
+    system = Cached(cache_mib=-(-(slots + 1) * model.layers[0].expert_bytes // MIB))
+    assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == misses
 
 
 def test_a_call_of_cached_that_could_need_more_than_there_is_bypasses_it() -> None:

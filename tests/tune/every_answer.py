@@ -31,10 +31,10 @@ def can_be_followed(best: Compared, case: Case) -> None:
     system, launch = best.system, best.launch
     assert system.why_not(case) == ""
     assert system.changes_text(case) == ""
-    assert system.why_not_slots(getattr(system, "slots", 0), case) == ""
+    assert system.why_not_slots(getattr(system, "slots", None), case) == ""
     system.check(case)
-    get = system.how_to_get(case.machine)
-    assert get.commands or (system.facts.get is not None and system.facts.get.downloads)
+    get = system.get_row(case.machine)
+    assert get["building"] or get["prebuilt"]
     words = (*launch.words, *launch.first_start)
     assert {word for word in words if word.isupper() and len(word) > 3} <= placeholders(launch).keys()
     assert ("gguf" in system.facts.formats.reads) == any(".gguf" in word for word in words)

@@ -317,7 +317,7 @@ def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, mod
 
 
 def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> RunRequest:
-    if system.mode != "slot-bank" or system.host_bank or system.ubatch > 1:
+    if system.mode != "slot-bank" or system.host_bank or (system.ubatch or 1) > 1:
         raise Unsupported(
             f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out"
         )
@@ -328,7 +328,7 @@ def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> Run
         stock,
         mode="slot-bank",
         bank=system.slots or system.top_k or model.top_k,
-        top_k=system.top_k,
+        top_k=system.top_k or 0,
         prefetch=None if system.prefetch == "none" else system.prefetch,
         io_split=system.io_split,
         environment=tuple(INSTALLS[system.install].items()),

@@ -1,0 +1,108 @@
+"""The command line of a system asks for what was priced: the context, its type, the layers, the slots, the file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from flashmoe_sim.geometry.named import named_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.options import MemoryOptions
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.resolve import resolve
+from flashmoe_sim.systems.table import SYSTEMS
+
+MACHINES = (
+    "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB",
+    "rtx-4090 + xeon-8480 + 256GiB + linux",
+    "2x rtx-5090 + 96GiB + linux",
+    "rx-9070-xt + 64GiB",
+    "rtx-5090 + 128GiB",
+    "strix-halo-128",
+    "m4-max-128",
+    "m2-16",
+)
+MODELS = (
+    "gpt-oss-120b",
+    "qwen3-30b-a3b",
+    "qwen3.5-35b-a3b:q5_k_m",
+    "qwen3.8-flash-next",
+    "qwen3.8-flash-next:mlx-4bit",
+    "glm-4.5-air:fp8",
+    "deepseek-v2-lite",
+    "deepseek-v4-flash",
+    "gemma-4-26b-a4b:mlx-4bit",
+    "qwen3.5-397b-a17b:mlx-4bit",
+)
+CONTEXT = 8192
+NAMES = {"q8_0": "(q8_0|int8)", "q4_0": "q4_0"}
+UNASKED = {"flash-moe"}  # has no option for the length of a context
+
+
+def priced(system: System, name: str, machine: str, kv_type: str) -> tuple[Case, System] | None:
+    """The case and the setting that are priced for a system; None if it does not run there."""
+    memory = MemoryOptions(context=CONTEXT, kv_type=kv_type)
+    try:
+        of = resolve(
+            workload=None,
+            model=named_model(name),
+            machine=load_machine(machine),
+            systems=[system],
+            memory=memory,
+            may_borrow=False,
+        ).case
+        if system.why_not(of):
+            return None
+        sized = system.sized(of)
+        sized.check(of)
+    except BadInput:
+        return None
+    return of, sized
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_line_asks_for_the_case_that_was_priced(name: str) -> None:
+    system, seen = SYSTEMS[name](), 0
+    for machine in MACHINES:
+        for model in MODELS:
+            for kv_type in ("f16", "q8_0", "q4_0"):
+                if (found := priced(system, model, machine, kv_type)) is None:
+                    continue
+                case, sized = found
+                seen += 1
+                line = sized.launch(case).line
+                assert case.kv_type == kv_type
+                check_kv_type(line, kv_type)
+                assert str(CONTEXT) in line.split() or name in UNASKED, line
+                check_layers(line, sized, case)
+    assert seen or name == "slot-remap"  # of which no output is known to be right on these machines
+
+
+def check_kv_type(line: str, kv_type: str) -> None:
+    if kv_type == "f16":
+        assert not re.search(r"q[48]_0|int8", line), line
+    elif " -ctk " in line:
+        assert f"-ctk {kv_type} -ctv {kv_type}" in line, line
+    else:
+        assert re.search(rf"--kv {NAMES[kv_type]}\b", line), line
+
+
+def check_layers(line: str, system: System, case: Case) -> None:
+    """The layers on the CPU, where a system keeps whole layers there."""
+    layers = getattr(system, "cpu_layers", None)
+    on_cpu = re.search(r"(?:--n-cpu-moe|-ncmoe) (\d+)", line)
+    if layers is not None and layers >= 0 and on_cpu:
+        assert int(on_cpu[1]) - layers in (0, min(case.model.layers)), line
+
+
+@pytest.mark.parametrize("kv_type", ["q8_0", "q4_0"])
+def test_an_engine_that_cannot_be_asked_for_a_type_does_not_run_with_it(kv_type: str) -> None:
+    asked = {"deepseek-v4-flash": ("ds4", "m4-max-128"), "gpt-oss-120b": ("big-moe-on-edge", "m4-max-128")}
+    for model, (system, machine) in asked.items():
+        case = Case(named_model(model), load_machine(machine), context=CONTEXT)
+        assert SYSTEMS[system]().why_not(case) == ""
+        refused = SYSTEMS[system]().why_not(replace(case, kv_type=kv_type))
+        assert refused == f"is known to keep keys and values in f16 only; leave out --kv-type {kv_type}"
