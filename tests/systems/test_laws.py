@@ -1,0 +1,245 @@
+"""Laws of speeds that hold for every system: on models, sizes and machines drawn at random with fixed seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.table import PRESETS
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, Replays, at_setting, case_of, compare
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.systems.table import SYSTEMS, parse_system
+from flashmoe_sim.trace.cut import cut
+from tests.systems.cases import served_by, shape_of, workload
+
+SEED = 1
+COMPOSED = (
+    "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4",
+    "rtx-4090 + ryzen-7950x + ddr5-5600x2 + 64GiB + nvme-gen4",
+    "2x rtx-3090 + epyc-7532 + ddr4-3200x8 + 128GiB + nvme-gen4",
+)
+MODELS = ("gpt-oss-20b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "qwen3.5-35b-a3b")
+NOT_VARIED = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib", "storage.lanes", "storage.hot_share")
+SETTINGS = {"slot-remap": "slot-remap:gtt_mb=2000"}  # by default it caches nothing of models so small
+TOKENS = 12
+DRAWN = 3  # for each system
+FASTER = 1 + 1e-9
+# Reads beside computing slow it, all of it while any of them lasts: what is computed between two reads may end later by
+# a hair.
+BESIDE = 1 + 1e-3
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A system at one of its sizes on a case; the replays of its workload are kept."""
+
+    label: str
+    case: Case
+    system: System
+    replays: Replays = field(default_factory=dict)
+
+    def speed(self, *, case: Case | None = None, machine: Machine | None = None) -> float:
+        """The speed of this very setting on another case or machine, in tokens a second; 0 if it does not run."""
+        on = case or self.case
+        on = on if machine is None else replace(on, machine=machine)
+        kept = self.replays if case is None else None
+        return at_setting(workload(on.model, tokens=TOKENS), on, self.system, interval=False, replays=kept).tok_s or 0.0
+
+
+@cache
+def _model(name: str, shape: tuple[int, int]) -> ModelGeometry:
+    """A model, cut to eight layers, or with the layers and experts of the only one that an engine runs."""
+    of = load_model(name)
+    layers, experts = shape
+    if not layers:
+        return replace(of, layers=dict(list(of.layers.items())[:8]))
+    layer = next(iter(of.layers.values()))
+    return replace(of, layers=dict.fromkeys(range(layers), LayerGeometry(experts, layer.family_bytes)))
+
+
+def _machine(of: ModelGeometry, rng: np.random.Generator) -> Machine:
+    """A machine whose memories hold from a tenth of the model to all of it, and twice that; half of the time, its other
+    numbers are up to four times as large or as small."""
+    machine: Machine = load_machine(str(rng.choice([*PRESETS, *COMPOSED])))
+    if rng.random() < 0.5:
+        for path, quantity in machine.quantities():
+            if path not in NOT_VARIED:
+                machine = machine.varied(path, quantity.value * 4 ** rng.uniform(-1, 1))
+    model_gib = (of.routed_bytes + (of.dense_bytes or 0)) / GIB
+    sizes = {path: model_gib * 2 ** rng.uniform(-3, 1) for path in ("memory.ram_gib", "gpu.memory_gib")}
+    beside_gib = {"memory.ram_gib": machine.memory.reserve_gib.value, "gpu.memory_gib": (of.dense_bytes or 0) / GIB}
+    for path, _ in machine.quantities():
+        if path in sizes:
+            machine = machine.varied(path, sizes[path] + beside_gib[path])
+    return machine
+
+
+def _sized(system: System, case: Case, rng: np.random.Generator) -> System:
+    each = list(system.at_each_size(case)) if rng.random() < 0.5 else []
+    return each[int(rng.integers(len(each)))] if each else system.sized(case)
+
+
+@cache
+def drawn() -> tuple[Drawn, ...]:
+    """Some cases of every system that runs on them."""
+    found = []
+    for place, name in enumerate(SYSTEMS):
+        made = 0
+        for number in range(10 * DRAWN):
+            rng = np.random.default_rng([SEED, place, number])
+            system = parse_system(SETTINGS.get(name, name))
+            of = served_by(system, _model(str(rng.choice(MODELS)), shape_of(system, (0, 0))))
+            case = case_of(of, _machine(of, rng), workload=None)
+            try:
+                case.budget
+                if system.why_not(case):
+                    continue
+                chosen = _sized(system, case, rng)
+            except BadInput:
+                continue
+            one = Drawn(f"{name} {number}: {chosen.spec}, {of.name}, {case.machine.name}", case, chosen)
+            if not one.speed():
+                continue
+            found.append(one)
+            made += 1
+            if made == DRAWN:
+                break
+    return tuple(found)
+
+
+
+def changed(machine: Machine, times: dict[str, float]) -> Machine:
+    """The machine with those of its numbers that it has times so much."""
+    for path, quantity in machine.quantities():
+        if path in times:
+            machine = machine.varied(path, quantity.value * times[path])
+    return machine
+
+
+def slower(times: dict[str, float]) -> list[str]:
+    """The settings that a change of the machine makes slower."""
+    found = []
+    for one in drawn():
+        machine = one.case.machine
+        most = BESIDE if machine.unified else FASTER
+        before, after = one.speed(), one.speed(machine=changed(machine, times))
+        if after * most < before:
+            found.append(f"{one.label}: {before:g} to {after:g}")
+    return found
+
+
+RAM_GB_S = ("memory.bandwidth_gb_s", "memory.copy_gb_s", "cpu.weights_gb_s", "cpu.attention_gb_s")
+GPU = {"gpu.weights_gb_s": 1.5, "gpu.attention_gb_s": 1.5, "gpu.layer_us": 1 / 1.5}
+
+
+@pytest.mark.parametrize("times", [1.1, 2, 8])
+def test_more_ram_is_never_slower(times: float) -> None:
+    assert slower({"memory.ram_gib": times}) == []
+
+
+@pytest.mark.parametrize("path", [*RAM_GB_S, ""])
+def test_more_bandwidth_of_ram_is_never_slower(path: str) -> None:
+    assert slower(dict.fromkeys([path] if path else RAM_GB_S, 1.5)) == []
+
+
+@pytest.mark.parametrize("times", [{"storage.read_gb_s": 2}, {"storage.request_us": 0.5}])
+def test_faster_storage_is_never_slower(times: dict[str, float]) -> None:
+    assert slower(times) == []
+
+
+@pytest.mark.parametrize("path", [*GPU, ""])
+def test_a_faster_gpu_is_never_slower(path: str) -> None:
+    assert slower({path: GPU[path]} if path else GPU) == []
+
+
+@pytest.mark.parametrize(
+    "times", [{"link.pinned_gb_s": 2}, {"link.pageable_gb_s": 2}, {"link.request_us": 0.5}]
+)
+def test_a_faster_link_is_never_slower(times: dict[str, float]) -> None:
+    assert slower(times) == []
+
+
+def test_more_cores_are_never_slower() -> None:
+    for one in drawn():
+        machine = one.case.machine
+        after = one.speed(machine=replace(machine, cpu_cores=2 * machine.cpu_cores))
+        assert after * FASTER >= one.speed(), one.label
+
+
+def test_an_interval_holds_its_centre() -> None:
+    for one in drawn():
+        row = at_setting(workload(one.case.model, tokens=TOKENS), one.case, one.system)
+        assert (row.tok_s_lo or 0.0) <= (row.tok_s or 0.0) <= (row.tok_s_hi or 0.0), one.label
+        assert row.tok_s_lo, one.label
+
+
+def test_the_order_of_systems_changes_no_speed() -> None:
+    case = case_of(load_model("gpt-oss-20b"), load_machine(COMPOSED[0]), workload=None)
+    systems = [kind() for kind in SYSTEMS.values()]
+    forth, back = (
+        {row.system.name: (row.system.spec, row.tok_s, row.tok_s_lo, row.tok_s_hi) for row in rows}
+        for rows in (compare(workload(case.model, tokens=TOKENS), case, order) for order in (systems, systems[::-1]))
+    )
+    assert forth == back
+    assert sum(speed is not None for _, speed, *_ in forth.values()) >= 10
+
+
+@pytest.mark.parametrize("machine", COMPOSED)
+def test_the_order_of_parts_changes_no_machine(machine: str) -> None:
+    wanted, parts = load_machine(machine), machine.split(" + ")
+    rng = np.random.default_rng(SEED)
+    for _ in range(8):
+        order = [parts[place] for place in rng.permutation(len(parts))]
+        for text in (" + ".join(order), ", ".join(order)):
+            assert dict(load_machine(text).quantities()) == dict(wanted.quantities())
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+def test_fewer_active_experts_are_never_slower(top_k: int) -> None:
+    """The same rate of hits, and of what has no bank the same trace without the last ranks of every token."""
+    bad = []
+    for one in drawn():
+        model = one.case.model
+        if top_k >= (model.top_k or 1):
+            continue
+        fewer = replace(one.case, model=replace(model, top_k=top_k))
+        speeds = [at_setting(None, on, one.system, hit_rate=0.7, interval=False).tok_s for on in (one.case, fewer)]
+        if None in speeds or speeds[1] * FASTER < speeds[0]:
+            bad.append(f"{one.label} {speeds}")
+        whole = workload(model, tokens=TOKENS)
+        part = prepare(cut(whole.trace, top_k=top_k), fewer.model)
+        after = at_setting(part, fewer, one.system, interval=False)
+        if (after.tok_s or 0) * FASTER < one.speed():
+            bad.append(f"trace {one.label} {one.speed()} {after.tok_s} {after.why_not}")
+    assert bad == []
+
+
+def test_a_smaller_quantization_is_never_slower() -> None:
+    bad = []
+    for one in drawn():
+        model = one.case.model
+        small = replace(model, layers={n: replace(l, family_bytes={f: b // 2 for f, b in l.family_bytes.items()}) for n, l in model.layers.items()})
+        after = one.speed(case=replace(one.case, model=small))
+        if after * FASTER < one.speed():
+            bad.append(f"{one.label} {one.speed()} {after}")
+    assert bad == []
+
+
+def test_a_deeper_context_is_never_faster() -> None:
+    bad = []
+    for one in drawn():
+        speeds = [one.speed(case=replace(one.case, depth=depth)) for depth in (0, 1000, 30_000, 120_000)]
+        if any(b > a * FASTER for a, b in pairwise(speeds)):
+            bad.append(f"{one.label} {speeds}")
+    assert bad == []
