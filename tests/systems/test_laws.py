@@ -16,11 +16,14 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
-from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import Compared, Replays, at_setting, case_of, compare
+from flashmoe_sim.measured.learn import learn_from
 from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Replays, at_setting, case_of, compare
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from flashmoe_sim.trace.cut import cut
+from flashmoe_sim.tune.recommend import recommend
+from tests.systems.cases import case as case_of_tests
 from tests.systems.cases import served_by, shape_of, workload
 
 SEED = 1
@@ -33,7 +36,7 @@ MODELS = ("gpt-oss-20b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "q
 NOT_VARIED = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib", "storage.lanes", "storage.hot_share")
 SETTINGS = {"slot-remap": "slot-remap:gtt_mb=2000"}  # by default it caches nothing of models so small
 TOKENS = 12
-DRAWN = 3  # for each system
+DRAWN = 2  # for each system
 FASTER = 1 + 1e-9
 # Reads beside computing slow it, all of it while any of them lasts: what is computed between two reads may end later by
 # a hair.
@@ -59,11 +62,11 @@ class Drawn:
 
 @cache
 def _model(name: str, shape: tuple[int, int]) -> ModelGeometry:
-    """A model, cut to eight layers, or with the layers and experts of the only one that an engine runs."""
+    """A model, or the layers and experts of the only one that an engine runs."""
     of = load_model(name)
     layers, experts = shape
     if not layers:
-        return replace(of, layers=dict(list(of.layers.items())[:8]))
+        return of
     layer = next(iter(of.layers.values()))
     return replace(of, layers=dict.fromkeys(range(layers), LayerGeometry(experts, layer.family_bytes)))
 
@@ -96,11 +99,11 @@ def drawn() -> tuple[Drawn, ...]:
     found = []
     for place, name in enumerate(SYSTEMS):
         made = 0
-        for number in range(10 * DRAWN):
+        for number in range(40 * DRAWN):
             rng = np.random.default_rng([SEED, place, number])
             system = parse_system(SETTINGS.get(name, name))
             of = served_by(system, _model(str(rng.choice(MODELS)), shape_of(system, (0, 0))))
-            case = case_of(of, _machine(of, rng), workload=None)
+            case = replace(case_of(of, _machine(of, rng), workload=None), depth=int(rng.choice([0, 30_000])))
             try:
                 case.budget
                 if system.why_not(case):
@@ -118,7 +121,6 @@ def drawn() -> tuple[Drawn, ...]:
     return tuple(found)
 
 
-
 def changed(machine: Machine, times: dict[str, float]) -> Machine:
     """The machine with those of its numbers that it has times so much."""
     for path, quantity in machine.quantities():
@@ -128,17 +130,20 @@ def changed(machine: Machine, times: dict[str, float]) -> Machine:
 
 
 def slower(times: dict[str, float]) -> list[str]:
-    """The settings that a change of the machine makes slower."""
-    found = []
+    """The settings that a change of the machine makes slower; it makes some faster."""
+    found, faster = [], 0
     for one in drawn():
         machine = one.case.machine
         most = BESIDE if machine.unified else FASTER
         before, after = one.speed(), one.speed(machine=changed(machine, times))
+        faster += after > before * FASTER
         if after * most < before:
             found.append(f"{one.label}: {before:g} to {after:g}")
+    assert faster or set(times) <= RARE, "no setting is faster"
     return found
 
 
+RARE = {"memory.bandwidth_gb_s", "cpu.attention_gb_s", "memory.ram_gib"}  # decides few of the speeds
 RAM_GB_S = ("memory.bandwidth_gb_s", "memory.copy_gb_s", "cpu.weights_gb_s", "cpu.attention_gb_s")
 GPU = {"gpu.weights_gb_s": 1.5, "gpu.attention_gb_s": 1.5, "gpu.layer_us": 1 / 1.5}
 
@@ -163,9 +168,7 @@ def test_a_faster_gpu_is_never_slower(path: str) -> None:
     assert slower({path: GPU[path]} if path else GPU) == []
 
 
-@pytest.mark.parametrize(
-    "times", [{"link.pinned_gb_s": 2}, {"link.pageable_gb_s": 2}, {"link.request_us": 0.5}]
-)
+@pytest.mark.parametrize("times", [{"link.pinned_gb_s": 2}, {"link.pageable_gb_s": 2}, {"link.request_us": 0.5}])
 def test_a_faster_link_is_never_slower(times: dict[str, float]) -> None:
     assert slower(times) == []
 
@@ -205,41 +208,84 @@ def test_the_order_of_parts_changes_no_machine(machine: str) -> None:
             assert dict(load_machine(text).quantities()) == dict(wanted.quantities())
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 3])
+@pytest.mark.parametrize("top_k", [1, 3])
 def test_fewer_active_experts_are_never_slower(top_k: int) -> None:
-    """The same rate of hits, and of what has no bank the same trace without the last ranks of every token."""
-    bad = []
+    """At the same rate of hits, and on the same trace without the last ranks of every token."""
     for one in drawn():
         model = one.case.model
         if top_k >= (model.top_k or 1):
             continue
         fewer = replace(one.case, model=replace(model, top_k=top_k))
-        speeds = [at_setting(None, on, one.system, hit_rate=0.7, interval=False).tok_s for on in (one.case, fewer)]
-        if None in speeds or speeds[1] * FASTER < speeds[0]:
-            bad.append(f"{one.label} {speeds}")
-        whole = workload(model, tokens=TOKENS)
-        part = prepare(cut(whole.trace, top_k=top_k), fewer.model)
-        after = at_setting(part, fewer, one.system, interval=False)
-        if (after.tok_s or 0) * FASTER < one.speed():
-            bad.append(f"trace {one.label} {one.speed()} {after.tok_s} {after.why_not}")
-    assert bad == []
+        before, after = (
+            at_setting(None, on, one.system, hit_rate=0.7, interval=False).tok_s or 0.0 for on in (one.case, fewer)
+        )
+        assert after * FASTER >= before > 0, one.label
+        part = prepare(cut(workload(model, tokens=TOKENS).trace, top_k=top_k), fewer.model)
+        assert (at_setting(part, fewer, one.system, interval=False).tok_s or 0.0) * FASTER >= one.speed(), one.label
 
 
-def test_a_smaller_quantization_is_never_slower() -> None:
-    bad = []
+@pytest.mark.parametrize("smaller", ["q6_k", "q4_k_m"])
+def test_a_smaller_quantization_is_never_slower(smaller: str) -> None:
+    """Of one model, and of the same types with half of the bytes.
+
+    Parts of an expert of unequal sizes that are read from storage are left out, see Limits in seconds.md.
+    """
+    compared = 0
     for one in drawn():
-        model = one.case.model
-        small = replace(model, layers={n: replace(l, family_bytes={f: b // 2 for f, b in l.family_bytes.items()}) for n, l in model.layers.items()})
-        after = one.speed(case=replace(one.case, model=small))
-        if after * FASTER < one.speed():
-            bad.append(f"{one.label} {one.speed()} {after}")
-    assert bad == []
+        halves = {
+            number: replace(layer, family_bytes={name: size // 2 for name, size in layer.family_bytes.items()})
+            for number, layer in one.case.model.layers.items()
+        }
+        half = replace(one.case, model=replace(one.case.model, layers=halves))
+        assert one.speed(case=half) * FASTER >= one.speed(), one.label
+        if shape_of(one.system, (0, 0)) != (0, 0):
+            continue
+        rows = []
+        for quant in ("q8_0", smaller):
+            model = load_model(f"qwen3-30b-a3b:{quant}")
+            on = replace(one.case, model=replace(served_by(one.system, model), quant=model.quant))
+            rows.append(at_setting(workload(on.model, tokens=TOKENS), on, one.system, interval=False))
+        before, after = rows
+        unequal = len(set(load_model(f"qwen3-30b-a3b:{smaller}").layers[0].family_bytes.values())) > 1
+        if before.tok_s is None or after.tok_s is None or (unequal and (after.ms_per_token or {})["read"]):
+            continue
+        compared += 1
+        assert after.tok_s * FASTER >= before.tok_s, one.label
+    assert compared > 5
 
 
 def test_a_deeper_context_is_never_faster() -> None:
-    bad = []
     for one in drawn():
         speeds = [one.speed(case=replace(one.case, depth=depth)) for depth in (0, 1000, 30_000, 120_000)]
-        if any(b > a * FASTER for a, b in pairwise(speeds)):
-            bad.append(f"{one.label} {speeds}")
-    assert bad == []
+        assert all(after <= before * FASTER for before, after in pairwise(speeds)), one.label
+
+
+def test_a_measurement_as_predicted_leaves_the_centre() -> None:
+    learnt = 0
+    for machine in COMPOSED:
+        model = load_model("gpt-oss-20b")
+        of = workload(model, tokens=TOKENS)
+        case = replace(case_of(model, load_machine(machine), workload=of), context=512)
+        for row in compare(of, case, [kind() for kind in SYSTEMS.values()]):
+            if row.tok_s is None:
+                continue
+            try:
+                now = learn_from((f"{row.system.spec}={row.tok_s!r}",), case.machine, workload=of)
+            except BadInput:
+                continue  # such as a setting that leaves no room for the context of a measurement
+            after = at_setting(of, replace(case, machine=now), row.system)
+            assert after.tok_s == pytest.approx(row.tok_s, rel=1e-6), row.system.spec
+            learnt += 1
+    assert learnt > 15
+
+
+@pytest.mark.parametrize("name", ["rtx-3090", "m4-32", "strix-halo-128"])
+def test_compare_and_recommend_say_the_same_of_a_setting(name: str) -> None:
+    of = case_of_tests(name)
+    routed, systems = workload(of.model, tokens=128), [kind() for kind in SYSTEMS.values()]
+    advised = [one.best for one in recommend(routed, of, systems).found.systems]
+    again = {row.system.spec: row for row in compare(routed, of, [one.system for one in advised])}
+    assert len([one for one in advised if one.tok_s]) > 3
+    for one in advised:
+        row = again[one.system.spec]
+        assert (row.tok_s, row.tok_s_lo, row.tok_s_hi) == (one.tok_s, one.tok_s_lo, one.tok_s_hi)
