@@ -224,11 +224,17 @@ def test_fewer_active_experts_are_never_slower(top_k: int) -> None:
         assert (at_setting(part, fewer, one.system, interval=False).tok_s or 0.0) * FASTER >= one.speed(), one.label
 
 
+def _more_reads(quant: str) -> bool:
+    """Whether an expert takes more reads than with q8_0."""
+    large, small = (load_model(f"qwen3-30b-a3b:{one}").layers[0].family_reads() for one in ("q8_0", quant))
+    return sum(small) > sum(large)
+
+
 @pytest.mark.parametrize("smaller", ["q6_k", "q4_k_m"])
 def test_a_smaller_quantization_is_never_slower(smaller: str) -> None:
     """Of one model, and of the same types with half of the bytes.
 
-    Parts of an expert of unequal sizes that are read from storage are left out, see Limits in seconds.md.
+    What storage reads in more chunks is left out, see Limits in seconds.md.
     """
     compared = 0
     for one in drawn():
@@ -246,8 +252,7 @@ def test_a_smaller_quantization_is_never_slower(smaller: str) -> None:
             on = replace(one.case, model=replace(served_by(one.system, model), quant=model.quant))
             rows.append(at_setting(workload(on.model, tokens=TOKENS), on, one.system, interval=False))
         before, after = rows
-        unequal = len(set(load_model(f"qwen3-30b-a3b:{smaller}").layers[0].family_bytes.values())) > 1
-        if before.tok_s is None or after.tok_s is None or (unequal and (after.ms_per_token or {})["read"]):
+        if before.tok_s is None or after.tok_s is None or (_more_reads(smaller) and (after.ms_per_token or {})["read"]):
             continue
         compared += 1
         assert after.tok_s * FASTER >= before.tok_s, one.label
