@@ -244,6 +244,18 @@ def test_cached_misses_what_the_engine_does(slots: int, misses: int) -> None:
     assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == misses
 
 
+def test_sizes_of_cached_are_those_with_which_the_engine_starts() -> None:
+    """A slot is allocated beside the 459 used of 5,809 MiB, and beside the four experts of a token."""
+    model = load_model("gpt-oss-120b")
+    case, of = Case(model, load_machine("rtx-4090 + 64GiB")), prepare(load_trace("gpt-oss-120b"), model)
+    system = Cached(cache_mib=5809)
+    assert system.slots_bytes(case) // model.layers[0].expert_bytes == 459
+    assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == 55_821
+    for size in range(51, 64):
+        assert "one reserved slot take 64; give cache_mib=64 or more" in Cached(cache_mib=size).why_not(case)
+    Cached(cache_mib=64).check(case)
+
+
 def test_a_call_of_cached_that_could_need_more_than_there_is_bypasses_it() -> None:
     """Four tokens of two experts may use eight, more than seven slots, although they use two."""
     case = _case("rtx-3090", TWO_LAYERS)
