@@ -13,10 +13,20 @@ for (const table of document.querySelectorAll("table")) {
   label.append("Rows with all of these words: ", field, " ", shown);
   table.before(label);
 
+  // What a machine's name stands for is found, too: "RTX 3060 12GB".
+  const plain = (text) => text.toLowerCase().replace(/(\d) (gi?b)\b/g, "$1$2");
+  const meant = new Map();
+  for (const other of document.querySelectorAll("table")) {
+    const [name, what] = other.tHead ? other.tHead.rows[0].cells : [];
+    if (other === table || !what || name.textContent !== "machine" || what.textContent !== "what") continue;
+    for (const row of other.tBodies[0].rows) meant.set(row.cells[0].textContent, row.cells[1].textContent);
+  }
+  const found = new Map(rows.map((row) => [row, plain(`${row.textContent} ${meant.get(row.cells[0].textContent) ?? ""}`)]));
+
   function filter() {
-    const words = field.value.toLowerCase().split(/\s+/);
+    const words = plain(field.value).split(/\s+/);
     for (const row of rows) {
-      const text = row.textContent.toLowerCase();
+      const text = found.get(row);
       row.hidden = !words.every((word) => text.includes(word));
     }
     shown.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;

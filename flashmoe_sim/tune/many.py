@@ -34,7 +34,18 @@ class Cell:
         return {"model": self.model, "machine": self.machine, **shown, "limited": self.limited or None}
 
 
-ROW = ("system", "setting", "why_not", "gpu_bytes", "ram_bytes", "tok_s", "tok_s_lo", "tok_s_hi", "command")
+ROW = (
+    "system",
+    "setting",
+    "why_not",
+    "gpu_bytes",
+    "ram_bytes",
+    "held_bytes",
+    "tok_s",
+    "tok_s_lo",
+    "tok_s_hi",
+    "command",
+)
 
 
 @dataclass(frozen=True, eq=False)

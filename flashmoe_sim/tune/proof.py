@@ -147,11 +147,11 @@ def kept_bytes(found: Compared) -> int:
 
 
 def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
-    """Of the settings within 3% of the fastest, the one without slot aliasing that uses least memory; None if none
-    runs.
+    """Of the settings within 3% of the fastest, the one without slot aliasing, of llama.cpp itself rather than of a
+    fork, that uses least memory; None if none runs.
 
-    The ratio of two settings' seconds on one machine is only certain to 3%, so nearer ones count as equal. If two
-    use equal memory, llama.cpp itself is chosen. A setting that may not fit is chosen only if all may not.
+    The ratio of two settings' seconds on one machine is only certain to 3%, so nearer ones count as equal. A setting
+    that may not fit is chosen only if all may not.
     """
     ran = [(seconds, one) for one in tried if (seconds := objective.seconds(one)) is not None]
     timed = [(seconds, one) for seconds, one in ran if not one.tight] or ran
@@ -162,5 +162,5 @@ def pick(tried: Sequence[Compared], objective: Objective) -> Compared | None:
     return min(near, key=lambda item: (*_cost(item[1]), item[0]))[1]
 
 
-def _cost(found: Compared) -> tuple[bool, int, bool]:
-    return bool(found.aliased_share), kept_bytes(found), found.system.program != MAIN_LINE
+def _cost(found: Compared) -> tuple[bool, bool, int]:
+    return bool(found.aliased_share), found.system.program != MAIN_LINE, kept_bytes(found)
