@@ -235,12 +235,20 @@ def wired_limit_advice(machine: Machine, needed_bytes: int) -> str:
     if machine.api != "metal" or gpu is None or gpu.memory_gib is None or memory is None:
         return ""
     ram_gib = memory.ram_gib.value
-    keeps_gib = next(keeps for up_to, keeps in MAC_KEEPS_GIB if ram_gib <= up_to)
     limit_mib = -(-needed_bytes // (WIRED_STEP_MIB * MIB)) * WIRED_STEP_MIB
-    if needed_bytes <= gpu.memory_gib.value * GIB or limit_mib * MIB > (ram_gib - keeps_gib) * GIB:
+    if needed_bytes <= gpu.memory_gib.value * GIB or limit_mib > most_wired_mib(machine):
         return ""
     command, most = f"sudo sysctl iogpu.wired_limit_mb={limit_mib}", f"{limit_mib * MIB / GIB:.1f} of {ram_gib:g} GiB"
     return f"`{command}` lets the GPU use {most} until the next start"
+
+
+def most_wired_mib(machine: Machine) -> int:
+    """The most that a Mac's GPU may be given of its RAM, in MiB; 0 if the RAM is unknown."""
+    if machine.memory is None:
+        return 0
+    ram_gib = machine.memory.ram_gib.value
+    keeps_gib = next(keeps for up_to, keeps in MAC_KEEPS_GIB if ram_gib <= up_to)
+    return int((ram_gib - keeps_gib) * GIB // MIB)
 
 
 def own_memory(machine: Machine) -> bool:

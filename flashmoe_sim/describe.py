@@ -54,6 +54,11 @@ def describe_system(kind: type[System]) -> dict[str, Any]:
     }
 
 
+def written(name: str, default: Any) -> str:
+    """A parameter with its default, as it is given; its name alone if it is chosen when left out."""
+    return name if default is None else f"{name}={default}"
+
+
 def _described(kind: type) -> dict[str, Any]:
     """Name, rule and parameters of a class, from its docstring and its bases' docstrings."""
     own = {item.name: "required" if item.default is MISSING else item.default for item in fields(kind)}

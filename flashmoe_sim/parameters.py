@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from types import UnionType
 from typing import Any, TypeVar
 
 from flashmoe_sim.io.errors import Malformed, OutOfRange, UnknownName, unknown_name
@@ -18,15 +19,28 @@ INT32 = 2**31 - 1  # what kernels count with
 Limits = Mapping[str, tuple[float, float]]
 Choices = Mapping[str, Collection[str]]
 
-# The types of a class's parameters, which take longer to find than a short replay.
-_types_of: Callable[[Any], dict[str, Any]] = lru_cache(typing.get_type_hints)
+
+@lru_cache
+def _types_of(chosen: Any) -> dict[str, Any]:
+    """The types of a class's parameters, `int` for `int | None`; finding them takes longer than a short replay."""
+    return {name: _written(kind) for name, kind in typing.get_type_hints(chosen).items()}
+
+
+def _written(kind: Any) -> Any:
+    given = [one for one in typing.get_args(kind) if one is not type(None)]
+    return given[0] if isinstance(kind, UnionType) and len(given) == 1 else kind
 
 
 def check(kind: str, chosen: Any, limits: Limits, choices: Choices) -> None:
-    """Raise BadInput for a parameter that is not within its limits, or not one of its choices."""
+    """Raise BadInput for a parameter that is not within its limits, or not one of its choices.
+
+    None is a parameter that is left out, for the rule of what is chosen.
+    """
     for name, (least, most) in limits.items():
-        if not least <= (value := getattr(chosen, name)) <= most:
-            raise OutOfRange(f"{kind} {chosen.name}: {name}={value} is not in {least}..{most}")
+        if (value := getattr(chosen, name)) is not None and not least <= value <= most:
+            left_out = any(item.name == name and item.default is None for item in fields(chosen))
+            hint = "; leave it out to have it chosen" if left_out else ""
+            raise OutOfRange(f"{kind} {chosen.name}: {name}={value} is not in {least}..{most}{hint}")
     for name, known in choices.items():
         if (value := getattr(chosen, name)) not in known:
             raise UnknownName(f"{kind} {chosen.name}: {name}={value!r} is not one of {', '.join(known)}")
@@ -74,7 +88,7 @@ def made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) ->
 
 
 def _made(kind: str, text: str, name: str, chosen: type[T], pieces: list[str]) -> T:
-    types = _types_of(chosen) if pieces else {}
+    types: dict[str, Any] = _types_of(chosen) if pieces else {}  # type: ignore[arg-type]
     allowed = [item.name for item in fields(chosen)]  # type: ignore[arg-type]
     parameters: dict[str, Any] = {}
     for piece in pieces:

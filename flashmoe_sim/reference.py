@@ -9,7 +9,7 @@ from dataclasses import fields
 from textwrap import dedent, fill
 from typing import Any
 
-from flashmoe_sim.describe import SHARED, Kind, changed, describe, describe_system, split
+from flashmoe_sim.describe import SHARED, Kind, changed, describe, describe_system, split, written
 from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.io.errors import CODED
 from flashmoe_sim.policies.base import EvictingPolicy
@@ -178,7 +178,7 @@ def _section(kind: Kind) -> list[str]:
 def _parameters(described: Mapping[str, Any]) -> list[str]:
     """A line for each of its own parameters: the first sentence on it."""
     return [
-        f"- `{name}={default}`: {first_sentence(described['meanings'][name])}"
+        f"- `{written(name, default)}`: {first_sentence(described['meanings'][name])}"
         for name, default in described["parameters"].items()
         if name not in SHARED
     ]

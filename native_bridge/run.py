@@ -16,7 +16,7 @@ from flashmoe_sim.io.errors import BadInput, SimError, Unsupported, shortened
 from flashmoe_sim.io.version import program
 from native_bridge.cache import Cache, model_files
 from native_bridge.engines.base import Engine, RunRequest, Runtime
-from native_bridge.engines.read import MAX_BYTES, read_run
+from native_bridge.engines.read import MAX_BYTES, read_run, without_text
 from native_bridge.engines.runs import Run, generated_by
 from native_bridge.engines.table import ENGINES, UNNAMED
 from native_bridge.host import machine_name, temperature_c
@@ -27,10 +27,12 @@ from native_bridge.run_folder import (
     REPLAY,
     STDOUT,
     TRACE,
+    calls_without_slots,
     finish,
     put,
     refuse_folder,
     reserve,
+    text_of,
     unpack,
     whole_calls,
     work_folder,
@@ -104,9 +106,12 @@ def run_once(
             if isinstance(error, (BadInput, TerminatedRun)) or not (work / LOG).exists():
                 raise
             finished, failed = Finished(1, 0.0, timed_out=False), str(error).replace(f"{work}/", "")
-        log = (work / LOG).read_bytes().decode("utf-8", "replace")
+        said = (text_of(work, request.prompt) or b"").decode("utf-8", "replace")
+        log = without_text((work / LOG).read_bytes().decode("utf-8", "replace"), said)
         calls = whole_calls(work / TRACE)
-        failed = failed or _failure(engine, request, finished, log, calls=calls, model=geometry)
+        failed = failed or _failure(
+            engine, request, finished, log, calls=calls, beside=calls_without_slots(work / TRACE), model=geometry
+        )
         if failed is None and cache is not None:
             failed = cache.after(engine, request, geometry, finished, log)
         document |= {"rc": finished.code, "seconds": round(finished.seconds, 3), "read_bytes": finished.read_bytes}
@@ -123,11 +128,19 @@ def run_once(
 
 
 def _failure(
-    engine: Engine, request: RunRequest, finished: Finished, log: str, *, calls: int | None, model: ModelGeometry
+    engine: Engine,
+    request: RunRequest,
+    finished: Finished,
+    log: str,
+    *,
+    calls: int | None,
+    beside: int,
+    model: ModelGeometry,
 ) -> str | None:
     """Why the run is unusable, or None if it went well.
 
-    calls: complete routed calls in its trace, None if it wrote none.
+    log: without the generated text. calls: complete routed calls in its trace, None if it wrote none. beside: how many
+    of them used no slots; its log does not count them.
     """
     if finished.timed_out:
         return f"stopped after {finished.seconds:.0f} s, its time limit; {_last(engine, log)}"
@@ -148,8 +161,14 @@ def _failure(
             return f"it said: {_shown(complaint)}"
         return f"its log is unknown; is it of another version of the engine? {error}"
     counted = None if read.routed is None else read.routed.calls
-    if engine.modes[request.mode].traced and counted is not None and counted != calls:
-        return f"its trace has {calls or 0} of {counted} routed calls; the disk may be full: free space and run again"
+    traced = (calls or 0) - beside
+    if engine.modes[request.mode].traced and counted is not None and traced < counted:
+        return f"its trace has {traced} of {counted} routed calls; the disk may be full: free space and run again"
+    if engine.modes[request.mode].traced and counted is not None and traced > counted:
+        return (
+            f"its trace has {traced} routed calls through slots, but its log counts {counted}; is it of another "
+            "version of the engine?"
+        )
     return None
 
 

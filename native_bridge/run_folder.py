@@ -93,9 +93,17 @@ def whole_calls(trace: Path) -> int | None:
     return lines
 
 
+def calls_without_slots(trace: Path) -> int:
+    """The number of calls in a trace whose experts were in no slots."""
+    if not trace.exists():
+        return 0
+    with trace.open("rb") as lines:
+        return sum(b'"slots":[]' in line and b'"experts":[]' not in line for line in lines)
+
+
 def finish(work: Path, document: dict[str, Any], prompt: str) -> None:
     """Compress the trace, separate the text, write run.json last; on a full disk the trace stays uncompressed."""
-    text = _text((work / STDOUT).read_bytes() if (work / STDOUT).exists() else b"", prompt.encode())
+    text = text_of(work, prompt)
     for name in (STDOUT, REPLAY):
         (work / name).unlink(missing_ok=True)
     trace, packed = work / TRACE, work / f"{TRACE}.gz"
@@ -127,11 +135,12 @@ def _json(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _text(stdout: bytes, prompt: bytes) -> bytes | None:
-    """The generated text: after the echo of the prompt, up to the line of the speeds."""
-    _, echo, rest = stdout.partition(b"\n> " + prompt + b"\n\n")
+def text_of(work: Path, prompt: str) -> bytes | None:
+    """The generated text: after the echo of the prompt, up to the line of the speeds if the run came so far."""
+    stdout = (work / STDOUT).read_bytes() if (work / STDOUT).exists() else b""
+    _, echo, rest = stdout.partition(b"\n> " + prompt.encode() + b"\n\n")
     text, speeds, _ = rest.rpartition(b"\n\n[ Prompt: ")
-    return text if echo and speeds else None
+    return (text if speeds else rest) if echo else None
 
 
 def put(work: Path, folder: Path) -> None:

@@ -143,7 +143,7 @@ def test_the_new_format_is_read_and_runs_on_the_new_machine(run: Run) -> None:
 
 def test_the_new_system_is_compared(run: Run, passed: list[str]) -> None:
     (compared,) = printed(run, "compare deepseek-v2-lite --machine rtx-3090 --system quarter-bank")
-    assert "quarter-bank\n    quarter-bank -m MODEL.gguf --io-split 4" in compared
+    assert "quarter-bank\n    quarter-bank -m MODEL.gguf -c 4096 --io-split 4" in compared
     assert count(passed, "quarter-bank") >= 3
 
 

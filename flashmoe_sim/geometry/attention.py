@@ -9,6 +9,7 @@ of layers with different sizes are padded to the largest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from flashmoe_sim.geometry.ggml_types import BY_NAME
 from flashmoe_sim.io.errors import OutOfRange, Unsupported, unknown_name
@@ -59,7 +60,7 @@ class LayerCache:
 
     def position_bytes(self, kv_type: str = DEFAULT_TYPE) -> int:
         """Bytes kept per position."""
-        return sum(_row_bytes(numbers, kv_type) for numbers in (self.keys, self.values, self.indexer))
+        return _row_bytes(self.keys, kv_type) + _row_bytes(self.values, kv_type) + _row_bytes(self.indexer, kv_type)
 
     def context_bytes(self, cells: int, *, kv_type: str, sequences: int) -> int:
         """Bytes of a context of so many cells, without the state."""
@@ -112,6 +113,7 @@ def _padded(tokens: int) -> int:
     return -(-tokens // CELLS) * CELLS
 
 
+@lru_cache(maxsize=1024)
 def _row_bytes(numbers: int, kv_type: str) -> int:
     storage = BY_NAME[kv_type.upper()]
     if numbers % storage.block_weights:

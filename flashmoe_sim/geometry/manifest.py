@@ -13,7 +13,7 @@ from flashmoe_sim.geometry.graph import Graph, graph_of
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, TooLarge, Unsupported, shown
-from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.files import BOM, as_utf8, regular_file_bytes, unreadable
 
 FILE_NAME = "manifest.json"
 KIND = "flashmoe_gguf"
@@ -96,7 +96,7 @@ def manifest_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
             advice="is this another file?",
         )
     try:
-        document = strict_json.loads(path.read_bytes())
+        document = strict_json.loads(as_utf8(path.read_bytes()).removeprefix(BOM))
     except OSError as error:
         raise unreadable(path, error) from None
     except ValueError as error:

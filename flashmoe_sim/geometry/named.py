@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -50,6 +50,8 @@ _BITS = (
 )
 NEAREST = 2  # quantizations that are named for one whose size is not known
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
+SAME_SIZE = 0.85  # of the weights that a name gives
 # What names say of training, format and date, behind those that say of dimensions.
 _TRAINED = re.compile(
     r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
@@ -209,6 +211,15 @@ def meant(text: str) -> str:
     return begins.pop() if len(begins) == 1 else ""
 
 
+def of_size(name: str, words: Iterable[str]) -> bool:
+    """Whether each size among the words, such as 8b, is a known model's own."""
+    model = named_models()[name]
+    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
+    sizes = [_SIZE.fullmatch(word) for word in words]
+    given = [float(size[1]) * (1000 if size[2] == "t" else 1) for size in sizes if size]
+    return all(min(one, weights_b) >= SAME_SIZE * max(one, weights_b) for one in given)
+
+
 def name_in(text: str) -> str:
     """The name of the named model that a text means. Raises BadInput if it means none."""
     if name := meant(text):
@@ -301,6 +312,10 @@ def _unknown_quantization(name: str, asked: str) -> UnknownName:
     differ: the nearest by bits are of another size and write another text."""
     quants = named_models()[name].quants
     kind = f"unknown quantization of {name} {asked!r}"
+    if not of_size(name, [asked]):
+        return UnknownName(
+            f"{kind}: that is the size of another model, which may have no experts; `sim model list` lists all"
+        )
     if same := [known for known in quants if _letters(known) == _letters(asked)]:
         return UnknownName(f"{kind}; did you mean {same[0]!r}?")
     listed = f"known: {', '.join(sorted(quants))}"

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, Unusable
 
+BOM = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
 
 def regular_file_bytes(path: Path, *, kind: str) -> int:
     """The size of a regular file, in bytes.
@@ -27,6 +30,16 @@ def regular_file_bytes(path: Path, *, kind: str) -> int:
     if status.st_size == 0:
         raise Malformed(f"{path}: is empty; expected {kind}", advice="write or copy it again")
     return status.st_size
+
+
+def is_utf16(head: bytes) -> bool:
+    """Whether a text begins as UTF-16 with its mark, which PowerShell's `>` writes. head: at least 4 bytes of it."""
+    return head.startswith(UTF_16) and head[2:4] != b"\0\0"
+
+
+def as_utf8(data: bytes) -> bytes:
+    """The bytes of a text as UTF-8, if they are UTF-16, without a mark; else as they are."""
+    return data.decode("utf-16", "replace").encode() if is_utf16(data) else data
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:

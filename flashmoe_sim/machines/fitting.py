@@ -24,6 +24,10 @@ OPEN = 10  # times the value
 FIRST_FILLS = 0.25  # how much two streamed runs' shares of first fills must differ to determine their time
 
 
+class Contradiction(Conflict):
+    """No machine ran all of the anchors."""
+
+
 class Origin(NamedTuple):
     """Where the numbers of a fitted machine come from: the command that repeats the fit, and its sources."""
 
@@ -172,11 +176,12 @@ def _refuse_contradictions(found: Fit, anchors: Sequence[Anchor]) -> None:
     residuals = dict(zip((one.name for one in found.observations), found.residual.tolist(), strict=True))
     for anchor in anchors:
         host_s = anchor.layers * anchor.call_s
-        fitted_tok_s = 1 / ((1 / anchor.tok_s - host_s) * (1 + residuals[f"{anchor.name}: token"]) + host_s)
-        if not 1 / CONTRADICTS < fitted_tok_s / anchor.tok_s < CONTRADICTS:
-            raise Conflict(
-                f"{anchor.name}: {anchor.tok_s:g} tok/s measured, but {fitted_tok_s:.3g} fitted: the anchors "
-                "contradict each other, as runs with a warm and a cold page cache do; fit runs of one kind"
+        fitted_s = (1 / anchor.tok_s - host_s) * (1 + residuals[f"{anchor.name}: token"]) + host_s
+        if not 1 / CONTRADICTS < fitted_s * anchor.tok_s < CONTRADICTS:
+            fitted = f"{1 / fitted_s:.3g}" if fitted_s else "no time at all"
+            raise Contradiction(
+                f"{anchor.name}: {anchor.tok_s:g} tok/s measured, but {fitted} fitted: the anchors contradict each "
+                "other, as runs do with a warm and a cold page cache, or while other programs ran; fit runs of one kind"
             )
 
 

@@ -43,6 +43,16 @@ _LAYER = _time("layer_us", "fixed time of a routed call: launches, and attention
 _KNEE = Key(
     "knee_tokens", "tokens of a batch from which arithmetic takes longer than reading weights", least=1, above=False
 )
+MOST_LANES = 4096  # a timeline has a place for each; drives keep queues of 1,024
+LANES = Key(
+    "lanes",
+    "reads in flight that the engine keeps",
+    least=1,
+    above=False,
+    most=MOST_LANES,
+    exact=True,
+    whole=True,
+)
 
 SECTIONS: dict[str, tuple[Key, ...]] = {
     "memory": (
@@ -54,7 +64,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
     "storage": (
         Key("read_gb_s", "reads of 4 MiB with `lanes` of them in flight, all together"),
         _time("request_us", "what a read costs beside its bytes; unused with `measured`"),
-        Key("lanes", "reads in flight that the engine keeps", least=1, above=False, exact=True, whole=True),
+        LANES,
         Key("hot_share", "share of read_gb_s that is left when the device is hot", required=False, most=1),
     ),
     "link": (

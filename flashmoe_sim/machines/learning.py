@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,40 +35,65 @@ class Observation:
 
 def after(machine: Machine, seen: Sequence[Observation], notes: Sequence[str] = ()) -> Machine:
     """The machine after these measurements, with notes on them for users."""
-    found = _absorbed(machine, _posterior(machine, seen))
-    before = () if machine.learnt is None else machine.learnt.notes
-    assert found.learnt is not None
-    return replace(found, learnt=replace(found.learnt, notes=(*before, *notes)))
+    return Learner(machine).after(seen, notes)
 
 
-def _posterior(machine: Machine, seen: Sequence[Observation]) -> Learnt:
-    """What the measurements teach, by Gauss-Newton steps to the most likely unknowns.
+class Learner:
+    """A machine, and what one standard deviation of each of its numbers does to each measured speed."""
 
-    Source: iterated extended Kalman update (Bell and Cathey 1993, IEEE Transactions on Automatic Control 38, 2).
-    """
-    before = machine.learnt or NOTHING
-    learnt, here = before, dict.fromkeys(_paths(machine), 0.0)
-    for _ in range(ROUNDS if seen else 0):
-        loads, off = [], []
-        for one in seen:
-            slopes = _slopes(machine, one, here)
-            at_zero = math.log(one.speed_on(_moved(machine, here))) - sum(slopes[path] * here[path] for path in slopes)
-            loads.append({**slopes, **one.loads})
-            off.append(math.log(one.tok_s) - at_zero)
-        learnt = learn(loads, off, [one.sd for one in seen], before=before)
-        here = dict(zip(learnt.names, learnt.mean.tolist(), strict=True))
-    return learnt
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._at_start: dict[Observation, _Slopes] = {}
+
+    def after(self, seen: Sequence[Observation], notes: Sequence[str] = (), *, roughly: bool = False) -> Machine:
+        """The machine after these measurements, with notes on them for users.
+
+        roughly: without numbers that do nothing to a speed where the machine is now, which takes a third of the time.
+        """
+        found = _absorbed(self.machine, self._posterior(seen, roughly=roughly))
+        before = () if self.machine.learnt is None else self.machine.learnt.notes
+        assert found.learnt is not None
+        return replace(found, learnt=replace(found.learnt, notes=(*before, *notes)))
+
+    def _posterior(self, seen: Sequence[Observation], *, roughly: bool) -> Learnt:
+        """What the measurements teach, by Gauss-Newton steps to the most likely unknowns.
+
+        Source: iterated extended Kalman update (Bell and Cathey 1993, IEEE Transactions on Automatic Control 38, 2).
+        """
+        machine, before = self.machine, self.machine.learnt or NOTHING
+        start = dict.fromkeys(_paths(machine), 0.0)
+        learnt, here = before, start
+        for _ in range(ROUNDS if seen else 0):
+            loads, off = [], []
+            for one in seen:
+                if one not in self._at_start:
+                    self._at_start[one] = _slopes(machine, one, start, start)
+                at_start = self._at_start[one]
+                paths = at_start.slopes if roughly else start
+                slopes, log = at_start if here is start else _slopes(machine, one, here, paths)
+                at_zero = log - sum(slope * here.get(path, 0.0) for path, slope in slopes.items())
+                loads.append({**slopes, **one.loads})
+                off.append(math.log(one.tok_s) - at_zero)
+            learnt = learn(loads, off, [one.sd for one in seen], before=before)
+            here = dict(zip(learnt.names, learnt.mean.tolist(), strict=True))
+        return learnt
 
 
-def _slopes(machine: Machine, one: Observation, here: Mapping[str, float]) -> dict[str, float]:
-    """What one standard deviation of each number of the machine adds to the logarithm of the speed."""
+class _Slopes(NamedTuple):
+    """What one standard deviation of each number of a machine adds to the logarithm of a speed; and that logarithm."""
+
+    slopes: dict[str, float]
+    log: float
+
+
+def _slopes(machine: Machine, one: Observation, here: Mapping[str, float], paths: Iterable[str]) -> _Slopes:
     slopes = {}
-    for path in _paths(machine):
+    for path in paths:
         ends = (_moved(machine, {**here, path: here.get(path, 0.0) + step}) for step in (-STEP, STEP))
         slow, fast = (one.speed_on(end) for end in ends)
         if slow != fast:
             slopes[path] = (math.log(fast) - math.log(slow)) / (2 * STEP)
-    return slopes
+    return _Slopes(slopes, math.log(one.speed_on(_moved(machine, here))))
 
 
 def _paths(machine: Machine) -> dict[str, Quantity]:

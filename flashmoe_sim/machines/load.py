@@ -25,9 +25,10 @@ from flashmoe_sim.io.errors import (
     did_you_mean,
     shown,
 )
+from flashmoe_sim.io.files import as_utf8
 from flashmoe_sim.machines.attention import with_attention
 from flashmoe_sim.machines.compose import compose_parts, system_of
-from flashmoe_sim.machines.keys import REQUIRED_SECTIONS, SECTIONS, Key, default_interval
+from flashmoe_sim.machines.keys import LANES, REQUIRED_SECTIONS, SECTIONS, Key, default_interval
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.machine import (
     APIS,
@@ -114,7 +115,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
             f"{path}: more than {MAX_BYTES // 2**10} KiB; a machine's file has a few KiB; is it another file?"
         )
     try:
-        text = content.decode("utf-8")
+        text = as_utf8(content).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
@@ -427,7 +428,7 @@ def _measured(where: str, rows: object) -> tuple[MeasuredRead, ...]:
     points: dict[tuple[float, int], MeasuredRead] = {}
     for place, row in _rows(where, "storage.measured", rows, ("size_kib", "lanes", "gb_s", "source")):
         size_kib = _number(f"{place}: size_kib", row["size_kib"], Key("size_kib", ""))
-        lanes = int(_number(f"{place}: lanes", row["lanes"], Key("lanes", "", least=1, above=False, whole=True)))
+        lanes = int(_number(f"{place}: lanes", row["lanes"], LANES))
         gb_s = _number(f"{place}: gb_s", row["gb_s"], Key("gb_s", ""))
         if (size_kib, lanes) in points:
             raise Malformed(f"{place}: a second point at {size_kib:g} KiB and {lanes} lanes; expected one")

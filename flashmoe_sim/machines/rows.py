@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName
-from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.files import as_utf8, regular_file_bytes, unreadable
 from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.io.tables import parse_table, share_of
 from flashmoe_sim.machines.anchors import Anchor
@@ -64,7 +64,7 @@ def read_table(file: Path) -> tuple[list[str], list[tuple[int, Row]]]:
     if regular_file_bytes(file, kind=kind) > MAX_BYTES:
         raise TooLarge(f"{file}: more than {MAX_BYTES // 2**20} MiB; expected {kind}")
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = as_utf8(file.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(f"{file}: is not UTF-8 text (at byte {error.start}); expected {kind}") from None
     except OSError as error:

@@ -33,7 +33,10 @@ SYSTEMS = {  # operating systems, in the normal form
 GENERATIONS = ("ddr3", "ddr4", "ddr5")
 ANY_SSD = ("ssd", "m2ssd")  # in the normal form: their reads differ by a factor of 25
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
-_PLUS = re.compile(r"\s+\+\s*|\+(?=[^\s-])")  # not the plus in "Max+ 395"
+# Not the plus in "Max+ 395".
+_PLUS = re.compile(
+    r"\s+\+\s*|\+(?=[^\s-])|(?<!max)\+\s+(?=\S)|\+\s+(?=\S)(?!(?:pro\s+)?\d{3}\b(?!\s*gi?b))", re.IGNORECASE
+)
 _SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
 _TERABYTES = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?ti?b\b", re.IGNORECASE)
 _SEVERAL = re.compile(r"(?:(\d{1,3}) ?[x*\u00d7]|dual(?= [rg]tx\b| rx\b)) ?(?=\S{3})", re.IGNORECASE)

@@ -10,6 +10,7 @@ from flashmoe_sim.measured.value import MOST_TOKENS, Measured
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
 
 WORDS = ("depth", "prompt", "quant", "model", "tokens", "sd")
+BY_HAND = "--measured"  # how their places begin
 EXAMPLE = "placed:cpu_layers=24=28.1 depth=32768"
 
 
@@ -27,7 +28,7 @@ def read_by_hand(given: str) -> Measured:
     `tokens=N` that were timed, `sd=0.02` relative to the speed. Raises BadInput for anything else.
     """
     first, *words = given.split() or [""]
-    where = f"--measured {given!r}"
+    where = f"{BY_HAND} {given!r}"
     spec, equals, speed = first.rpartition("=")
     tok_s = decimal(speed)
     if not equals or not spec or tok_s is None:

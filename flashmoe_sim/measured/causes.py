@@ -1,171 +1,222 @@
-"""Why a machine may be slower or faster than its parts: causes, and the command that tells each."""
+"""Why a machine may be slower or faster than its parts: the causes that can be, and what tells each."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
 
+from flashmoe_sim.budget import most_wired_mib, own_memory
 from flashmoe_sim.machines.learning import Observation
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.parts import catalogue
+from flashmoe_sim.systems.base import Case, System
 
-MOST = 3  # causes that are named
-LEAST = 0.08  # of the likelihood of the most likely one
-NVIDIA = "nvidia"
+FILE = "causes.toml"
+MOST, FEWEST = 3, 2  # causes that are named
+LEAST = 0.08  # of the likelihood of the most likely one, for those beyond FEWEST
 OF_SERVERS_GB_S = 120  # more than two channels of RAM deliver
+FULL = 0.8  # of a memory, by the plan: a context that was not told, a desktop and the plan's error fill it
+SAME = 0.97  # of the speed: a cause that changes less explains nothing
+PATHS = {
+    "RAM": (
+        "memory.bandwidth_gb_s",
+        "memory.copy_gb_s",
+        "cpu.weights_gb_s",
+        "cpu.attention_gb_s",
+        "link.pageable_gb_s",
+    ),
+    "CPU": ("cpu.weights_gb_s", "cpu.attention_gb_s"),
+    "GPU": ("gpu.weights_gb_s", "gpu.attention_gb_s"),
+    "link": ("link.pinned_gb_s", "link.pageable_gb_s"),
+    "storage": ("storage.read_gb_s",),
+}
 
 
 @dataclass(frozen=True)
 class Cause:
     """A reason, in a clause after "most likely".
 
-    tell: what to do to find out. odds: before any measurement, beside the others'. changes: what it multiplies numbers
-    of the machine by, by path; or times: the speed. spread: standard deviation of the logarithm of its effect.
+    tell: what to do to find out. odds: before any measurement, beside the others'. needs: what must hold of what ran,
+    of CONDITIONS. Each of its effects is as likely as another: times, of the speed; factors, of the numbers of the
+    machine in PATHS[paths]; on_cpu, shares of the GPU's work that the CPU does instead; inverse: a time read as
+    a speed. spread: standard deviation of the logarithm of an effect.
     """
 
     what: str
     tell: str
     odds: float
-    changes: dict[str, float] | None = None
-    times: float = 1.0
-    spread: float = 0.2
+    spread: float
+    source: str
+    needs: tuple[str, ...] = ()
+    times: tuple[float, ...] = ()
+    paths: str = ""
+    factors: tuple[float, ...] = ()
+    on_cpu: tuple[float, ...] = ()
+    inverse: bool = False
 
 
-RAM_PATHS = (
-    "memory.bandwidth_gb_s",
-    "memory.copy_gb_s",
-    "cpu.weights_gb_s",
-    "cpu.attention_gb_s",
-    "link.pageable_gb_s",
-)
-CPU_PATHS = ("cpu.weights_gb_s", "cpu.attention_gb_s")
-GPU_PATHS = ("gpu.weights_gb_s", "gpu.attention_gb_s")
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What was measured, by which a cause can be or cannot.
+
+    case: the machine as its owner gave it. prompt: whether a prompt was timed. depth: tokens in the context before.
+    """
+
+    system: System
+    case: Case
+    observation: Observation
+    prompt: bool = False
+    depth: int = 0
+    moved: dict[tuple[str, float], float] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> Machine:
+        return self.case.machine
+
+    @cached_property
+    def tok_s(self) -> float:
+        """The speed that the parts promise."""
+        return self.observation.speed_on(self.machine)
+
+    def times(self, paths: str, factor: float) -> float:
+        """What a factor of these numbers of the machine multiplies the speed by; 1 if it has none of them."""
+        if (paths, factor) not in self.moved:
+            known = dict(self.machine.quantities())
+            changed = {path: factor * known[path].value for path in PATHS[paths] if path in known}
+            speed = self.observation.speed_on(self.machine.with_values(changed)) if changed else self.tok_s
+            self.moved[paths, factor] = speed / self.tok_s
+        return self.moved[paths, factor]
+
+    def filled(self, *where: str) -> float:
+        """The share of the GPU's memory, or of the RAM for models, that the plan fills; 0 if it is unknown."""
+        case, shared = self.case, self.machine.unified and "gpu" not in where
+        places = (*where, "gpu") if shared else where
+        room = case.gpu_bytes if "gpu" in where else case.ram_bytes
+        kept = sum(share.size_bytes for share in self.system.memory(case) if share.where in places)
+        return kept / room if room else 0.0
+
+    @property
+    def forms(self) -> set[tuple[str, str]]:
+        """The kinds and forms of the parts in the machine's title, such as a CPU of a laptop."""
+        titles = set(self.machine.title.split(", "))
+        return {(part.kind, part.form) for part in catalogue().values() if part.title in titles}
+
+    @property
+    def of_laptop(self) -> bool:
+        return any(form == "laptop" for _, form in self.forms)
+
+    @property
+    def of_server(self) -> bool:
+        """Whether its CPU is a server's or a workstation's, of many channels of RAM and maybe of two sockets."""
+        memory = self.machine.memory
+        many = memory is not None and memory.bandwidth_gb_s.value > OF_SERVERS_GB_S
+        return many or bool(self.forms & {("cpu", "server"), ("cpu", "workstation")})
+
+    @property
+    def uploads(self) -> bool:
+        """Whether experts move to a GPU of its own memory, or would for its cache."""
+        return own_memory(self.machine) and (self.system.caches or self.times("link", 0.25) < SAME)
+
+    @property
+    def gpu_computes(self) -> bool:
+        return self.machine.gpu is not None and self.times("GPU", 0.5) < SAME
 
 
-def explained(one: Observation, now: tuple[float, float], machine: Machine, *, prompt: bool) -> list[Cause]:
-    """The causes that explain a measurement best, the most likely one first.
+CONDITIONS: Mapping[str, Callable[[Ran], bool]] = {
+    "a laptop": lambda ran: ran.of_laptop,
+    "a server": lambda ran: ran.of_server,
+    "a desktop or laptop": lambda ran: not ran.of_server,
+    "RAM of its own": lambda ran: not ran.machine.unified,
+    "RAM nearly full": lambda ran: ran.filled("ram", "mapped") >= FULL,
+    "GPU nearly full": lambda ran: ran.filled("gpu") >= FULL,
+    "Windows": lambda ran: ran.machine.os == "windows",
+    "not Windows": lambda ran: ran.machine.os != "windows",
+    "macOS": lambda ran: ran.machine.os == "macos",
+    "a GPU that computes": lambda ran: ran.gpu_computes,
+    "a GPU of NVIDIA": lambda ran: ran.machine.gpu_maker == "nvidia" and ran.gpu_computes,
+    "a GPU of AMD": lambda ran: ran.machine.gpu_maker == "amd" and ran.gpu_computes,
+    "a GPU of Intel": lambda ran: ran.machine.gpu_maker == "intel" and ran.gpu_computes,
+    "a GPU of another maker than NVIDIA": lambda ran: ran.machine.gpu_maker in ("amd", "intel"),
+    "uploads of experts": lambda ran: ran.uploads,
+    "no uploads of experts": lambda ran: not ran.uploads,
+    "several GPUs": lambda ran: own_memory(ran.machine) and ran.machine.gpus > 1 and ran.gpu_computes,
+    "one GPU beside layers on the CPU": lambda ran: (
+        own_memory(ran.machine) and ran.machine.gpus == 1 and ran.gpu_computes and ran.times("CPU", 0.5) < SAME
+    ),
+    "a cache of experts": lambda ran: ran.system.caches,
+    "generating": lambda ran: not ran.prompt,
+    "an empty context": lambda ran: not ran.depth,
+}
+
+
+def explained(ran: Ran, now: tuple[float, float]) -> list[Cause]:
+    """The causes that explain a measurement best, the most likely one first: FEWEST at least, if so many can be.
 
     now: mean and standard deviation of the logarithm of the speed that is expected without any cause.
     """
-    here = one.speed_on(machine)
-    slower = math.log(one.tok_s) < now[0]
-    likely = []
-    for cause in _slower(machine) if slower else _faster(now, prompt=prompt):
-        times = cause.times if cause.changes is None else one.speed_on(_changed(machine, cause.changes)) / here
-        sd = math.hypot(now[1], cause.spread)
-        off = (math.log(one.tok_s) - now[0] - math.log(times)) / sd
-        likely.append((cause.odds * math.exp(-off * off / 2) / sd, cause))
+    off = math.log(ran.observation.tok_s) - now[0]
+    likely: list[tuple[float, Cause]] = []
+    for cause in causes()["slower" if off < 0 else "faster"]:
+        if not all(CONDITIONS[need](ran) for need in cause.needs):
+            continue
+        effects = [math.log(times) for times in _effects(cause, ran, now[0]) if (times < SAME) == (off < 0)]
+        if effects:
+            sd = math.hypot(now[1], cause.spread)
+            fits = sum(math.exp(-(((off - effect) / sd) ** 2) / 2) for effect in effects) / len(effects)
+            likely.append((cause.odds * fits / sd, cause))
     likely.sort(key=lambda each: -each[0])
-    return [cause for weight, cause in likely[:MOST] if weight >= LEAST * likely[0][0]]
+    weights = [weight for weight, _ in likely[:MOST]]
+    named = [place < FEWEST or weight >= LEAST * weights[0] for place, weight in enumerate(weights)]
+    return [_in_words(cause, ran.machine) for (_, cause), is_named in zip(likely, named, strict=False) if is_named]
 
 
-def _changed(machine: Machine, changes: dict[str, float]) -> Machine:
-    known = dict(machine.quantities())
-    return machine.with_values({path: times * known[path].value for path, times in changes.items() if path in known})
+@cache
+def causes() -> dict[str, tuple[Cause, ...]]:
+    """What the file beside this one has, by `slower` and `faster`."""
+    text = resources.files("flashmoe_sim.measured").joinpath(FILE).read_text(encoding="utf-8")
+    return {which: tuple(_cause(row) for row in rows) for which, rows in tomllib.loads(text).items()}
 
 
-def _slower(machine: Machine) -> list[Cause]:
-    windows = machine.os == "windows"
-    ram = (
-        "look at Speed in `Get-CimInstance Win32_PhysicalMemory`"
+def _cause(row: Mapping[str, Any]) -> Cause:
+    found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return Cause(**found)
+
+
+def _effects(cause: Cause, ran: Ran, expected: float) -> list[float]:
+    """What it multiplies the speed by, one after the other."""
+    if cause.inverse:
+        return [1000 / math.exp(2 * expected)]
+    if cause.paths:
+        return [ran.times(cause.paths, factor) for factor in cause.factors]
+    if cause.on_cpu:
+        gpu, cpu = ran.machine.gpu, ran.machine.cpu
+        if gpu is None or cpu is None or gpu.weights_gb_s is None or cpu.weights_gb_s is None:
+            return []
+        slower = gpu.weights_gb_s.value / cpu.weights_gb_s.value
+        return [ran.times("GPU", 1 / (1 - share + share * slower)) for share in cause.on_cpu]
+    return list(cause.times)
+
+
+def _in_words(cause: Cause, machine: Machine) -> Cause:
+    """The cause, with what tells it on this machine."""
+    windows, macos = machine.os == "windows", machine.os == "macos"
+    words = {
+        "busy": "Activity Monitor" if macos else "Task Manager" if windows else "`top`",
+        "reads": "Activity Monitor" if macos else "Resource Monitor" if windows else "`vmstat 1`, column bi,",
+        "ram": "look at Speed in `Get-CimInstance Win32_PhysicalMemory`"
         if windows
-        else "look at Speed in `sudo dmidecode -t memory`"
-    )
-    busy = "Task Manager" if windows else "`top`"
-    reads = "Resource Monitor" if windows else "`vmstat 1`, column bi"
-    if machine.os == "macos":
-        busy = reads = "Activity Monitor"
-    found = [
-        Cause("another program used the machine", f"watch {busy} while it runs", 2, times=0.5, spread=0.4),
-        Cause(
-            "the model did not stay in RAM and was read again and again",
-            f"watch {reads}, while it runs",
-            2,
-            times=0.2,
-            spread=0.7,
-        ),
-        Cause("it ran hot and slowed down", "run it again after ten minutes of rest", 1, times=0.65),
-    ]
-    if not machine.unified and machine.cpu is not None:
-        found += [
-            Cause(
-                "the RAM runs in one channel or without its XMP or EXPO profile, at half its speed",
-                ram,
-                3,
-                dict.fromkeys(RAM_PATHS, 0.5),
-            ),
-            Cause(
-                "more or fewer threads ran than the CPU has cores",
-                "run it again with -t and the number of cores",
-                1.5,
-                dict.fromkeys(CPU_PATHS, 0.6),
-            ),
-            Cause(
-                "the engine was built without the CPU's AVX instructions",
-                "look at system_info in its log",
-                1,
-                dict.fromkeys(CPU_PATHS, 0.15),
-                spread=0.4,
-            ),
-        ]
-        if machine.memory is not None and machine.memory.bandwidth_gb_s.value > OF_SERVERS_GB_S:
-            found.append(
-                Cause(
-                    "this is a virtual machine, which gets a share of the processor's memory channels",
-                    "measure it with `sim machine probe`, and give its file as --machine",
-                    3,
-                    dict.fromkeys(RAM_PATHS, 0.4),
-                    spread=0.4,
-                )
-            )
-    if machine.link is not None and machine.gpu is not None and machine.cpu is not None:
-        width = (
-            "look at Link Width in `nvidia-smi -q`"
-            if machine.gpu_maker == NVIDIA
-            else "look at LnkSta in `sudo lspci -vv`"
-        )
-        found.append(
-            Cause(
-                "the GPU's link is narrower than it should be, such as x4",
-                width,
-                1,
-                {"link.pinned_gb_s": 0.25, "link.pageable_gb_s": 0.25},
-            )
-        )
-        if machine.gpu.weights_gb_s is not None and machine.cpu.weights_gb_s is not None:
-            as_cpu = machine.cpu.weights_gb_s.value / machine.gpu.weights_gb_s.value
-            found.append(
-                Cause(
-                    "fewer layers were on the GPU than -ngl says",
-                    "look at `offloaded N/N layers to GPU` in its log",
-                    2,
-                    dict.fromkeys(GPU_PATHS, as_cpu),
-                )
-            )
-    return found
-
-
-def _faster(now: tuple[float, float], *, prompt: bool) -> list[Cause]:
-    found = [
-        Cause("the parts are better than those given", "look at `sim machine show`", 2, times=1.8, spread=0.4),
-        Cause(
-            "the file is smaller than the model in question",
-            "look at the size of the model in its log",
-            2,
-            times=2.0,
-            spread=0.4,
-        ),
-        Cause("drafts were on", "run it again without them", 1, times=1.7, spread=0.3),
-    ]
-    if not prompt:
-        inverse = 1000 / math.exp(2 * now[0])
-        found.append(
-            Cause(
-                "it is milliseconds a token, not tokens a second",
-                "look at the unit",
-                1,
-                times=inverse,
-                spread=0.05,
-            )
-        )
-        found.append(Cause("it is the speed of the prompt", "add the word prompt to it", 1, times=12.0, spread=0.8))
-    return found
+        else "look at Speed in `sudo dmidecode -t memory`",
+        "link": "look at Link Width in `nvidia-smi -q`"
+        if machine.gpu_maker == "nvidia"
+        else "look at the GPU's bus in GPU-Z"
+        if windows
+        else "look at LnkSta in `sudo lspci -vv`",
+        "cores": str(machine.cpu_cores or "and the number of its fast cores"),
+        "wired_mib": str(most_wired_mib(machine)),
+    }
+    return replace(cause, tell=cause.tell.format(**words))

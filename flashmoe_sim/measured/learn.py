@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import name_in, named_model, named_models
 from flashmoe_sim.io.cells import speed
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, UnknownName, Unsupported, shown
-from flashmoe_sim.io.sizes import size
+from flashmoe_sim.io.errors import BadInput, Incomplete, UnknownName, Unsupported, shown
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
-from flashmoe_sim.machines.learning import Observation, after
+from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.causes import Cause, explained
-from flashmoe_sim.measured.placement import with_layers
+from flashmoe_sim.measured.by_hand import BY_HAND
+from flashmoe_sim.measured.causes import FEWEST, Cause, Ran, explained
+from flashmoe_sim.measured.choose import alike_once, spread
 from flashmoe_sim.measured.read import read_with_notes
-from flashmoe_sim.measured.value import Measured, distinct, missing
+from flashmoe_sim.measured.usable import PROMPT_TOKENS, Usable, usable
+from flashmoe_sim.measured.value import Measured, distinct
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
@@ -32,12 +32,12 @@ from flashmoe_sim.systems.compare import Replays, at_setting, speed_of
 from flashmoe_sim.systems.resolve import resolve
 from flashmoe_sim.systems.table import parse_system
 
+LEARNT = "learnt from"  # how the note on a speed that taught something begins
 NARROWEST = 1e-9
 DOUBTED = 2.0  # standard deviations from what is expected: one right measurement in twenty is as far off
 NOTABLE = 1.3  # standard deviations: one right measurement in ten is as slow
-SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
+MOST, MOST_TRIED = 8, 24  # measurements that are learnt from, and tried: 60 speeds teach hardly more, and take minutes
 ROOM, ROOMS = 1.15, ("gpu.memory_gib", "memory.ram_gib")  # a plan of memory may be wrong by so much
-PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
 
 
 class Expected(NamedTuple):
@@ -63,16 +63,20 @@ class Expected(NamedTuple):
 class Seen:
     """A measurement as the program sees it.
 
-    on: its expected speed on a machine. before: without any measurement. other_model: its model, if it is not the one
-    in question.
+    ran: what ran, on the machine as given. on: its expected speed on a machine. before: without any measurement.
+    other_model: its model, if it is not the one in question.
     """
 
     measured: Measured
-    system: System
-    observation: Observation
+    ran: Ran
     on: Callable[[Machine], Expected]
     before: Expected
     other_model: str = ""
+
+    @property
+    def observation(self) -> Observation:
+        """Its speed, for `machines.learning`."""
+        return self.ran.observation
 
     def off(self, expected: Expected) -> float:
         """How many standard deviations it is from what is expected."""
@@ -91,24 +95,70 @@ def learn_from(
     given: files or texts, as `read_measured` takes them. workload, model: in question; a measurement that names another
     known model is of that one. A measurement that the machine cannot explain, after those that it can, teaches nothing,
     and the machine's notes say what may be the reason.
-    Raises BadInput for what cannot be read, of an unknown model, or without the place of its experts.
+    Raises BadInput for what cannot be read, and if no speed is of use; what only some lack is a note.
     """
     texts = [given] if isinstance(given, str | Path) else list(given)
     of = model if workload is None else workload.geometry
     read = [read_with_notes(text) for text in texts]
-    seen = [seen_on(one, machine, workload, of) for one in distinct(one for each in read for one in each.measured)]
-    notes = [f"not used: {note}" for each in read for note in each.left_out]
-    notes += dict.fromkeys(filter(None, (_of_another(one.measured, machine) for one in seen)))
-    used, found = list[Seen](), machine
+    measured = distinct(one for each in read for one in each.measured)
+    seen, notes = _several(measured, machine, workload, of)
+    notes = [*alike_once(note for each in read for note in each.left_out), *notes]
+    notes += dict.fromkeys(filter(None, (_of_another(one, machine) for one in measured)))
+    learner, used, found = Learner(machine), list[Seen](), machine
     for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
         expected = one.on(found) if used else one.before
         if abs(one.off(expected)) > DOUBTED:
-            notes.append(_doubt(one, expected, machine, others=bool(used)))
+            notes.append(_doubt(one, expected, others=bool(used)))
             continue
-        notes.append(_learnt(one, expected, machine))
+        notes.append(_learnt(one, expected))
         used.append(one)
-        found = after(machine, [other.observation for other in used])
-    return after(machine, [one.observation for one in used], notes)
+        found = learner.after([other.observation for other in used], roughly=True)
+    return learner.after([one.observation for one in used], notes)
+
+
+def _several(
+    measured: Sequence[Measured], machine: Machine, workload: Workload | None, model: ModelGeometry | None
+) -> tuple[list[Seen], list[str]]:
+    """At most MOST of the measurements, as different as they can be, with a line on each kind that is not used.
+
+    Raises BadInput for one that was given by hand, and if none is left but those that a word from the user would mend.
+    """
+    fit, refused = list[Usable](), list[tuple[Measured, BadInput]]()
+    for one in measured:
+        try:
+            fit.append(usable(one, machine, model))
+        except BadInput as error:
+            _by_hand_or(refused, one, error)
+    seen, left = list[Seen](), spread(fit, MOST, in_question="" if model is None else model.name)
+    tried = 0
+    for tried, (one, geometry) in enumerate(left, 1):
+        try:
+            seen.append(_seen(one, geometry, machine, workload, model))
+        except BadInput as error:
+            _by_hand_or(refused, one, error)
+        if len(seen) == MOST or tried == MOST_TRIED:
+            break
+    mended = [(one, error) for one, error in refused if not isinstance(error, UnknownName | Unsupported)]
+    if not seen and mended:
+        raise next((error for one, error in mended if not one.prompt), mended[0][1])
+    notes = alike_once(f"{one.where}: {_reason(one, error)}" for one, error in refused)
+    if len(fit) > tried:
+        notes.append(f"{len(seen)} of {len(fit):,} speeds are used, spread over settings and depths; more teach little")
+    return seen, notes
+
+
+def _by_hand_or(refused: list[tuple[Measured, BadInput]], one: Measured, error: BadInput) -> None:
+    """Note a measurement that is not used. Raises the error if it was given by hand."""
+    if one.where.startswith(BY_HAND):
+        raise error
+    refused.append((one, error))
+
+
+def _reason(one: Measured, error: BadInput) -> str:
+    """Why a measurement is not used, without its own numbers."""
+    if isinstance(error, Incomplete) and not one.system:
+        return one.unplaced or "does not say where the experts were"
+    return error.found.removeprefix(f"{one.where}: ")
 
 
 def _of_another(one: Measured, machine: Machine) -> str:
@@ -127,9 +177,17 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
     workload, model: in question; a measurement that names another known model is of that one.
     Raises BadInput for an unknown model, for a setting that cannot have run, and without the place of its experts.
     """
-    geometry = _model(one, model)
-    one = with_layers(one, max(geometry.layers) + 1)
-    system = parse_system(_system(one, machine))
+    return _seen(*usable(one, machine, model), machine, workload, model)
+
+
+def _seen(
+    one: Measured,
+    geometry: ModelGeometry,
+    machine: Machine,
+    workload: Workload | None,
+    model: ModelGeometry | None,
+) -> Seen:
+    system = parse_system(one.system)
     tokens = (one.tokens or PROMPT_TOKENS) if one.prompt else 0
     known = geometry.attention is not None
     depth = one.depth if known or one.depth > PROMPT_TOKENS else 0  # so few tokens take little time in any model
@@ -179,7 +237,8 @@ def seen_on(one: Measured, machine: Machine, workload: Workload | None, model: M
         return run(_larger(machine) if larger else machine, interval=True)[1]
 
     other = "" if model is None or geometry.name == model.name else geometry.name
-    return Seen(one, system, seen, on_it, on_it(machine), other)
+    ran = Ran(system, replace(case, machine=machine), seen, prompt=one.prompt, depth=one.depth)
+    return Seen(one, ran, on_it, on_it(machine), other)
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:
@@ -218,81 +277,30 @@ def _larger(machine: Machine) -> Machine:
     return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
 
 
-def _system(one: Measured, machine: Machine) -> str:
-    """The system that ran: as told, or the only one that a machine leaves open."""
-    if one.system:
-        return one.system
-    if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.settings):
-        return "all-gpu"
-    if machine.gpu is None:
-        return "cpu"
-    raise Incomplete(missing(one))
-
-
-def _model(one: Measured, in_question: ModelGeometry | None) -> ModelGeometry:
-    """The model that ran: the one in question unless the measurement names another."""
-    if not one.model:
-        if in_question is None:
-            raise Incomplete(f"{one.where}: does not say which model ran; give it with --model")
-        return in_question
-    name, own = _name(one.model), "" if in_question is None else _name(in_question.name)
-    if (
-        in_question is not None
-        and name == own
-        and (one.model_bytes is None or _alike(one.model_bytes, _bytes(in_question)))
-    ):
-        return in_question
-    if not name:
-        raise UnknownName(
-            f"{one.where}: unknown model {shown(one.model)}; `sim model list` lists all; if it is the one in question, "
-            f"give the speed by hand: --measured SYSTEM={one.tok_s:.4g}"
-        )
-    quant = one.quant.lower().replace("-", "_")
-    found = named_model(f"{name}:{quant}" if quant in named_models()[name].quants else name)
-    if one.model_bytes is None or _alike(one.model_bytes, _bytes(found)):
-        return found
-    raise Conflict(
-        f"{one.where}: a file of {size(one.model_bytes or 0)} of {name}, which has {size(_bytes(found))} at "
-        f"{found.quant}; give that file as --model, or a measurement of the quantization in question"
-    )
-
-
-def _name(text: str) -> str:
-    """The name of the known model that a text means, or empty."""
-    try:
-        return name_in(text.replace(":", "-"))
-    except BadInput:
-        return ""
-
-
-def _bytes(model: ModelGeometry) -> int:
-    return model.routed_bytes + (model.dense_bytes or 0)
-
-
-def _alike(one: int, other: int) -> bool:
-    return min(one, other) >= SAME_FILE * max(one, other)
-
-
-def _learnt(one: Seen, expected: Expected, machine: Machine) -> str:
-    """What was learnt from, and a likely reason if it is slow."""
-    sentence = f"learnt from {_what(one)}; {one.before.in_words} was expected"
+def _learnt(one: Seen, expected: Expected) -> str:
+    """What was learnt from, and likely reasons if it is slow."""
+    sentence = f"{LEARNT} {_what(one)}; {one.before.in_words} was expected"
     if one.off(expected) > -NOTABLE:
         return sentence
-    cause = _causes(one, expected, machine)[0]
-    return f"{sentence}; that is slow for these parts: perhaps {cause.what} ({cause.tell})"
+    likely = _in_words(_causes(one, expected)[:FEWEST])
+    return f"{sentence}; that is slow for these parts: perhaps {likely}"
 
 
-def _causes(one: Seen, expected: Expected, machine: Machine) -> list[Cause]:
+def _causes(one: Seen, expected: Expected) -> list[Cause]:
     sd = math.log(expected.hi / expected.lo) / (2 * SD_90)
-    return explained(one.observation, (math.log(expected.tok_s), sd), machine, prompt=one.measured.prompt)
+    return explained(one.ran, (math.log(expected.tok_s), sd))
 
 
-def _doubt(one: Seen, expected: Expected, machine: Machine, *, others: bool) -> str:
+def _in_words(causes: Iterable[Cause]) -> str:
+    return "; or ".join(f"{cause.what} ({cause.tell})" for cause in causes)
+
+
+def _doubt(one: Seen, expected: Expected, *, others: bool) -> str:
     """That a measurement is not used, and the most likely reasons."""
     times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
     before = " after the other measurements" if others else ""
-    likely = "; or ".join(f"{cause.what} ({cause.tell})" for cause in _causes(one, expected, machine))
+    likely = _in_words(_causes(one, expected))
     return f"not used: {_what(one)} is {ratio} what is expected{before}, {expected.in_words}. Most likely {likely}"
 
 
@@ -300,6 +308,6 @@ def _what(one: Seen) -> str:
     depth = f" at a depth of {one.measured.depth:,}" if one.measured.depth else ""
     what = "prompt at " if one.measured.prompt else ""
     where = one.measured.where
-    name = "" if where.startswith("--measured") else f"{where}: "
+    name = "" if where.startswith(BY_HAND) else f"{where}: "
     model = f" with {one.other_model}" if one.other_model else ""
-    return f"{name}{one.system.spec}{model}, {what}{speed(one.measured.tok_s)} tok/s{depth}"
+    return f"{name}{one.ran.system.spec}{model}, {what}{speed(one.measured.tok_s)} tok/s{depth}"

@@ -5,10 +5,11 @@ Source: AlexsJones/llmfit 3f44fd30a, llmfit-core/data/community/schema.json.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from flashmoe_sim.io.errors import Malformed
-from flashmoe_sim.measured.documents import NamedValues, document, objects
+from flashmoe_sim.measured.documents import NamedValues, rows_in
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
 
 ENGINES = {"llamacpp": "llama.cpp"}
@@ -21,14 +22,18 @@ def detect(text: str) -> bool:
 
 def read(text: str, where: str) -> FoundSpeeds:
     """The mean decode speed of each model. The record says where the model was only if there is but one place."""
-    record = document(text, where)[0].values
-    hardware, results = record.get("hardware"), record.get("results")
-    if not isinstance(hardware, dict):
-        raise Malformed("has no object `hardware`", where=where, advice="give the file as llmfit wrote it")
-    found = FoundSpeeds()
-    for result in objects(results, where, "result"):
-        found.measured.append(_one(result, NamedValues(hardware, where)))
+    records, torn = rows_in(text, where, _is_one, "record")
+    found = FoundSpeeds([], [torn] if torn else [])
+    for record in records:
+        hardware = NamedValues(record.values["hardware"], record.where)
+        for number, result in enumerate(record.values["results"], 1):
+            if isinstance(result, dict):
+                found.add(partial(_one, NamedValues(result, f"{where}: result {number}"), hardware))
     return found
+
+
+def _is_one(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("hardware"), dict) and isinstance(value.get("results"), list)
 
 
 def _one(result: NamedValues, hardware: NamedValues) -> Measured:

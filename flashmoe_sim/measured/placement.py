@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from flashmoe_sim.io.numbers import decimal
 from flashmoe_sim.measured.value import Measured
 
 ALL_LAYERS = 99  # what people write for all layers; a smaller number may be all or a part
-DEFAULT_UBATCH = "512"
+DEFAULT_UBATCH, DEFAULT_BATCH = "512", "2048"
 IK = "ik_llama.cpp"
 MAPPED = {"auto", "mmap", "mmap+mlock", "1", "true", "on"}  # load modes that map, and values of use_mmap
 _NO_GPU = {"CPU", "BLAS", "ZenDNN"}
@@ -25,13 +26,35 @@ FLAGS = {  # with a value; names in `Measured.settings`
     "batch": ("-b", "--batch-size"),
     "threads": ("-t", "--threads"),
     "load_mode": ("-lm", "--load-mode"),
+    "split_mode": ("-sm", "--split-mode"),
     "type_k": ("-ctk", "--cache-type-k"),
     "type_v": ("-ctv", "--cache-type-v"),
     "model": ("-m", "--model", "-hf", "--hf-repo"),
     "device": ("-dev", "--device"),
     "drafter": ("-md", "--model-draft", "--spec-type", "--spec-draft-model"),
+    "experts_used": ("--n-expert-used",),
+    "experts_reduced": ("-ser", "--smart-expert-reduction"),
+    "flash_attn": ("-fa", "--flash-attn"),
+    "offload_policy": ("-op", "--offload-policy"),
 }
-WHOLE = ("n_cpu_moe", "n_gpu_layers", "ubatch", "batch", "threads")
+SWITCHES = {  # without a value; names in `Measured.settings`, and what they set
+    "--mmap": ("mmap", "on"),
+    "--no-mmap": ("mmap", "off"),
+    "-cmoe": ("overrides", "exps=CPU"),
+    "--cpu-moe": ("overrides", "exps=CPU"),
+    "-nopo": ("no_op_offload", "on"),
+    "--no-op-offload": ("no_op_offload", "on"),
+    "-rtr": ("repack", "on"),
+    "--run-time-repack": ("repack", "on"),
+    "-nkvo": ("elsewhere", "has the context in RAM (--no-kv-offload), which no system does"),
+    "--no-kv-offload": ("elsewhere", "has the context in RAM (--no-kv-offload), which no system does"),
+}
+ON = {"1", "on", "true"}
+WHOLE = ("n_cpu_moe", "n_gpu_layers", "ubatch", "batch", "threads", "experts_used")
+_FILE = re.compile(r"\S+\.gguf", re.IGNORECASE)
+_USED = re.compile(r"expert_used_count=int:(\d{1,4})\b")
+_OFFLOADED_FROM = re.compile(r"\bGGML_OP_OFFLOAD_MIN_BATCH=(\d{1,9})\b")
+_NO_NAME = re.compile(r"[$%<>{}\[\]]")  # of a variable or a placeholder
 _NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
 
 
@@ -53,6 +76,7 @@ def system_of(settings: Mapping[str, str], *, engine: str, prompt: bool, layers:
         return "", "does not say how many layers were on the GPU"
     on_gpu, of = int(settings["n_gpu_layers"]), int(settings.get("layers", 0)) or (layers + 1 if layers else 0)
     if on_gpu == 0:
+        prompt = prompt and settings.get("no_op_offload") not in ON
         return ("", "has n_gpu_layers 0, with which a GPU still takes prompts") if prompt else ("cpu", "")
     if 0 < on_gpu < (of or ALL_LAYERS):
         where = f"{on_gpu} of {of} layers on the GPU, and no system has whole layers on the CPU"
@@ -76,11 +100,15 @@ def _with_experts(settings: Mapping[str, str], *, ik: bool, prompt: bool) -> tup
         return "", "has an override with a colon, which no system takes"
     if cpu_moe == "0" and not overrides:
         return "all-gpu", ""
+    if prompt and settings.get("no_op_offload") in ON:
+        return "", "computed the prompt's experts on the CPU where they are (no_op_offload), which no system does"
+    if prompt and ik and settings.get("repack") in ON:
+        return "", "repacked the experts (rtr), so that the CPU may have computed the prompt, which no system does"
     words = ["placed-ik" if ik else "placed", f"ot={overrides}" if overrides else f"cpu_layers={cpu_moe}"]
     shares = [decimal(share) for share in settings.get("tensor_split", "").split("/")]
     if None not in shares and len(shares) > 1:
         words.append("ts=" + "/".join(f"{share:g}" for share in shares))
-    ubatch = settings.get("ubatch", DEFAULT_UBATCH)
+    ubatch = min(settings.get("ubatch", DEFAULT_UBATCH), settings.get("batch", DEFAULT_BATCH), key=int)
     words += [f"ubatch={ubatch}"] if ubatch != DEFAULT_UBATCH else []
     if prompt:  # a file is mapped unless the settings say otherwise, as in llama.cpp
         mapped = settings.get("load_mode", settings.get("mmap", "on")) in MAPPED
@@ -93,6 +121,7 @@ def settings_of_command(line: str) -> dict[str, str]:
 
     A number of layers such as `all` or `auto` is left to the log.
     """
+    line = _FILE.sub(lambda path: path[0].replace("\\", "/"), line)
     try:
         words = shlex.split(line, comments=False)
     except ValueError:
@@ -102,12 +131,14 @@ def settings_of_command(line: str) -> dict[str, str]:
         flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name := _NAMES.get(flag):
             _put(settings, name, value if equals else after)
-        elif flag in ("-cmoe", "--cpu-moe"):
-            settings["overrides"] = "exps=CPU"
-        elif flag in ("--mmap", "--no-mmap"):
-            settings["mmap"] = "off" if flag == "--no-mmap" else "on"
-        elif flag in ("-nkvo", "--no-kv-offload"):
-            settings["elsewhere"] = "has the context in RAM (--no-kv-offload), which no system does"
+        elif flag in SWITCHES:
+            name, value = SWITCHES[flag]
+            settings[name] = value
+    if used := _USED.search(line):
+        settings["experts_used"] = used[1]
+    from_tokens = _OFFLOADED_FROM.search(line)
+    if ",0" in settings.pop("offload_policy", "") or (from_tokens and int(from_tokens[1]) > int(DEFAULT_UBATCH)):
+        settings["no_op_offload"] = "on"
     if settings.pop("device", "") == "none":
         settings["backend"] = "CPU"
     if "drafter" in settings and settings["drafter"] != "none":
@@ -121,6 +152,10 @@ def settings_of_command(line: str) -> dict[str, str]:
 def _put(settings: dict[str, str], name: str, value: str) -> None:
     if name in WHOLE and not (value.isascii() and value.isdecimal() and len(value) < 9):
         return
+    if name == "model" and _NO_NAME.search(value):
+        return
+    if name == "flash_attn" and (not value or value.startswith("-")):  # once a switch
+        value = "on"
     if name == "overrides" and name in settings:
         value = f"{settings[name]},{value}"
     if value:

@@ -11,8 +11,28 @@ from pathlib import Path
 from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
 from flashmoe_sim.io.files import regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.measured import llama_bench, llama_log, llmfit, printed, responses, run_folder, serving
+from flashmoe_sim.measured import (
+    batched,
+    bmoe,
+    ds4_csv,
+    koboldcpp_log,
+    ktransformers_text,
+    llama_bench,
+    llama_benchy,
+    llama_log,
+    llmfit,
+    mlx_text,
+    neurall_csv,
+    printed,
+    rapid_mlx,
+    responses,
+    run_folder,
+    serving,
+    serving_text,
+    strata_text,
+)
 from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
+from flashmoe_sim.measured.dress import plain_text
 from flashmoe_sim.measured.value import FoundSpeeds, Measured
 from flashmoe_sim.systems.table import parse_system
 
@@ -39,9 +59,22 @@ FORMATS: tuple[MeasuredFormat, ...] = (
     MeasuredFormat("a result of vLLM's or SGLang's benchmark", serving.detect, serving.read),
     MeasuredFormat("a record of llmfit", llmfit.detect, llmfit.read),
     MeasuredFormat("a response of llama-server or Ollama", responses.detect, responses.read),
+    MeasuredFormat("llama-sweep-bench or llama-batched-bench", batched.detect, batched.read),
+    MeasuredFormat("a log of koboldcpp", koboldcpp_log.detect, koboldcpp_log.read),
     MeasuredFormat("a log of llama-cli or llama-server", llama_log.detect, llama_log.read),
+    MeasuredFormat("ktransformers' local_chat", ktransformers_text.detect, ktransformers_text.read),
     MeasuredFormat("ollama run --verbose", printed.detect_ollama, printed.read_ollama),
     MeasuredFormat("LM Studio's line of speed", printed.detect_lm_studio, printed.read_lm_studio),
+    MeasuredFormat("vLLM's or SGLang's block of results", serving_text.detect, serving_text.read),
+    MeasuredFormat("mlx_lm.benchmark or mlx_lm.generate", mlx_text.detect, mlx_text.read),
+    MeasuredFormat("llama-benchy's table", llama_benchy.detect, llama_benchy.read),
+    MeasuredFormat("a record of Rapid-MLX", rapid_mlx.detect, rapid_mlx.read),
+    MeasuredFormat("Strata's matrix.json", strata_text.detect_matrix, strata_text.read_matrix),
+    MeasuredFormat("Strata's log", strata_text.detect_log, strata_text.read_log),
+    MeasuredFormat("BigMoeOnEdge's log", bmoe.detect_log, bmoe.read_log),
+    MeasuredFormat("BigMoeOnEdge's CSV", bmoe.detect_csv, bmoe.read_csv),
+    MeasuredFormat("ds4-bench's CSV", ds4_csv.detect, ds4_csv.read),
+    MeasuredFormat("neurall's history of runs", neurall_csv.detect, neurall_csv.read),
 )
 
 
@@ -50,7 +83,10 @@ def read_measured(given: str | Path) -> list[Measured]:
 
     `read_by_hand` describes the text. Raises BadInput, in one line, for what is neither.
     """
-    return read_with_notes(given).measured
+    found = read_with_notes(given)
+    if not found.measured:
+        raise Malformed(found.left_out[0])
+    return found.measured
 
 
 def is_measured(given: str | Path) -> bool:
@@ -65,20 +101,37 @@ def is_measured(given: str | Path) -> bool:
 
 
 def read_with_notes(given: str | Path) -> FoundSpeeds:
-    """As `read_measured`, with a line for each speed in the file that is no use."""
+    """As `read_measured`, with a line for each speed in the file that is no use, and maybe with no speed that is."""
     if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):
         return FoundSpeeds([read_by_hand(given)])
     path = Path(given)
     if folder := _run_folder(path):
         return _checked(run_folder.read(_text(folder / run_folder.RUN), _text(folder / run_folder.LOG), folder))
     text = _text(path)
-    for entry in FORMATS:
-        if entry.detect(text):
+    detected = [entry for entry in FORMATS if entry.detect(text)]
+    if not detected:
+        raise Malformed(
+            f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}",
+            advice="give a speed by hand: --measured SYSTEM=TOK/S",
+        )
+    left_out: list[str] = []
+    for number, entry in enumerate(detected, 1):
+        try:
             found = _checked(entry.read(text, str(path)))
-            if not found.measured:
-                raise _nothing(path, entry, found)
-            return found
-    raise Malformed(f"{path}: is of no known format; known: {', '.join(entry.name for entry in FORMATS)}")
+        except BadInput as error:
+            if number == len(detected) and not left_out:
+                raise
+            found = FoundSpeeds([], [str(error)])
+        left_out += found.left_out
+        if found.measured:
+            left_out += [
+                f"{path}: {other.name}: not read too; give it in a file of its own" for other in detected[number:]
+            ]
+            return FoundSpeeds(found.measured, left_out)
+    if not left_out:
+        names = " or ".join(entry.name for entry in detected)
+        raise Malformed(f"has no speed that {names} prints", where=str(path), advice="give the program's whole output")
+    return FoundSpeeds([], left_out)
 
 
 def _checked(found: FoundSpeeds) -> FoundSpeeds:
@@ -101,14 +154,6 @@ def _refusal(system: str) -> str:
     except BadInput as error:
         return str(error)
     return ""
-
-
-def _nothing(path: Path, entry: MeasuredFormat, found: FoundSpeeds) -> BadInput:
-    if found.left_out:
-        return Malformed(found.left_out[0])
-    return Malformed(
-        f"has no speed that {entry.name} prints", where=str(path), advice="give the program's whole output"
-    )
 
 
 def _run_folder(path: Path) -> Path | None:
@@ -141,4 +186,4 @@ def _text(path: Path) -> str:
         raise Malformed(f"{path}: is a binary file; expected {KIND}")
     else:
         text = data.decode("utf-8-sig", "replace")
-    return _ESCAPES.sub("", text)
+    return plain_text(_ESCAPES.sub("", text))

@@ -5,10 +5,15 @@ Source: ggml-org/llama.cpp tools/server; ollama docs/api.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from flashmoe_sim.measured.documents import NamedValues, all_objects
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.measured.documents import NamedValues, rows_in
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
+
+NO_NAME = "gpt-3.5-turbo"  # of any model, if llama-server of 2024 was not given an alias
 
 
 def detect(text: str) -> bool:
@@ -16,14 +21,24 @@ def detect(text: str) -> bool:
 
 
 def read(text: str, where: str) -> FoundSpeeds:
-    """One response, or lines of them, as a server streams them."""
-    found = FoundSpeeds()
-    for response in all_objects(text, where):
-        if isinstance(timings := response.values.get("timings"), dict):
-            _llama_server(found, NamedValues(timings, response.where), response)
-        elif "eval_duration" in response.values:
-            _ollama(found, response)
+    """Each response in the text, such as the lines that a server streams."""
+    rows, torn = rows_in(text, where, _is_one)
+    found = FoundSpeeds([], [torn] if torn else [])
+    for response in rows:
+        try:
+            if "eval_duration" in response.values:
+                _ollama(found, response)
+            elif isinstance(timings := response.values.get("timings"), dict):
+                _llama_server(found, NamedValues(timings, response.where), response)
+            else:
+                _llama_server(found, response, response)
+        except BadInput as error:
+            found.left_out.append(str(error))
     return found
+
+
+def _is_one(value: Mapping[str, Any]) -> bool:
+    return "eval_duration" in value or "predicted_per_second" in value or isinstance(value.get("timings"), dict)
 
 
 def _llama_server(found: FoundSpeeds, timings: NamedValues, response: NamedValues) -> None:
@@ -31,7 +46,7 @@ def _llama_server(found: FoundSpeeds, timings: NamedValues, response: NamedValue
     drafted = timings.count("draft_n") or 0
     share = (timings.count("draft_n_accepted") or 0) / drafted if drafted else 0.0
     drafts = f"was measured with drafts ({share:.2f} accepted)" if drafted else ""
-    common = {"engine": "llama.cpp", "model": response.text("model")}
+    common = {"engine": "llama.cpp", "model": _model(response)}
     if "prompt_per_second" in timings.values:
         speed = timings.needed("prompt_per_second")
         _add(found, timings.where, prompt=True, tokens=prompt, depth=cached, tok_s=speed, **common)
@@ -41,7 +56,7 @@ def _llama_server(found: FoundSpeeds, timings: NamedValues, response: NamedValue
 
 
 def _ollama(found: FoundSpeeds, response: NamedValues) -> None:
-    common = {"engine": "ollama", "model": response.text("model")}
+    common = {"engine": "ollama", "model": _model(response)}
     prompt, tokens = (response.count(name) or 0 for name in ("prompt_eval_count", "eval_count"))
     for name, timed, depth in (("prompt_eval_duration", prompt, 0), ("eval_duration", tokens, prompt)):
         nanoseconds = response.number(name)
@@ -51,8 +66,13 @@ def _ollama(found: FoundSpeeds, response: NamedValues) -> None:
         _add(found, response.where, prompt=name != "eval_duration", tokens=timed, depth=depth, tok_s=tok_s, **common)
 
 
+def _model(response: NamedValues) -> str:
+    name = response.text("model") or response.around.get("model", "")
+    return "" if name == NO_NAME else name
+
+
 def _add(found: FoundSpeeds, where: str, **values: Any) -> None:
     if not found.enough(values["tokens"], where, prompt=values["prompt"]):
         return
     values |= {name: min(values[name], MOST_TOKENS) for name in ("tokens", "depth")}
-    found.measured.append(Measured(where=where, quant=quant_of(values["model"]), **values))
+    found.add(partial(Measured, where=where, quant=quant_of(values["model"]), **values))

@@ -17,7 +17,7 @@ RUN, LOG = "run.json", "log.txt"
 
 def read(run: str, log: str, folder: Path) -> FoundSpeeds:
     """The speeds of the log, with the system that run.json tells."""
-    fields = document(run, f"{folder / RUN}")[0]
+    fields = document(run, f"{folder / RUN}")
     if not fields.text("mode"):
         raise Malformed("has no `mode`", where=fields.where, advice="give the folder of a run of `sim bridge run`")
     if fields.text("rc") != "0":
@@ -38,8 +38,8 @@ def _system(fields: NamedValues, *, prompt: bool) -> dict[str, Any]:
     if (fields.count("topk") or 0) or record.get("environment") or record.get("flags") or "moe" in words:
         return {"unplaced": "changes the model or the runtime, as run.json says", "system": "", "settings": settings}
     if mode == "slot-bank":
-        ubatch = fields.count("ubatch") or 1
-        system = f"slot-bank:slots={fields.count('bank') or 0}" + (f":ubatch={ubatch}" if ubatch > 1 else "")
+        bank, ubatch = fields.count("bank"), fields.count("ubatch") or 1
+        system = "slot-bank" + (f":slots={bank}" if bank else "") + (f":ubatch={ubatch}" if ubatch > 1 else "")
         return {"system": system, "unplaced": "", "settings": settings}
     if mode != "stock":
         return {"unplaced": f"ran in the mode {mode}, which no system has", "system": "", "settings": settings}

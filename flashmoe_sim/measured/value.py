@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from flashmoe_sim.io.errors import OutOfRange, shown
+from flashmoe_sim.io.errors import BadInput, OutOfRange, shown
 
 MOST_DECODE, MOST_PROMPT = 1e5, 1e7  # tokens a second that no machine reaches
 MOST_TOKENS = 10**8
@@ -17,6 +17,7 @@ _IN_FILE = re.compile(
     r"(?<![a-z0-9])(?:UD-)?(?:I?Q[1-8](?:_[a-z0-9]+)+|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32)(?![a-z0-9])",
     re.IGNORECASE | re.ASCII,
 )
+_UNSAID = re.compile(r"does not say|may be all|still takes prompts|has settings that no system takes")
 _IN_TYPE = re.compile(r"(?<!\S)(I?Q[1-8]_\w+|TQ[12]_0|MXFP4|NVFP4|BF16|F16|F32)(?: - (Small|Medium|Large))?", re.ASCII)
 
 
@@ -26,9 +27,10 @@ class Measured:
 
     where: file and place, for messages. engine: the program that ran; empty if given by hand. system: as `parse_system`
     reads it; empty if the file does not say where the experts were. unplaced: why the system is empty.
-    model: its name or file. quant: its quantization, such as Q4_K_M. depth: tokens in the context before the first
-    timed one. prompt: whether a prompt was timed rather than decoding. tokens: timed in each repeat. sd: standard
-    deviation over repeats, relative to tok_s. settings: others, such as threads and ubatch.
+    model: its name or file. model_bytes, model_weights: the size of its file, and the number of its weights. quant: its
+    quantization, such as Q4_K_M. depth: tokens in the context before the first timed one. prompt: whether a prompt was
+    timed rather than decoding. tokens: timed in each repeat. sd: standard deviation over repeats, relative to tok_s.
+    settings: others, such as threads and ubatch.
     """
 
     where: str
@@ -37,6 +39,7 @@ class Measured:
     unplaced: str = ""
     model: str = ""
     model_bytes: int | None = None
+    model_weights: int | None = None
     quant: str = ""
     depth: int = 0
     prompt: bool = False
@@ -66,6 +69,13 @@ class FoundSpeeds:
     measured: list[Measured] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
+    def add(self, one: Callable[[], Measured]) -> None:
+        """Add a measurement; or leave it out, with a line on what is wrong with it."""
+        try:
+            self.measured.append(one())
+        except BadInput as error:
+            self.left_out.append(str(error))
+
     def enough(self, tokens: int, where: str, *, prompt: bool) -> bool:
         """Whether a timing has enough tokens; if not, it is left out with a line that says so."""
         least, kind = (FEW_PROMPT, "prompt") if prompt else (FEW_DECODED, "answer")
@@ -74,11 +84,18 @@ class FoundSpeeds:
         return tokens >= least
 
 
+def known_by_hand(measured: Measured) -> bool:
+    """Whether somebody who knows the run can say which system it was; if not, it was none that there is."""
+    return not measured.unplaced or _UNSAID.search(measured.unplaced) is not None
+
+
 def missing(measured: Measured) -> str:
     """One line that says what to ask of the user, or empty if the system is known."""
     if measured.system:
         return ""
     why = measured.unplaced or "does not say where the experts were"
+    if not known_by_hand(measured):
+        return f"{measured.where}: {why}"
     speed = f"{measured.tok_s:.4g}" + (f" depth={measured.depth}" if measured.depth else "")
     speed += " prompt" if measured.prompt else ""
     examples = f'--measured "all-gpu={speed}" or "placed:cpu_layers=N={speed}"'

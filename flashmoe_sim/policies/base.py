@@ -33,7 +33,7 @@ CONTRACT_MEANINGS = {
 }
 ALL_CONTRACTS = tuple(CONTRACT_MEANINGS)
 REPLAYED = "trace"  # a warm start from the replayed trace itself
-STAMPS = ("first", "last", "hits-first", "reverse")
+STAMPS = ("first", "last", "hits-first", "reverse", "hits-first-sorted")
 
 State = tuple[NDArray[Any], ...]
 
@@ -202,8 +202,8 @@ class EvictingPolicy(Policy, ABC):
         policy takes no predictor.
     bypass: whether a miss may be evicted again in the call that installed it (`declines`).
     stamp: the order of use within a call: by `first` reference (the patched runtime), by `last` reference
-        (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), or `reverse`, in which the router's first choice
-        is used last.
+        (BigMoeOnEdge), `hits-first` (the runtime's cache estimator), `hits-first-sorted` with the misses by number
+        (llama.cpp's own cache), or `reverse`, in which the router's first choice is used last.
     warm: the profile whose most requested experts are in the bank before the first call: `trace` for the replayed trace
         (hindsight), `first-N` for its first N steps, or the file or bundled name of another trace. Empty for an empty
         bank.

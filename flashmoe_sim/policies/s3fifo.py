@@ -15,8 +15,16 @@ from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, by_name
 
 MOST_COUNTED = 3
 PROMOTED_FROM = 2
-ENTRIES, SKIPPED = 2, 3  # in the small queue's sizes: entries so far, and how many of the newest count no hits
+# In the small queue's sizes: entries so far, how many of the newest count no hits, entries before the call, and how
+# many experts of the call are in the queue.
+ENTRIES, SKIPPED, BEFORE, NEWCOMERS = 2, 3, 4, 5
 RETURNS, INSTALLED = 2, 3  # in the ghost list's sizes: whether the last missed expert was there, and is installed
+
+
+def on_call(state: Any, step: int) -> None:
+    size = state[3]
+    size[BEFORE] = size[ENTRIES]
+    size[NEWCOMERS] = 0
 
 
 def on_miss(state: Any, key: int, now: int) -> None:
@@ -39,6 +47,7 @@ def on_install(state: Any, slot: int, key: int, now: int, upcoming: int) -> None
     in_main[slot] = returns
     size[HELD] += 1 - returns
     size[ENTRIES] += 1 - returns
+    size[NEWCOMERS] += 1 - returns
     entry[slot] = size[ENTRIES]
     put_newest(link, slot, link.shape[1] - 2 + returns)
 
@@ -84,7 +93,7 @@ def from_main(state: Any, blocked: Any, mark: int) -> int:
 def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
     size, ghost_size = state[3], state[5]
     victim = -1
-    if size[HELD] - ghost_size[INSTALLED] < size[ROOM]:
+    if size[HELD] - ghost_size[INSTALLED] * size[NEWCOMERS] < size[ROOM]:
         victim = from_main(state, blocked, mark)
     if victim < 0:
         victim = from_small(state, blocked, mark)
@@ -94,10 +103,11 @@ def choose_victim(state: Any, slot_key: Any, blocked: Any, mark: int) -> int:
 
 
 def on_evict(state: Any, slot: int, key: int) -> None:
-    link, in_main, _, size, ghost, ghost_size, _ = state
+    link, in_main, _, size, ghost, ghost_size, entry = state
     take_out(link, slot)
     if not in_main[slot]:
         size[HELD] -= 1
+        size[NEWCOMERS] -= entry[slot] > size[BEFORE]
         remember(ghost, ghost_size, key)
 
 
@@ -106,13 +116,14 @@ class S3Fifo(EvictingPolicy):
     """Evict from a small queue an expert hit less than twice, else from a main queue one with no hits left (S3-FIFO).
 
     A new expert enters the small queue, or the main one if its key is on the ghost list, which it then leaves. Hits are
-    counted from then on, up to three. If the small queue has its share or more, not counting a newcomer that a contract
-    installs before it asks for the victim, its experts are checked from the oldest on: one hit twice or more moves to
-    the main queue as the newest, with its count reset to 0; the first with fewer hits is evicted and its key goes on
-    the ghost list. If that finds no victim, or the small queue has less than its share, the main queue is checked from
-    the oldest on: an expert with hits left loses one and becomes the newest; the first without is evicted and not
-    remembered. If the main queue has no evictable expert, the small one is next. Residents that may not be evicted are
-    skipped and keep their place and count. The ghost list remembers as many keys as the main queue has slots.
+    counted from then on, up to three. If the small queue has its share or more, not counting the newcomers there that a
+    contract installs before it asks for a victim, its experts are checked from the oldest on: one hit twice or more
+    moves to the main queue as the newest, with its count reset to 0; the first with fewer hits is evicted and its key
+    goes on the ghost list. If that finds no victim, or the small queue has less than its share, the main queue is
+    checked from the oldest on: an expert with hits left loses one and becomes the newest; the first without is evicted
+    and not remembered. If the main queue has no evictable expert, the small one is next. Residents that may not be
+    evicted are skipped and keep their place and count. The ghost list remembers as many keys as the main queue has
+    slots.
 
     In Algorithm 1, a promotion that overfills the main queue also evicts from it at once. Here, as in libCacheSim, each
     choice of a victim evicts one expert, and the main queue is next when another is needed.
@@ -125,7 +136,7 @@ class S3Fifo(EvictingPolicy):
 
     name: ClassVar[str] = "s3fifo"
     source: ClassVar[str] = "Yang et al., SOSP 2023, Algorithm 1; skip: libCacheSim #335"
-    kernels: ClassVar[dict[str, Any]] = by_name(on_miss, on_hit, on_install, choose_victim, on_evict)
+    kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_miss, on_hit, on_install, choose_victim, on_evict)
 
     small: float = 0.1
     skip: float = 0.0
@@ -138,7 +149,7 @@ class S3Fifo(EvictingPolicy):
 
     def allocate(self, shape: PoolShape) -> State:
         small = slots_of(self.small, shape.capacity)
-        size = np.array([0, small, 0, int(self.skip * small)], np.int64)
+        size = np.array([0, small, 0, int(self.skip * small), 0, 0], np.int64)
         ghost_size = np.array([0, max(shape.capacity - small, 1), 0, 0], np.int64)
         in_main, hits = np.zeros((2, shape.slots), np.uint8)
         entry = np.zeros(shape.slots, np.int64)

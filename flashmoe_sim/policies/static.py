@@ -16,6 +16,9 @@ from flashmoe_sim.policies.base import Candidates, ProfiledPolicy
 class Static(ProfiledPolicy):
     """Pin the experts of each layer that a profile requests most, by default the same trace.
 
+    An expert counts once for each routed call that asks for it, under `sequential` too, whose rows count references:
+    where calls are wide, other experts might hit more of these.
+
     profile: empty for the trace itself (hindsight), `first-N` for its first N steps, or the file or bundled name of
         another trace with the same layers and experts. Its path has no ':' or ','. The whole trace is replayed in any
         case, and experts that the profile never requests are not pinned.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import named_model, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
@@ -115,6 +116,7 @@ def _run(found: Recommendation) -> Section:
             f"{less.best.system.title}: {speed(less.best)}:",
             Command(less.best.launch.line),
         ]
+    parts += _kv_types(found)
     return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
 
 
@@ -125,6 +127,29 @@ def _depth(found: Recommendation) -> str:
     if full is None or full.tok_s is None:
         return f"{sentence}; more tokens in it are slower."
     return f"{sentence}; with all {found.case.context:,} tokens of it filled this one has {speed(full)}."
+
+
+def _kv_types(found: Recommendation) -> list[Part]:
+    """What keys and values of another type would do, with the command of the one that is worth it."""
+    kinds, own = found.kv_types, found.case.kv_type
+    if kinds is None:
+        return []
+    if (better := kinds.proposed) is None:
+        each = listed([f"{one.kv_type} would be {speed(one.best)}" for one in kinds.tried])
+        return [f"Keys and values stay in {own}: {each}."]
+    best = better.best
+    assert best.launch is not None
+    slightly = own == DEFAULT_TYPE and better.kv_type == "q8_0"
+    change = "it changes the text slightly" if slightly else "it changes the text"
+    if better.kv_type == DEFAULT_TYPE:
+        change = "it no longer changes the text"
+    others = [f"{one.kv_type} {speed(one.best)}" for one in kinds.tried if one is not better]
+    beside = f" ({listed(others)})" if others else ""
+    setting = "" if best.system == found.best.best.system else f", with {best.system.spec}"
+    doubt = "" if best.system.uses_gpu else ", which no published speed on a CPU shows"
+    sentence = f"--kv-type {better.kv_type} would be {speed(best)}{setting}{doubt}{beside}; {change}."
+    parts: list[Part] = [f"{sentence} It takes {memory(best)}:", Command(best.launch.line)]
+    return parts
 
 
 def _drafts(found: Recommendation) -> str:
@@ -256,8 +281,8 @@ def _settings(found: Recommendation) -> Section:
         if set(changes.values()) <= {SAME}:
             idle += [name] if changes else []
             continue
-        each = listed([f"{value} {change}" for value, change in changes.items()])
-        parts.append(f"{name}: {getattr(best.system, name)} is chosen; {each}.")
+        each = listed([f"{_chosen(value)} {change}" for value, change in changes.items()])
+        parts.append(f"{name}: {_chosen(getattr(best.system, name))} is chosen; {each}.")
     if idle:
         parts.append(
             f"{listed(idle)}: {'no other value changes' if len(idle) == 1 else 'none changes'} the speed here."
@@ -268,6 +293,11 @@ def _settings(found: Recommendation) -> Section:
             f"{speed(one)}, {_gain(found, one)}. It changes the text, so judge the quality yourself."
         )
     return Section("Other settings", tuple(parts))
+
+
+def _chosen(value: object) -> str:
+    """A setting's value; None is the program's own."""
+    return "the default" if value is None else str(value)
 
 
 def _gain(found: Recommendation, one: Compared) -> str:
@@ -337,12 +367,15 @@ def _cache_pays(found: Recommendation) -> Section:
         return Section("", ())
     cached, plain = one.cached.system.spec, one.plain.system.spec
     speeds = f"{three(one.cached.tok_s or 0.0)} against {three(one.plain.tok_s or 0.0)} tok/s predicted"
-    sentence = f"{cached} is faster than {plain} with a probability of {one.p:.0%} ({speeds})."
-    if one.p < LIKELY:
-        sentence = (
-            f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {one.p:.0%} ({speeds})."
-        )
-    parts = [sentence, _why_pays(one), _breaks_even(one)]
+    if (p := one.likely.p) is None:
+        none = f"There is no difference between {cached} and {plain}: {one.likely.why_none} ({speeds})."
+        return Section("Does a cache pay?", tuple(filter(None, (none, _breaks_even(one)))))
+    draws = f"It is faster in {one.likely.faster_in:.0%} of the draws of all that is unknown."
+    sentence = f"{cached} is faster than {plain} with a probability of {p:.0%} ({speeds})."
+    if p < LIKELY:
+        sentence = f"No cache is likely to be faster than {plain}. The likeliest, {cached}, is with {p:.0%} ({speeds})."
+    despite = f"It is {one.likely.despite}." if one.likely.despite else ""
+    parts = [sentence, despite, draws, _why_pays(one), _breaks_even(one)]
     known = gains()
     parts.append(
         f"The probability is fitted on {known.pairs} published pairs of speeds with and without a cache, on "

@@ -67,6 +67,12 @@ def document(found: Recommendation) -> dict[str, Any]:
         "transfers": [one.as_row() for one in found.transfers],
         "cache_pays": None if found.cache_pays is None else found.cache_pays.as_row(),
         "smaller": None if found.smaller is None else {"model": found.smaller.name, **(row(found.smaller.best) or {})},
+        "kv_types": None
+        if (kinds := found.kv_types) is None
+        else {
+            "proposed": None if kinds.proposed is None else kinds.proposed.kv_type,
+            "tried": [{"kv_type": one.kv_type, "gains": one.gains, **(row(one.best) or {})} for one in kinds.tried],
+        },
         "bought": _bought_json(found.bought),
         "predicted_faster": [one.best.system.spec for one in found.faster],
         "rivals": [one.best.system.spec for one in found.rivals],

@@ -56,6 +56,7 @@ def of_trace(
         caption += "; read/tok excludes prefetches and installs between steps"
     if any(row["prefetch_issued"] and row["hit_rate"] > (row["best_hit_rate"] or 1) for row in rows):
         caption += ", with which a bank can exceed the best"
+    caption += _alike(rows, "evictions")
     caption += _left_out([one for one in left_out if one.trace in (None, trace.name)], rows)
     rules = {rule for setup in setups if (rule := setup.policy.minor_rule) is not None}
     nothing = [f"{rule.kind}@{plain(rule.limit)}: {why}" for rule in rules if (why := rule.why_none(trace.top_k))]
@@ -90,7 +91,7 @@ def of_several(
         )
         if any(row["wins"] is None for row in rows):
             caption += " (-: knows the future)"
-    caption += _left_out(left_out, rows)
+    caption += _alike(rows, "hit_rate_min") + _left_out(left_out, rows)
     names = "; ".join([*traces[:NAMED_TRACES], *(["..."] if len(traces) > NAMED_TRACES else [])])
     title = f"{len(traces)} traces: {names}{_machine(rows)}"
     return table(columns, rows, title=title, caption=caption, dispensable=DISPENSABLE)
@@ -151,6 +152,21 @@ def _caption(rows: Sequence[Row], setups: Sequence[Setup], contract: str) -> str
     if len(own) < len(rows):
         caption += "; *: under atomic"
     return caption
+
+
+def _alike(rows: Sequence[Row], other: str) -> str:
+    """Policies with equal hit rates, and equal values of another column, in every row; empty if there are none.
+
+    Not if nothing was evicted, where all are equal.
+    """
+    found: dict[frozenset[Any], list[str]] = {}
+    for name in dict.fromkeys(row["policy"] for row in rows):
+        own = [row for row in rows if row["policy"] == name]
+        if any(row.get("evictions", 1) for row in own):
+            kept = ("bank", "machine", "prefetch", "hit_rate", other)
+            found.setdefault(frozenset(tuple(row[key] for key in kept) for row in own), []).append(name)
+    groups = [f"{', '.join(names[:-1])} and {names[-1]}" for names in found.values() if len(names) > 1]
+    return "".join(f"; {names} evict alike: equal in every row" for names in groups)
 
 
 def _left_out(left_out: Sequence[LeftOut], rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
+from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.residency.pool import Pool, build_pools
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.cut import shown_layers
@@ -34,11 +34,6 @@ def find_profile(source: str, trace: RoutingTrace, pools: list[Pool]) -> Profile
     if not source:
         return Profile(pools, "")
     if first := re.fullmatch("first-([1-9][0-9]{0,8})", source):
-        if (trace.steps[1:] < trace.steps[:-1]).any():
-            raise Incomplete(
-                f"profile {source!r}: steps of {trace.name} begin again within it, so its first ones are not known; "
-                "give the file of another trace"
-            )
         end = min(int(trace.steps[0]) + int(first[1]), int(trace.steps[-1]) + 1)
         return Profile([_until(pool, end) for pool in pools], source)
     if source not in catalog() and not Path(source).exists():

@@ -6,7 +6,7 @@ from typing import Any
 
 from flashmoe_sim._jit import jit
 
-FIRST, LAST, HITS_FIRST, REVERSE = 0, 1, 2, 3  # places in policies.base.STAMPS
+FIRST, LAST, HITS_FIRST, REVERSE, HITS_FIRST_SORTED = 0, 1, 2, 3, 4  # places in policies.base.STAMPS
 
 
 @jit
@@ -26,9 +26,14 @@ def visit_order(stamp: int, key: Any, begin: int, end: int, key_slot: Any, seen:
             visit[i], visit[n - 1 - i] = visit[n - 1 - i], visit[i]
         return n
     for missed in range(2):
+        first = n
         for r in range(begin, end):
             if (key_slot[key[r]] < 0) == (missed == 1) and seen[key[r]] != mark:
                 seen[key[r]] = mark
-                visit[n] = r
+                place = n
+                while stamp == HITS_FIRST_SORTED and missed and place > first and key[visit[place - 1]] > key[r]:
+                    visit[place] = visit[place - 1]
+                    place -= 1
+                visit[place] = r
                 n += 1
     return n

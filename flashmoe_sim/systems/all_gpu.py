@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flashmoe_sim.io.errors import TooLarge
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
-from flashmoe_sim.systems.split import fastest_first, loads, of_other_gpus, served, written
+from flashmoe_sim.systems.split import (
+    default_shares,
+    evened,
+    fastest_first,
+    held_by,
+    loads,
+    of_other_gpus,
+    overflow,
+    roomiest,
+    rooms,
+    served,
+    written,
+)
 from flashmoe_sim.timeline.models.resident import Resident
 
 
@@ -36,9 +51,27 @@ class AllGpu(System):
     def machine_of(self, case: Case) -> Machine:
         return self.adapted(served(case, self.shares(case), {}) if case.machine.cards else case.machine)
 
-    def shares(self, case: Case) -> list[int]:
-        """The layers of each of several unlike GPUs."""
-        return fastest_first(case, *loads(case, {}))
+    def shares(self, case: Case) -> Sequence[float]:
+        """The share of each GPU: equal or, if they leave too little room, ones that leave more."""
+        default, (sizes, taken) = default_shares(case.machine), loads(case, {}, copies=False)
+        if case.machine.cards:
+            return fastest_first(case, sizes, taken)
+        cuts = (default, evened(sizes, taken)) if case.machine.gpus > 1 else (default,)
+        return roomiest(case, cuts, lambda cut: held_by(cut, sizes, taken)) or default
+
+    def check(self, case: Case) -> None:
+        super().check(case)
+        if found := overflow(case, self.each_gpu(case), -case.gpu_error_bytes):
+            gpu, size = found
+            over = size - rooms(case)[gpu]
+            raise TooLarge(
+                f"takes {size / GIB:.1f} GiB of GPU {gpu}, {over / GIB:.1f} more than it has, however layers are cut"
+            )
+
+    def each_gpu(self, case: Case) -> list[int]:
+        if case.machine.gpus == 1:
+            return []
+        return held_by(self.shares(case), *loads(case, {}, copies=False))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)
@@ -46,5 +79,6 @@ class AllGpu(System):
         return (Share("experts", "gpu", case.model.routed_bytes), *weights, *of_others)
 
     def launch(self, case: Case) -> Launch:
-        cuts = ("-ts", written(self.shares(case), ",")) if case.machine.cards else ()
+        shares = self.shares(case)
+        cuts = ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
         return Launch(llama_words(case, "-ngl", "99", *cuts, *self.serving_words(case)))

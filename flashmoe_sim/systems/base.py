@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
@@ -231,9 +231,11 @@ class System(ABC):
     engine: the program. source: its repository and the commit of its flags, a colon, and where its rule was read.
     keeps: what it keeps where. misses: where the other experts are computed or read from. caches: whether it chooses
     experts to keep; False if it places whole layers, or leaves all to the page cache.
-    size: the setting that decides how much memory it uses, empty if it has none; its default is the system's own rule.
+    size: the setting that decides how much memory it uses, empty if it has none; None, its default, is the system's own
+        rule. So is None of any setting that the program chooses; 0 is none, and a program's own default is a number.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
+    builds: the builds of the engine that its rule is of, in words; empty for those of its source and later ones.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
@@ -252,6 +254,7 @@ class System(ABC):
     size: ClassVar[str] = ""
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
+    builds: ClassVar[str] = ""
     several_gpus: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
@@ -273,6 +276,11 @@ class System(ABC):
     def size_given(self) -> bool:
         """Whether its size is given, or it has none."""
         return all(getattr(self, item.name) != item.default for item in fields(self) if item.name == self.size)
+
+    @property
+    def chosen(self) -> int:
+        """Its size; 0 before it is chosen."""
+        return getattr(self, self.size) or 0
 
     @property
     def unsized(self) -> Self:
@@ -300,6 +308,11 @@ class System(ABC):
         return facts_of(cls.program) if cls.program else None
 
     @property
+    def kv_types(self) -> tuple[str, ...]:
+        """Types of keys and values that its engine takes, as after --kv-type; all of llama.cpp's if it has no facts."""
+        return (self.facts.formats.kv_types if self.facts is not None else ()) or tuple(CACHE_TYPES)
+
+    @property
     def unmapped(self) -> tuple[str, ...]:
         """The flags with which it reads files into RAM as a whole instead of mapping them."""
         get = None if self.facts is None else self.facts.get
@@ -325,7 +338,7 @@ class System(ABC):
 
     def changes_text(self, case: Case) -> str:
         """How it changes the text, such as by fewer experts a token than the model's; empty if it does not."""
-        top_k: int = getattr(self, "top_k", 0)
+        top_k: int = getattr(self, "top_k", None) or 0
         return (
             f"it uses {top_k} of the model's {case.model.top_k} experts a token" if 0 < top_k < case.model.top_k else ""
         )
@@ -356,18 +369,18 @@ class System(ABC):
             return f"is known for one GPU only; the machine has {machine.gpus}"
         return self.why_not_engine(model, machine) or self.why_not_kv_type(case) or self.why_not_drafts(case)
 
-    def why_not_kv_type(self, case: Case) -> str:
-        """Why its engine cannot keep keys and values in the case's type, or empty."""
-        known = () if self.facts is None else self.facts.formats.kv_types
-        if not known or case.kv_type in known:
-            return ""
-        return f"keeps keys and values in {listed(known, 'or')}, not {case.kv_type}; give another --kv-type or none"
-
     def why_not_drafts(self, case: Case) -> str:
         """Why its engine cannot draft as the case asks, or empty; an engine of the user's own can."""
         if case.drafts is None or self.facts is None:
             return ""
         return self.facts.drafts.why_not(case.drafts, case.model.arch)
+
+    def why_not_kv_type(self, case: Case) -> str:
+        """Why its engine cannot keep keys and values as the case asks, or empty."""
+        if case.kv_type in self.kv_types:
+            return ""
+        own = listed(self.kv_types, "or")
+        return f"is known to keep keys and values in {own} only; leave out --kv-type {case.kv_type}"
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         """Why its engine cannot run a model on a machine, or empty."""
@@ -390,9 +403,9 @@ class System(ABC):
         limits = SlotSizes(source="") if self.facts is None else self.facts.sizes
         return limits.within(sizes, top_k=case.model.top_k, experts=case.n_experts)
 
-    def why_not_slots(self, slots: int, case: Case) -> str:
-        """Why the engine refuses so many slots, or empty; 0: as many as fit."""
-        if not slots or self.facts is None:
+    def why_not_slots(self, slots: int | None, case: Case) -> str:
+        """Why the engine refuses so many slots, or empty; None: as many as fit."""
+        if slots is None or self.facts is None:
             return ""
         return self.facts.sizes.why_not(slots, top_k=case.model.top_k, experts=case.n_experts)
 
@@ -422,6 +435,10 @@ class System(ABC):
     @abstractmethod
     def memory(self, case: Case) -> tuple[Share, ...]:
         """What it uses of each memory."""
+
+    def each_gpu(self, case: Case) -> list[int]:
+        """What it uses of each of several GPUs, in bytes; empty if all have the same part of `memory`."""
+        return []
 
     @abstractmethod
     def launch(self, case: Case) -> Launch:

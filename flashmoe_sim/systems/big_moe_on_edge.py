@@ -27,9 +27,9 @@ class BigMoeOnEdge(System):
     A cache that is a layer or more smaller than what one token uses in all layers hits nothing: it always evicts the
     experts of the layer that is needed next.
 
-    cache_mib: size of the cache; 0: the RAM left beside 1536 MiB, dense weights and context, at least 1500. The
+    cache_mib: size of the cache; left out: the RAM left beside 1536 MiB, dense weights and context, at least 1500. The
         engine's own `auto` ignores dense weights, and so asks for more than there is.
-    top_k: experts per token; 0: the model's.
+    top_k: experts per token; left out: the model's.
     """
 
     name: ClassVar[str] = "big-moe-on-edge"
@@ -42,12 +42,12 @@ class BigMoeOnEdge(System):
     )
     keeps: ClassVar[str] = "the experts used last, of all layers together, in RAM"
     misses: ClassVar[str] = "read from storage past the page cache, while hits are computed"
-    limits: ClassVar[Limits] = {"cache_mib": (0, INT32), "top_k": (0, INT32)}
+    limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "top_k": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
     several_gpus: ClassVar[bool] = True
 
-    cache_mib: int = 0
-    top_k: int = 0
+    cache_mib: int | None = None
+    top_k: int | None = None
 
     def why_not(self, case: Case) -> str:
         return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)
@@ -64,10 +64,10 @@ class BigMoeOnEdge(System):
         return sorted({most, *(1024 * gib for gib in ladder(4, most // 1024))})
 
     def sized(self, case: Case) -> Self:
-        return self if self.cache_mib else replace(self, cache_mib=self._room_mib(case))
+        return self if self.size_given else replace(self, cache_mib=self._room_mib(case))
 
     def plan(self, case: Case) -> Plan:
-        bank = Bank(budget_bytes=self.cache_mib * MIB)
+        bank = Bank(budget_bytes=self.chosen * MIB)
         setup = Setup(bank, Lru(stamp="last"), "atomic", scope="global")
         return Plan(setup, OverlapPrefetch(), self.adapted(case.machine), direct_io=True)
 
@@ -76,20 +76,20 @@ class BigMoeOnEdge(System):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("cache", "ram", min(self.cache_mib * MIB, case.model.routed_bytes)),
+            Share("cache", "ram", min(self.chosen * MIB, case.model.routed_bytes)),
             Share("dense weights", "ram", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
             *drafter_share(case, "ram"),
         )
 
     def prepared(self, workload: Workload) -> Workload:
-        if not 0 < self.top_k < workload.trace.top_k:
+        if self.top_k is None or self.top_k >= workload.trace.top_k:
             return workload
         return prepare(cut(workload.trace, top_k=self.top_k), workload.geometry)
 
     def launch(self, case: Case) -> Launch:
         streamed = ["--moe-stream", "--cache-mb", str(self.cache_mib), "--overlap", "--io-threads", "8"]
-        streamed += ["--force-cache"] if 0 < self.cache_mib < LEAST_MIB else []
+        streamed += ["--force-cache"] if self.chosen < LEAST_MIB else []
         fewer = ("--n-expert-used", str(self.top_k)) if self.top_k else ()
         words = ("-t", case.cores, "--chatml", "-n", "512", "-p", "PROMPT")
         return Launch(llama_words(case, *streamed, *fewer, *words, program="bmoe-cli"))

@@ -37,7 +37,7 @@ class BoundedInsert(GpuSlots):
     GPU's hits, since the scheduler runs one after the other. The engine uploads between two tokens; here the call
     waits.
 
-    slots: per layer; 0: as many as the GPU has room for. The engine has no cache unless slots are given.
+    slots: per layer; left out: as many as the GPU has room for. The engine has no cache unless slots are given.
     inserts: the most experts that a layer installs per token. The engine's default is 2; its users measured 1 as
         faster.
     """
@@ -49,14 +49,14 @@ class BoundedInsert(GpuSlots):
     source: ClassVar[str] = "ggml-org/llama.cpp#27861: --moe-expert-cache, --moe-expert-cache-inserts"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
-    limits: ClassVar[Limits] = {"slots": (0, INT32), "inserts": (1, INT32)}
+    limits: ClassVar[Limits] = {"slots": (1, INT32), "inserts": (1, INT32)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
-    slots: int = 0
+    slots: int | None = None
     inserts: int = 1
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")
+        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), BoundedLru(cap=self.inserts), "atomic")
         return Plan(setup, HitsThenMisses(), self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
@@ -65,7 +65,7 @@ class BoundedInsert(GpuSlots):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("slots", "gpu", self.slots * case.slot_bytes),
+            Share("slots", "gpu", self.chosen * case.slot_bytes),
             *gpu_weights(case),
             Share("experts of the CPU", "mapped", case.model.routed_bytes),
         )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     PAGE_FAULTS,
     Case,
@@ -34,23 +34,23 @@ from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
-ALL = -1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cached(System):
     """The experts used last of all layers are in slots on the GPUs, which compute everything; misses are uploaded from
     RAM.
 
-    Builds from 11480 on, of October 2026, have it. The engine gives layers whose experts have different sizes, and
-    every GPU, a cache of their own with the same share of the experts; here one cache is for all. Of a call, the hits
-    count as used first, then the misses, both by number. Calls of more than 32 tokens copy the experts that they use to
-    the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls that need
-    more experts than there are slots.
+    This is the rule of builds 11480 to 12169, of October 2026; later builds evict by another one, and can compute
+    misses on the CPU. The engine gives layers whose experts have different sizes, and every GPU, a cache of their own
+    with the same share of the experts; here one cache is for all. Of a call, the hits count as used first, by first
+    reference, then the misses, by number. One slot is reserved. Calls of more than 32 tokens copy the experts that they
+    use to the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls
+    that could need more experts than there are slots: as many as tokens times top-k, at most all of a layer.
 
-    cache_mib: of all GPUs together; 0: as much as there is room for. The engine has no cache unless a size is given.
+    cache_mib: of all GPUs together; left out: as much as there is room for. The engine has no cache unless a size is
+        given, and does not start with one for fewer than the experts of a token and one more.
     cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on, as in `--n-cpu-moe`; the others have
-        theirs on the GPU. -1: all layers. For one GPU.
+        theirs on the GPU. Left out: all layers. For one GPU.
     """
 
     name: ClassVar[str] = "cached"
@@ -60,29 +60,29 @@ class Cached(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp"
     keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "uploaded from RAM and computed on the GPU"
-    limits: ClassVar[Limits] = {"cache_mib": (0, INT32), "cpu_layers": (ALL, INT32)}
+    limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "cpu_layers": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    reserved: ClassVar[int] = 0  # slots that no expert gets
+    builds: ClassVar[str] = "the rule of builds 11480 to 12169; later ones evict by another"
+    reserved: ClassVar[int] = 1  # slots that no expert gets
     most_tokens: ClassVar[float] = 32  # of a call that uses the cache
+    stamp: ClassVar[str] = "hits-first-sorted"
 
-    cache_mib: int = 0
-    cpu_layers: int = ALL
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.cpu_layers:
-            raise OutOfRange(f"system {self.name}: cpu_layers=0; expected 1 or more, or -1")
+    cache_mib: int | None = None
+    cpu_layers: int | None = None
 
     def why_not(self, case: Case) -> str:
         least = self._least_mib(case)
-        if 0 < self.cache_mib < least:
-            return f"{self.cache_mib} MiB; the experts of a token in one layer take {least}"
+        if self.cache_mib is not None and self.cache_mib < least:
+            return (
+                f"{self.cache_mib} MiB; the experts of a token in one layer and one reserved slot take {least}; give "
+                f"cache_mib={least} or more"
+            )
         if self.placed_bytes(case) == case.model.routed_bytes:
             return f"no layer below {self.cpu_layers} has experts, so there is nothing to cache"
-        if self.cpu_layers != ALL and case.machine.gpus > 1:
+        if self.cpu_layers is not None and case.machine.gpus > 1:
             return f"with cpu_layers, it is known for one GPU only; the machine has {case.machine.gpus}"
         return super().why_not(case)
 
@@ -90,7 +90,7 @@ class Cached(System):
         return halved(self._most_mib(case), least=self._least_mib(case))
 
     def sized(self, case: Case) -> Self:
-        if self.cache_mib:
+        if self.size_given:
             return self
         if (most := self._most_mib(case)) < self._least_mib(case):
             raise no_room("a cache on the GPU", most * MIB)
@@ -113,12 +113,14 @@ class Cached(System):
 
     def placed_bytes(self, case: Case) -> int:
         """Bytes of the layers whose experts are all on the GPU."""
-        layers = {number: layer for number, layer in case.model.layers.items() if 0 <= self.cpu_layers <= number}
-        return sum(layer.expert_bytes * layer.n_experts for layer in layers.values())
+        if self.cpu_layers is None:
+            return 0
+        layers = [layer for number, layer in case.model.layers.items() if number >= self.cpu_layers]
+        return sum(layer.expert_bytes * layer.n_experts for layer in layers)
 
     def slots_bytes(self, case: Case) -> int:
         """Bytes of the slots that experts get."""
-        slots_bytes = self.cache_mib * MIB - self.reserved * _largest_expert(case)
+        slots_bytes = self.chosen * MIB - self.reserved * _largest_expert(case)
         return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
 
     def cache_bytes(self, case: Case) -> int:
@@ -126,22 +128,24 @@ class Cached(System):
         return self.slots_bytes(case) + self.reserved * _largest_expert(case)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(None, self.slots_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
+        setup = Setup(Bank(None, self.slots_bytes(case)), Lru(stamp=self.stamp), "atomic", scope="global")
         pinned = self.loads_whole(case)
         return Plan(setup, CopiedFromFile(pinned=pinned), self.adapted(case.machine))
 
-    def prepared(self, workload: Workload) -> Workload:
-        return by_number(workload)
-
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         trace = workload.trace
-        placed = trace.layer >= (self.cpu_layers if self.cpu_layers != ALL else np.inf)
+        placed = trace.layer >= (np.inf if self.cpu_layers is None else self.cpu_layers)
         use = ~placed & (trace.n_tokens <= self.most_tokens)
         assert workload.expert_bytes is not None
         slots = (setup.bank.budget_bytes or 0) // max(workload.expert_bytes)
         for pool in workload.layer_pools:
-            use[pool.call[pool.requests > slots]] = False
+            use[pool.call[self.needed(workload, pool) > slots]] = False
         return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
+
+    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.integer]:
+        """The experts of each call of a layer for which there must be slots, whole numbers [calls]."""
+        references = np.diff(workload.trace.offset)[pool.call]
+        return np.minimum(references, workload.trace.n_experts[int(workload.trace.layer[pool.call[0]])])
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         placed_bytes = self.placed_bytes(case)
@@ -155,20 +159,9 @@ class Cached(System):
         )
 
     def launch(self, case: Case) -> Launch:
-        in_ram = ("--cpu-moe",) if self.cpu_layers == ALL else ("--n-cpu-moe", str(self.cpu_layers))
+        in_ram = ("--cpu-moe",) if self.cpu_layers is None else ("--n-cpu-moe", str(self.cpu_layers))
         words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
         return Launch(llama_words(case, *words))
-
-
-@lru_cache(maxsize=4)
-def by_number(workload: Workload) -> Workload:
-    """The workload with the experts of every call in ascending order."""
-    trace = workload.trace
-    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
-    order = np.lexsort((trace.expert, call))
-    weight = None if trace.weight is None else trace.weight[order]
-    ordered = trace.with_(expert=trace.expert[order], weight=weight, slot=None, resident=None)
-    return prepare(ordered, workload.geometry)
 
 
 def _largest_expert(case: Case) -> int:

@@ -23,6 +23,7 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, System, free_bytes
 from flashmoe_sim.systems.doubt import OtherText, prompt_doubt
 from flashmoe_sim.systems.prompt import own_attention_s, prompt_batch, prompt_draws, prompt_parts, prompted
+from flashmoe_sim.systems.split import overflow
 from flashmoe_sim.timeline.assemble import page_cache_bytes, price, weights_of
 from flashmoe_sim.timeline.from_rates import predict
 from flashmoe_sim.timeline.rates import Rate
@@ -295,6 +296,7 @@ def at_setting(
         tight = kept["gpu"] > 0 and free["gpu"] is not None and free["gpu"] < case.spare_bytes
         if tight and wired_limit_advice(case.machine, kept["gpu"] + case.spare_bytes):
             tight = False  # the limit is the system's, and can be raised
+        tight = tight or overflow(case, system.each_gpu(case), case.spare_bytes) is not None
         result = Compared(
             system,
             "",

@@ -24,8 +24,6 @@ from flashmoe_sim.systems.execution import UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 
-HALF_OF_RAM = -1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Crow(GpuSlots):
@@ -34,8 +32,8 @@ class Crow(GpuSlots):
     The engine evicts from its tier by CLOCK or in the order of arrival; here the expert read longest ago is evicted,
     and the tier is full when the run begins. Without a tier, misses are read with direct I/O.
 
-    slots: per layer; 0: as many as the GPU has room for, which is its authors' choice.
-    tier_gib: size of the tier; 0: none; -1: half of the RAM. The published setting uses 32 of 63 GiB.
+    slots: per layer; left out: as many as the GPU has room for, which is its authors' choice.
+    tier_gib: size of the tier; 0: none; left out: half of the RAM. The published setting uses 32 of 63 GiB.
     """
 
     name: ClassVar[str] = "crow"
@@ -47,27 +45,28 @@ class Crow(GpuSlots):
     )
     keeps: ClassVar[str] = "the experts used last in slots of each layer, and more in pinned RAM"
     misses: ClassVar[str] = "uploaded from pinned RAM, or read from storage past the page cache"
-    limits: ClassVar[Limits] = {"slots": (0, INT32), "tier_gib": (HALF_OF_RAM, INT32)}
+    limits: ClassVar[Limits] = {"slots": (1, INT32), "tier_gib": (0, INT32)}
 
-    slots: int = 0
-    tier_gib: int = HALF_OF_RAM
+    slots: int | None = None
+    tier_gib: int | None = None
 
     def sized(self, case: Case) -> Self:
-        if self.slots:
+        if self.size_given:
             return self
-        sized = replace(self, slots=min(super().sized(case).slots, case.n_experts - 1))
+        sized = replace(self, slots=min(super().sized(case).chosen, case.n_experts - 1))
         if reason := sized.why_not(case):
             raise Unsupported(reason)
         return sized
 
     def tier(self, case: Case) -> int:
         """The tier's size in GiB."""
-        if self.tier_gib != HALF_OF_RAM or case.machine.memory is None:
-            return max(self.tier_gib, 0)
-        return int(case.machine.memory.ram_gib.value // 2)
+        if self.tier_gib is not None:
+            return self.tier_gib
+        memory = case.machine.memory
+        return 0 if memory is None else int(memory.ram_gib.value // 2)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")
+        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), Lru(), "atomic")
         machine = self.adapted(case.machine)
         if not self.tier(case):
             return Plan(setup, AsyncUpload(), machine, direct_io=True)
@@ -75,7 +74,7 @@ class Crow(GpuSlots):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("slots", "gpu", self.slots * case.slot_bytes),
+            Share("slots", "gpu", self.chosen * case.slot_bytes),
             *gpu_weights(case),
             Share("tier", "ram", self.tier(case) * GIB),
         )

@@ -27,7 +27,7 @@ class Ds4(System):
     cache like any call, and the speed of prompts is not predicted. The list of popular experts that fills the cache at
     the start is left out.
 
-    experts: of all layers together; 0: all if they fit, else as many as the engine's own rule keeps.
+    experts: of all layers together; left out: all if they fit, else as many as the engine's own rule keeps.
     """
 
     name: ClassVar[str] = "ds4"
@@ -40,16 +40,16 @@ class Ds4(System):
     )
     keeps: ClassVar[str] = "the experts used most of late, of all layers together"
     misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
-    limits: ClassVar[Limits] = {"experts": (0, INT32)}
+    limits: ClassVar[Limits] = {"experts": (1, INT32)}
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into slots that the GPU sees
 
-    experts: int = 0
+    experts: int | None = None
 
     def why_not(self, case: Case) -> str:
-        if 0 < self.experts < (least := case.model.top_k or 1):
+        if self.experts is not None and self.experts < (least := case.model.top_k or 1):
             return f"experts={self.experts}; a token routes {least} in a layer, and each needs a slot"
         return super().why_not(case)
 
@@ -70,14 +70,14 @@ class Ds4(System):
         return max(layer.expert_bytes for layer in case.model.layers.values())
 
     def _resident(self, case: Case) -> bool:
-        return self.experts >= self._all(case)
+        return self.chosen >= self._all(case)
 
     def sizes(self, case: Case) -> Sequence[int]:
         most, layers = self._most(case), len(case.model.layers)
         return sorted({most, *(layers * each for each in ladder(case.model.top_k or 1, most // layers))})
 
     def sized(self, case: Case) -> Self:
-        if self.experts:
+        if self.size_given:
             return self
         most, kept = self._most(case), int(KEPT * case.gpu_bytes) - case.dense_bytes
         own = max(kept // self._expert_bytes(case), case.model.top_k or 1)
@@ -87,14 +87,14 @@ class Ds4(System):
         machine = self.adapted(case.machine)
         if self._resident(case):
             return Plan(Setup(Bank(slots=case.n_experts), LfuHalved(), "atomic"), Resident(), machine)
-        bank = Bank(budget_bytes=self.experts * self._expert_bytes(case))
+        bank = Bank(budget_bytes=self.chosen * self._expert_bytes(case))
         return Plan(Setup(bank, LfuHalved(), "atomic", scope="global"), ReadIntoSlots(), machine)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)
         if self._resident(case):
             return (Share("experts", "gpu", case.model.routed_bytes), *weights)
-        cache = Share("cache", "gpu", self.experts * self._expert_bytes(case))
+        cache = Share("cache", "gpu", self.chosen * self._expert_bytes(case))
         return (cache, *weights, Share("experts", "mapped", case.model.routed_bytes))
 
     def launch(self, case: Case) -> Launch:

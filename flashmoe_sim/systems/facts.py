@@ -522,7 +522,8 @@ def _prebuilt(where: str, table: Mapping[str, Any]) -> Prebuilt:
     known = {item.name for item in fields(Prebuilt)}
     if unknown := sorted(set(table) - known):
         raise UnknownName(f"{where}: prebuilt: unknown {unknown[0]}; known: {', '.join(sorted(known))}")
-    return Prebuilt(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    return Prebuilt(**values)
 
 
 def _statuses(where: str, table: Mapping[str, Any]) -> tuple[dict[str, str], str, str]:

@@ -11,7 +11,7 @@ from flashmoe_sim.systems.base import Case, System, gpu_left, ladder, no_room
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSlots(System):
-    """Every layer has equally many slots on a GPU with its own memory; `size` is their number, 0 for all that fit."""
+    """Every layer has equally many slots on a GPU with its own memory; `size` is their number, None for all."""
 
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = True
@@ -31,7 +31,7 @@ class GpuSlots(System):
         return self.accepted(ladder(1, self.most(case)), case)
 
     def sized(self, case: Case) -> Self:
-        if getattr(self, self.size):
+        if self.size_given:
             return self
         if not (most := self.most(case)):
             raise no_room("slots on the GPU", self.room(case))

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from flashmoe_sim.io.errors import OutOfRange, Unsupported
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -42,7 +42,6 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.perf_profile import perf_profile
 from flashmoe_sim.trace.routing import RoutingTrace
 
-AUTO = -1
 RESERVE_BYTES = 1024 * MIB
 REVISIONS = {"head": "random", "may": "none"}  # what fills the room that the profile leaves
 LEARN = ("--auto-learn", "--moe-hot-cache-warmup-prompt", "PROMPT")
@@ -54,8 +53,8 @@ class HotCache(System):
 
     Prompts of 256 tokens and more have their misses copied to the GPU.
     Without CUDA, the GPU computes hits before the CPU computes misses, not at the same time.
-    max_mib: size of the cache; -1: the GPU memory left beside weights and context, less 1024 MiB. That is the program's
-        automatic rule; its default, 0, is off.
+    max_mib: size of the cache; left out: the GPU memory left beside weights and context, less 1024 MiB. That is the
+        program's automatic rule; its default, 0, is off.
     weighting: how experts are scored: flat, balanced, pressure, smooth or time.
     layer_curve: the strength of the layers' weights, 0 to 1; not used by flat and balanced.
     update_rate: share of the hot set that may be exchanged after each request; 0: none.
@@ -71,7 +70,7 @@ class HotCache(System):
     source: ClassVar[str] = f"adrianhoehne/llama.cpp {COMMIT}: src/moe-hot-cache, common/arg.cpp:2426-2610"
     keeps: ClassVar[str] = "copies of the profile's best experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU; copied to it for prompts of 256 tokens and more"
-    limits: ClassVar[Limits] = {"max_mib": (AUTO, INT32)}
+    limits: ClassVar[Limits] = {"max_mib": (1, INT32)}
     words: ClassVar[Choices] = {"revision": REVISIONS}
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
@@ -87,7 +86,7 @@ class HotCache(System):
         ),
     )
 
-    max_mib: int = AUTO
+    max_mib: int | None = None
     weighting: str = "flat"
     layer_curve: float = 0.5
     update_rate: float = 0.0
@@ -96,8 +95,6 @@ class HotCache(System):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.max_mib:
-            raise OutOfRange("system hot-cache: max_mib=0; expected 1 or more, or -1")
         self._policy()
 
     @property
@@ -109,7 +106,7 @@ class HotCache(System):
 
     def why_not(self, case: Case) -> str:
         least = 2 * min(layer.expert_bytes for layer in case.model.layers.values())
-        if 0 < self.max_mib * MIB < least:
+        if self.max_mib is not None and self.max_mib * MIB < least:
             return f"{self.max_mib} MiB; an expert and the empty slot beside it take {least / MIB:.1f}"
         return super().why_not(case)
 
@@ -117,7 +114,7 @@ class HotCache(System):
         return halved(self._most(case))
 
     def sized(self, case: Case) -> Self:
-        if self.max_mib != AUTO:
+        if self.size_given:
             return self
         if not (most := self._most(case)):
             raise no_room("hot experts on the GPU", gpu_left(case))
@@ -134,7 +131,7 @@ class HotCache(System):
         side_by_side_from = HotColdPadded.min_parallel if case.machine.api == "cuda" else NEVER
         execution = HotColdPadded(min_parallel=side_by_side_from, pinned=self.loads_whole(case))
         return Plan(
-            Setup(Bank(None, self.max_mib * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
+            Setup(Bank(None, self.chosen * MIB), self._policy(), "atomic"), execution, self.adapted(case.machine)
         )
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
@@ -159,7 +156,7 @@ class HotCache(System):
     def memory(self, case: Case) -> tuple[Share, ...]:
         everything = case.model.routed_bytes + case.slot_bytes  # with every layer's empty slot
         return (
-            Share("hot experts", "gpu", min(self.max_mib * MIB, everything)),
+            Share("hot experts", "gpu", min(self.chosen * MIB, everything)),
             *gpu_weights(case),
             Share("experts", "mapped", case.model.routed_bytes),
         )

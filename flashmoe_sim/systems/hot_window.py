@@ -33,8 +33,8 @@ class HotWindowSlots(GpuSlots):
     """The most used experts of the last window of decodes are also on the GPU; the CPU computes misses in parallel.
 
     For long prompts, which bypass the hot set, the program copies experts to the GPU; here the CPU computes them.
-    slots: hot experts per layer; 0: as many as the GPU has room for. The program itself has no such rule, and without
-        its flag the hot set is off.
+    slots: hot experts per layer; left out: as many as the GPU has room for. The program itself has no such rule, and
+        without its flag the hot set is off.
     interval: decodes after which the hot set changes.
     bypass_tokens: calls of more tokens bypass the hot set; 0: no call does, which is the program's default and makes
         prompts several times slower. Its authors use 64.
@@ -47,10 +47,10 @@ class HotWindowSlots(GpuSlots):
     source: ClassVar[str] = "ParmesanParty/llama.cpp 73bfef6, 7c29c6c: common/arg.cpp, llama_moe_hot_cache_post_decode"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
-    limits: ClassVar[Limits] = {"slots": (0, INT32)}
+    limits: ClassVar[Limits] = {"slots": (1, INT32)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
-    slots: int = 0
+    slots: int | None = None
     interval: int = 40
     bypass_tokens: int = 64
 
@@ -62,7 +62,7 @@ class HotWindowSlots(GpuSlots):
         return HotWindow(self.interval, self.bypass_tokens, count="reference", observe="last", warm_up=True)
 
     def why_not(self, case: Case) -> str:
-        if self.slots > case.n_experts:
+        if self.chosen > case.n_experts:
             return f"{self.slots} slots; {case.model.name} has {case.n_experts} experts a layer, so they never fill"
         return super().why_not(case)
 
@@ -73,14 +73,14 @@ class HotWindowSlots(GpuSlots):
         return super().room(case) - _maps_bytes(case)
 
     def plan(self, case: Case) -> Plan:
-        return Plan(Setup(Bank(slots=self.slots), self._policy(), "atomic"), HotCold(), self.adapted(case.machine))
+        return Plan(Setup(Bank(slots=self.chosen), self._policy(), "atomic"), HotCold(), self.adapted(case.machine))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         layers = case.model.layers.values()
-        staging = max(layer.expert_bytes for layer in layers) * self.slots
+        staging = max(layer.expert_bytes for layer in layers) * self.chosen
         ids = len(layers) * case.n_experts * ID_BYTES
         return (
-            Share("hot experts", "gpu", self.slots * case.slot_bytes),
+            Share("hot experts", "gpu", self.chosen * case.slot_bytes),
             Share("maps", "gpu", _maps_bytes(case)),
             *gpu_weights(case),
             Share("pinned buffers", "ram", staging + ids),

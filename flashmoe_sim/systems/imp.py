@@ -37,8 +37,8 @@ class Imp(GpuSlots):
 
     A call that requests more experts than a layer has slots bypasses the slots: it uploads all experts and keeps none.
 
-    slots: experts per layer; 0: what `percent` of the free GPU memory holds. The engine counts three slots per expert,
-        one for each projection.
+    slots: experts per layer; left out: what `percent` of the free GPU memory holds. The engine counts three slots per
+        expert, one for each projection.
     percent: share of the free GPU memory, in per cent.
     pinned: whether experts are copied into pinned RAM at load. Otherwise they are copied from the mapped file.
     """
@@ -50,10 +50,10 @@ class Imp(GpuSlots):
     source: ClassVar[str] = "kekzl/imp 0aabfb5f: tools/imp-cli/args.cpp; #235, #1365, #1374, #1375"
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "copied to the GPU from RAM"
-    limits: ClassVar[Limits] = {"slots": (0, INT32), "percent": (1, MOST_PERCENT)}
+    limits: ClassVar[Limits] = {"slots": (1, INT32), "percent": (1, MOST_PERCENT)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
-    slots: int = 0
+    slots: int | None = None
     percent: int = 15
     pinned: bool = False
 
@@ -64,7 +64,7 @@ class Imp(GpuSlots):
         return super(Imp, replace(self, percent=MOST_PERCENT)).sizes(case)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Lru(), "atomic")
+        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), Lru(), "atomic")
         return Plan(setup, UploadedFromRam() if self.pinned else CopiedFromFile(), self.adapted(case.machine))
 
     def adapted(self, machine: Machine) -> Machine:
@@ -80,13 +80,13 @@ class Imp(GpuSlots):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("slots", "gpu", self.slots * case.slot_bytes),
+            Share("slots", "gpu", self.chosen * case.slot_bytes),
             *gpu_weights(case),
             Share("experts", "ram" if self.pinned else "mapped", case.model.routed_bytes),
         )
 
     def launch(self, case: Case) -> Launch:
-        taken = self.slots * case.slot_bytes
+        taken = self.chosen * case.slot_bytes
         percent = min(max(-(-100 * taken // max(case.budget.gpu_left_bytes, 1)), 1), MOST_PERCENT)
         settings = [f"force_host_experts={len(case.model.layers)}", f"expert_cache_budget_pct={percent}"]
         settings += ["pin_host_experts=true"] if self.pinned else []

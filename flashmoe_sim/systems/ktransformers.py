@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Candidates, PinningPolicy
+from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.static import StaticGlobal
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
@@ -62,7 +63,8 @@ class KTransformers(GpuSlots):
     dynamic one, which changes during long prompts, are left out. It reads prompts of 400 tokens and more on the GPU, to
     which it copies the experts of one layer after another; that is not timed.
 
-    experts: experts per layer on the GPU, on average; 0: as many as it has room for. The engine needs a number.
+    experts: experts per layer on the GPU, on average; 0: none; left out: as many as it has room for. The engine needs a
+        number.
     strategy: `uniform` (the first of each layer), `frequency` (the most requested of a profile) or `front-loading`
         (from the first layer on). The engine does not explain the choice of `uniform`.
     profile: for `frequency`, as for `static-profile`.
@@ -84,7 +86,7 @@ class KTransformers(GpuSlots):
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
 
-    experts: int = 0
+    experts: int | None = None
     strategy: str = "uniform"
     profile: str = HALF
 
@@ -97,14 +99,19 @@ class KTransformers(GpuSlots):
         parallel = f"divides each layer over equal GPUs; the machine has {unlike}" if unlike else ""
         return super().why_not(case) or parallel
 
+    def why_not_slots(self, slots: int | None, case: Case) -> str:
+        """Why the engine refuses so many experts, or empty; it takes 0, with all experts on the CPU."""
+        return "" if slots == 0 else super().why_not_slots(slots, case)
+
     def plan(self, case: Case) -> Plan:
         by_number = ByNumber(front=self.strategy == "front-loading")
         policy = StaticGlobal() if self.strategy == "frequency" else by_number
-        setup = Setup(Bank(slots=min(self.experts, case.n_experts)), policy, "atomic")
+        slots = min(self.chosen, case.n_experts)
+        setup = Setup(Bank(slots=slots or 1), policy if slots else Demand(), "atomic")
         return Plan(setup, HotCold(), self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        if self.strategy == "frequency":
+        if isinstance(setup.policy, StaticGlobal):
             setup = replace(setup, policy=StaticGlobal(profile=profile_of(workload.trace, self.profile)))
         return run_replay(workload, setup, record=True)
 
@@ -113,7 +120,7 @@ class KTransformers(GpuSlots):
         return None if file is None else replace(self, profile=file)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        on_gpu = min(self.experts, case.n_experts) * case.slot_bytes
+        on_gpu = min(self.chosen, case.n_experts) * case.slot_bytes
         return (
             Share("experts", "gpu", on_gpu),
             *gpu_weights(case),

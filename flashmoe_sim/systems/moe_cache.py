@@ -51,7 +51,7 @@ class MoeCache(System):
     and their share of the bandwidth of RAM. Calls of more than 8 tokens bypass the cache. Prompts of 32 tokens and more
     have all their experts copied to the GPU, cached or not.
 
-    cache_mib: on each GPU; 0: the program's automatic rule, all that is free but 3072 MiB.
+    cache_mib: on each GPU; left out: the program's automatic rule, all that is free but 3072 MiB.
     """
 
     name: ClassVar[str] = "moe-cache"
@@ -63,7 +63,7 @@ class MoeCache(System):
     )
     keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU; repeated ones are uploaded behind the calls"
-    limits: ClassVar[Limits] = {"cache_mib": (0, INT32)}
+    limits: ClassVar[Limits] = {"cache_mib": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
@@ -80,12 +80,12 @@ class MoeCache(System):
         ),
     )
 
-    cache_mib: int = 0
+    cache_mib: int | None = None
 
     def why_not(self, case: Case) -> str:
         if kept_out := NOT_CACHED & {*case.model.quant.upper().split("+")}:
             return f"its cache takes no {', '.join(sorted(kept_out))}"
-        if 0 < self.cache_mib * MIB < (least := _least_bytes(case)):
+        if self.cache_mib is not None and self.cache_mib * MIB < (least := _least_bytes(case)):
             return f"{self.cache_mib} MiB; its cache begins with {-(-least // MIB)}"
         return super().why_not(case)
 
@@ -93,7 +93,7 @@ class MoeCache(System):
         return halved(self._most(case), least=-(-_least_bytes(case) // MIB))
 
     def sized(self, case: Case) -> Self:
-        if self.cache_mib:
+        if self.size_given:
             return self
         if (most := self._most(case)) * MIB < (least := _least_bytes(case)):
             raise no_room(f"a cache that begins with {-(-least // MIB):,} MiB", most * MIB)
@@ -107,7 +107,7 @@ class MoeCache(System):
         return fits // MIB
 
     def _cache_bytes(self, case: Case) -> int:
-        return min(case.machine.gpus * self.cache_mib * MIB, case.model.routed_bytes)
+        return min(case.machine.gpus * self.chosen * MIB, case.model.routed_bytes)
 
     def plan(self, case: Case) -> Plan:
         whole = self._cache_bytes(case) == case.model.routed_bytes

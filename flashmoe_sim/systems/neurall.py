@@ -35,7 +35,6 @@ from flashmoe_sim.timeline.from_rates import made_work
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.run import total_seconds
 
-AUTO = -1
 NONE = "none"
 RESERVE_BYTES = 384 * MIB  # of each GPU
 UPLOAD_SHARE = 0.25  # of a token's time
@@ -52,8 +51,9 @@ class Neurall(GpuSlots):
     on the GPU, over the time to upload an expert from pinned RAM. The engine's self-tuner, its uploads for the same
     token and its predictors are left out. Prompts of 32 tokens and more have their misses copied to the GPU.
 
-    slots: per layer; 0: as many as fit beside 384 MiB of each GPU, the engine's automatic rule. One more stays empty.
-    swaps: the most experts swapped per step, in all layers together; -1: as many as the limit allows.
+    slots: per layer; left out: as many as fit beside 384 MiB of each GPU, the engine's automatic rule. One more stays
+        empty.
+    swaps: the most experts swapped per step, in all layers together; left out: as many as the limit allows.
     lead: how much higher than the displaced expert's its score must be, in uses; -2: from the speeds of CPU and link,
         the default of earlier versions.
     admit: uses in the last 64 tokens without which an expert displaces none; 0 in earlier versions.
@@ -68,7 +68,7 @@ class Neurall(GpuSlots):
     source: ClassVar[str] = "neurall/llama.cpp 00ad6f44: src/llama-moecache.cpp; flags: docs/fork-knobs.md@0ccd2690"
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory, exchanged by use"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
-    limits: ClassVar[Limits] = {"slots": (0, INT32), "swaps": (AUTO, INT32), "lead": (-2, INT32), "admit": (0, INT32)}
+    limits: ClassVar[Limits] = {"slots": (1, INT32), "swaps": (0, INT32), "lead": (-2, INT32), "admit": (0, INT32)}
     words: ClassVar[Choices] = {"profile": (HALF, NONE)}
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (
@@ -84,8 +84,8 @@ class Neurall(GpuSlots):
         ),
     )
 
-    slots: int = 0
-    swaps: int = AUTO
+    slots: int | None = None
+    swaps: int | None = None
     lead: int = 0
     admit: int = 2
     profile: str = HALF
@@ -105,7 +105,7 @@ class Neurall(GpuSlots):
     def plan(self, case: Case) -> Plan:
         machine = self.adapted(case.machine)
         policy = ScoredSwaps(swaps=self._swaps(case, machine), lead=self._lead(case), admit=self.admit)
-        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), policy, "atomic")
+        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), policy, "atomic")
         return Plan(setup, HotCold(copy_from_tokens=OFFLOAD_TOKENS), machine)
 
     def _lead(self, case: Case) -> int:
@@ -118,15 +118,15 @@ class Neurall(GpuSlots):
     def _swaps(self, case: Case, machine: Machine) -> int:
         """Swaps per step: given, else a share of a token's time over the time of an upload."""
         model, link = case.model, machine.link
-        if self.swaps != AUTO or link is None:
-            return max(self.swaps, 0)
+        if self.swaps is not None or link is None:
+            return self.swaps or 0
         layers = tuple(model.layers.values())
         execution = HotCold()
         conditions = Conditions(
             execution, model.dense_bytes, case.kv_bytes, checked=True, depth=case.depth, kv_type=case.kv_type
         )
         top_k = model.top_k or 1
-        missed = top_k * (1 - min(self.slots / case.n_experts, 1))
+        missed = top_k * (1 - min(self.chosen / case.n_experts, 1))
         work = made_work(layers=len(layers), top_k=top_k, misses_per_call=missed, page_cache_share=1.0, steps=STEPS)
         costs = price(weigh(model, layers, conditions), machine, conditions, io_split=1)
         token_s = total_seconds(work, costs, execution) / STEPS
@@ -141,7 +141,7 @@ class Neurall(GpuSlots):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("slots", "gpu", (self.slots + 1) * case.slot_bytes),
+            Share("slots", "gpu", (self.chosen + 1) * case.slot_bytes),
             *gpu_weights(case),
             *of_other_gpus(case, besides(case)),
             Share("experts", "mapped", case.model.routed_bytes),
@@ -150,7 +150,7 @@ class Neurall(GpuSlots):
     def launch(self, case: Case) -> Launch:
         words = ["-ngl", "99", "--cpu-moe", "-nr", *self.serving_words(case, maps=False)]
         words += ["--moe-expert-cache", str(self.slots)]
-        given = {"swaps-per-step": (self.swaps, AUTO), "swap-lead": (self.lead, 0), "admit": (self.admit, 2)}
+        given = {"swaps-per-step": (self.swaps, None), "swap-lead": (self.lead, 0), "admit": (self.admit, 2)}
         settings = [f"{name}={value}" for name, (value, default) in given.items() if value != default]
         words += ["--moe", ",".join(settings)] if settings else []
         state = {} if self.learns_first_half else {"LLAMA_MOE_STATE": "0"}

@@ -36,8 +36,8 @@ class Nvmoe(System):
     one list holds all. Its reads ahead by the next layer's router, worth 4 to 7% of speed when it reads most, are left
     out.
 
-    cache_mib: size of the cache; 0: all experts, or as many as the GPU has room for, in steps of 256. It must hold
-        every expert of the largest layer.
+    cache_mib: size of the cache; left out: all experts, or as many as the GPU has room for, in steps of 256. It must
+        hold every expert of the largest layer.
     """
 
     name: ClassVar[str] = "nvmoe"
@@ -47,11 +47,11 @@ class Nvmoe(System):
     source: ClassVar[str] = "BrianBoitano/nvmoe 239fc05e: docs/INTEGRATION.md, runtime/README.md"
     keeps: ClassVar[str] = "the experts used last, of all layers together, in GPU memory"
     misses: ClassVar[str] = "read from storage past the page cache, then uploaded"
-    limits: ClassVar[Limits] = {"cache_mib": (0, INT32)}
+    limits: ClassVar[Limits] = {"cache_mib": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
 
-    cache_mib: int = 0
+    cache_mib: int | None = None
 
     def _least_bytes(self, case: Case) -> int:
         return max(layer.expert_bytes * layer.n_experts for layer in case.model.layers.values())
@@ -64,7 +64,7 @@ class Nvmoe(System):
         return most
 
     def why_not(self, case: Case) -> str:
-        if 0 < self.cache_mib < (least := self._least_bytes(case) / MIB):
+        if self.cache_mib is not None and self.cache_mib < (least := self._least_bytes(case) / MIB):
             return f"cache_mib {self.cache_mib}; one call may use a whole layer, so at least {least:.0f} are needed"
         return super().why_not(case)
 
@@ -73,14 +73,14 @@ class Nvmoe(System):
         return sorted({most, *(1024 * gib for gib in ladder(-(-least // 1024), most // 1024))})
 
     def sized(self, case: Case) -> Self:
-        return self if self.cache_mib else replace(self, cache_mib=self._most_mib(case))
+        return self if self.size_given else replace(self, cache_mib=self._most_mib(case))
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(budget_bytes=self._cache_bytes(case)), Lru(), "atomic", scope="global")
         return Plan(setup, ParallelInstall(), self.adapted(case.machine), direct_io=True)
 
     def _cache_bytes(self, case: Case) -> int:
-        return min(self.cache_mib * MIB, case.model.routed_bytes)
+        return min(self.chosen * MIB, case.model.routed_bytes)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (Share("cache", "gpu", self._cache_bytes(case)), *gpu_weights(case))

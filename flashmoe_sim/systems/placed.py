@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,6 @@ from flashmoe_sim.geometry.families import ROUTED_FAMILIES
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, TooLarge, UnknownName, Unsupported
 from flashmoe_sim.io.sizes import GIB
-from flashmoe_sim.machines.cards import by_memory
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -41,19 +41,21 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.split import (
     besides,
+    default_shares,
     evened,
     fastest_first,
-    gpu_of_layers,
+    held_by,
     loads,
     of_other_gpus,
+    overflow,
     parse_shares,
+    roomiest,
     rooms,
     served,
     written,
 )
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
 
-AUTO = -1
 BATCH = 2048  # tokens that llama.cpp takes at once by default, and divides into micro-batches
 MIN_BATCH = OFFLOAD_TOKENS
 
@@ -75,14 +77,14 @@ class PlacedLayers(System):
     Several GPUs get whole layers in order, and --n-cpu-moe does not move the cuts between them, so that it empties the
     first GPU. Here all layers count the same dense weights, and the output counts as one more layer.
 
-    cpu_layers: layers whose experts are on the CPU, from layer 0 on; -1: as few as leave room for the others.
+    cpu_layers: layers whose experts are on the CPU, from layer 0 on; left out: as few as leave room for the others.
         `--n-cpu-moe` counts layers without experts too. `--fit` fills the GPU from the low layers on.
     ot: an argument of `-ot` that decides instead, such as exps=CPU.
     ts: shares of the layers for several GPUs, as in `-ts`, such as 3/1; empty: the engine's default. Shares are of the
-        number of layers, whatever their size. The default is equal shares for equal GPUs or, if they do not fit, shares
-        that do. With -1 for cpu_layers, --fit decides.
-    ubatch: tokens of a prompt that are computed together, as in `-ub`; 0: 512. The experts of a layer on the CPU are
-        copied to the GPU once for all of them, and buffers grow with them.
+        number of layers, whatever their size. The default is equal shares for equal GPUs or, if they leave too little
+        room, shares that leave more. Without cpu_layers, --fit decides.
+    ubatch: tokens of a prompt that are computed together, as in `-ub`; left out: 512. The experts of a layer on the CPU
+        are copied to the GPU once for all of them, and buffers grow with them.
     mmap: whether the files are mapped, yes or no; empty: no if RAM holds the files as a whole. What prompts copy to the
         GPU is pinned then: on an H200 beside a Xeon, prompts of 512 tokens were 6 times as fast.
     """
@@ -94,26 +96,26 @@ class PlacedLayers(System):
     source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: common/fit.cpp, common/arg.cpp:2767, ggml-cuda.cu:5654"
     keeps: ClassVar[str] = "all experts of some layers in GPU memory"
     misses: ClassVar[str] = "computed on the CPU; copied to the GPU for prompts of 32 tokens and more"
-    limits: ClassVar[Limits] = {"ubatch": (0, INT32), "cpu_layers": (AUTO, INT32)}
+    limits: ClassVar[Limits] = {"ubatch": (1, INT32), "cpu_layers": (0, INT32)}
     caches: ClassVar[bool] = False
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (0, 1024, 2048, 4096)}
+    prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (None, 1024, 2048, 4096)}
     pins: ClassVar[bool] = True  # what it does not map
 
-    cpu_layers: int = AUTO
+    cpu_layers: int | None = None
     ot: str = ""
     ts: str = ""
-    ubatch: int = 0
+    ubatch: int | None = None
     mmap: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mmap not in ("", "yes", "no"):
             raise UnknownName(f"system {self.name}: mmap {self.mmap!r}; expected yes or no")
-        if self.ot and self.cpu_layers != AUTO:
+        if self.ot and self.cpu_layers is not None:
             raise Conflict(f"system {self.name}: cpu_layers and ot both place experts; give one")
         if self.ts and self.fits_itself:
             raise Incomplete(
@@ -123,7 +125,7 @@ class PlacedLayers(System):
     @property
     def fits_itself(self) -> bool:
         """Whether the engine's --fit decides."""
-        return self.cpu_layers == AUTO and not self.ot
+        return self.cpu_layers is None and not self.ot
 
     def in_batches(self, case: Case) -> Case:
         """The case with this system's micro-batches, which decide the compute buffers."""
@@ -137,7 +139,7 @@ class PlacedLayers(System):
         numbers = sorted(case.model.layers)
         if self.ot:
             return sorted(on_cpu(case.model, self.ot, gpus=case.machine.gpus))
-        if self.cpu_layers == AUTO:
+        if self.cpu_layers is None:
             return self._that_do_not_fit(case, numbers)
         return [number for number in numbers if number < self.cpu_layers]
 
@@ -170,45 +172,48 @@ class PlacedLayers(System):
         return replace(self, cpu_layers=self.sizes(case)[0]) if self.fits_itself else self
 
     def shares(self, case: Case) -> tuple[float, ...]:
-        """The share of each GPU: as given, else equal, else shares that fit, if any are found.
+        """The share of each GPU: as given, else of the first of `cuts` that leaves each GPU room.
 
-        Of unlike GPUs, the slow ones get as few layers as they can; by memory, as the engine does, if it fits itself.
+        The engine's own if it fits itself.
         """
         if self.ts:
             return parse_shares(self.ts, case.machine.gpus)
+        if case.machine.gpus == 1 or self.fits_itself:
+            return default_shares(case.machine)
+        return tuple(self.fitting(case) or next(iter(self.cuts(case))))
+
+    def cuts(self, case: Case) -> Iterator[Sequence[float]]:
+        """The cuts worth trying, best first: equal ones need no flag; of unlike GPUs, the slow ones get as few layers
+        as they can.
+        """
+        default = default_shares(case.machine)
         if case.machine.cards:
-            return tuple(by_memory(case.machine.cards) if self.fits_itself else self.fastest(case))
-        equal = (1.0,) * case.machine.gpus
-        if len(equal) == 1 or replace(self, ts=written(equal)).overflow(case) is None:
-            return equal
-        return tuple(self.fitting(case) or equal)
+            yield fastest_first(case, *self.loads(case, default))
+            return
+        yield default
+        yield evened(*self.loads(case, default))
 
-    def fastest(self, case: Case) -> list[int]:
-        """The layers of each of several unlike GPUs."""
-        by_gib = replace(self, ts=written(by_memory(case.machine.cards)))
-        return fastest_first(case, *by_gib.loads(case))
+    def fitting(self, case: Case) -> Sequence[float] | None:
+        """The cut that leaves each GPU room, or None if none of those tried does."""
+        return roomiest(case, replace(self, ts="").cuts(case), partial(self.held, case))
 
-    def fitting(self, case: Case) -> list[int] | None:
-        """The layers of each GPU that minimise the load of the fullest, or None if even that overflows."""
-        given = self if self.ts else replace(self, ts=written((1.0,) * case.machine.gpus))
-        found = self.fastest(case) if case.machine.cards else evened(*given.loads(case))
-        return found if replace(self, ts=written(found)).overflow(case) is None else None
+    def held(self, case: Case, cut: Sequence[float]) -> list[int]:
+        """Bytes of each GPU with this cut."""
+        return held_by(cut, *self.loads(case, cut))
 
     def overflow(self, case: Case, spare_bytes: int = 0) -> tuple[int, int] | None:
         """The first GPU that cannot hold its layers, and their bytes; None if each can.
 
         spare_bytes: left free on all GPUs together; negative for the error of the plan.
         """
-        sizes, held = self.loads(case)
-        for gpu, size in zip(gpu_of_layers(self.shares(case), len(sizes) - 1), sizes, strict=True):
-            held[gpu] += size
-        each = zip(held, rooms(case, spare_bytes), strict=True)
-        return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
+        return overflow(case, self.held(case, self.shares(case)), spare_bytes)
 
-    def loads(self, case: Case) -> tuple[list[int], list[int]]:
-        """Bytes of each layer and of the output that the cuts distribute, and what each GPU holds beside them."""
-        at = self.at(case)
-        return loads(self.in_batches(case), at)
+    def each_gpu(self, case: Case) -> list[int]:
+        return [] if case.machine.gpus == 1 or self.fits_itself else self.held(case, self.shares(case))
+
+    def loads(self, case: Case, cut: Sequence[float]) -> tuple[list[int], list[int]]:
+        """Bytes of each layer and of the output that this cut distributes, and what each GPU holds beside them."""
+        return loads(self.in_batches(case), self.at(case))
 
     def at(self, case: Case) -> dict[int, str]:
         """Where the experts of a layer are, if they are not on its GPU: CPU, or another GPU such as CUDA1."""
@@ -264,7 +269,7 @@ class PlacedLayers(System):
         return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
-        batch = ("-b", str(self.ubatch)) if self.ubatch > BATCH else ()
+        batch = ("-b", str(self.ubatch)) if (self.ubatch or 0) > BATCH else ()
         words = super().serving_words(self.in_batches(case), maps=maps and self.mmap != "yes")
         loads = self.unmapped if self.mmap == "no" and self.unmapped[0] not in words else ()
         return (*words, *loads, *batch)

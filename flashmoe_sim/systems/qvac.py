@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import inf
 from typing import ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
-from flashmoe_sim.systems.cached import ALL, Cached
+from flashmoe_sim.systems.cached import Cached
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
 
@@ -19,13 +25,14 @@ class Qvac(Cached):
     """Some layers have all experts on the GPU; of the others, the experts used last are in slots there, and misses are
     uploaded from RAM.
 
-    All calls use the cache, prompts too. One slot is reserved. The engine caches only layers whose experts have the
-    size that most layers' have; here one cache is for all. The engine claims that a prompt does not evict the experts
-    of the text; its published code does not show how. With all layers in RAM it does what `cached` does with text.
+    All calls use the cache, prompts too, unless they need more experts than there are slots. Of a call, the hits count
+    as used first, then the misses, both by number. One slot is reserved. The engine caches only layers whose experts
+    have the size that most layers' have; here one cache is for all. The engine claims that a prompt does not evict the
+    experts of the text; its published code does not show how.
 
-    cache_mib: 0: the engine's rule under `--fit`, a tenth of the bytes of all experts.
-    cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on; -1: all layers, or by that rule as
-        few as leave room for the cache.
+    cache_mib: left out: the engine's rule under `--fit`, a tenth of the bytes of all experts.
+    cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on; left out: all layers, or by that rule
+        as few as leave room for the cache.
     """
 
     name: ClassVar[str] = "qvac"
@@ -35,17 +42,24 @@ class Qvac(Cached):
     source: ClassVar[str] = "tetherto/qvac-fabric-llm.cpp 06560fb74: src/llama-moe-cache.cpp, pull requests 232 and 237"
     keeps: ClassVar[str] = "all experts of some layers, and copies of the others used last, in GPU memory"
     several_gpus: ClassVar[bool] = False
-    reserved: ClassVar[int] = 1
+    builds: ClassVar[str] = ""
     most_tokens: ClassVar[float] = inf
+    stamp: ClassVar[str] = "hits-first"
+
+    def prepared(self, workload: Workload) -> Workload:
+        return by_number(workload)
+
+    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.integer]:
+        return pool.requests
 
     def sizes(self, case: Case) -> Sequence[int]:
         return ()  # its own rule is tried
 
     def sized(self, case: Case) -> Self:
-        if self.cache_mib:
+        if self.size_given:
             return self
         of_rule = replace(self, cache_mib=max(int(SHARE * case.model.routed_bytes) // MIB, self._least_mib(case)))
-        if self.cpu_layers != ALL:
+        if self.cpu_layers is not None:
             return of_rule
         cut = (
             replace(of_rule, cpu_layers=count)
@@ -53,3 +67,14 @@ class Qvac(Cached):
         )
         fits = next((one for one in cut if one.left_bytes(case) >= one.cache_bytes(case)), None)
         return fits or super().sized(case)
+
+
+@lru_cache(maxsize=4)
+def by_number(workload: Workload) -> Workload:
+    """The workload with the experts of every call in ascending order."""
+    trace = workload.trace
+    call = np.repeat(np.arange(trace.calls), np.diff(trace.offset))
+    order = np.lexsort((trace.expert, call))
+    weight = None if trace.weight is None else trace.weight[order]
+    ordered = trace.with_(expert=trace.expert[order], weight=weight, slot=None, resident=None)
+    return prepare(ordered, workload.geometry)

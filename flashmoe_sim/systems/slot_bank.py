@@ -68,15 +68,15 @@ class SlotBank(System):
     mode: a value of `--moe-mode`. `resident-slot-bank` reads the sidecar into RAM at load, and copies misses from
         there. `resident-bank` keeps all experts of the sidecar resident, at most 32 GiB; `resident`, alias `stock`, all
         of the model's file. The oracle modes are the ceilings `all-hit` and `oracle-prefetch` of `sim ceilings`.
-    slots: per layer; 0: as many as a token routes, the engine's default.
-    top_k: experts of a token; 0: the model's.
+    slots: per layer; left out: as many as a token routes, the engine's default.
+    top_k: experts of a token; left out: the model's.
     io_split: the most chunks in which a tensor family of an expert is read.
     prefetch: none, temporal, predict-prev or predict-top1.
     install: `default`, `async`, `batched` or `futures`. `default` reads and uploads one tensor family of one miss after
         another; `async` reads the next one during an upload, and needs a GPU with its own memory; `batched` reads
         all misses of a call at once; `futures` uploads each family as it arrives, and needs io_split=1.
     host_bank: whether the bank is in RAM even if the engine would put it on the GPU.
-    ubatch: tokens of a prompt that are routed together; 0: 1 with slots and 512 without. The slots must hold all
+    ubatch: tokens of a prompt that are routed together; left out: 1 with slots and 512 without. The slots must hold all
         experts that these tokens use, or the program stops. Its authors run it with 1.
     """
 
@@ -88,9 +88,9 @@ class SlotBank(System):
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "read from storage into a slot"
     limits: ClassVar[Limits] = {
-        "slots": (0, INT32),
-        "top_k": (0, INT32),
-        "ubatch": (0, INT32),
+        "slots": (1, INT32),
+        "top_k": (1, INT32),
+        "ubatch": (1, INT32),
         "io_split": (1, MAX_IO_SPLIT),
     }
     words: ClassVar[Choices] = {"mode": MODES, "prefetch": PREFETCHES, "install": EXECUTIONS}
@@ -103,13 +103,13 @@ class SlotBank(System):
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
 
     mode: str = "slot-bank"
-    slots: int = 0
-    top_k: int = 0
+    slots: int | None = None
+    top_k: int | None = None
     io_split: int = 4
     prefetch: str = "none"
     install: str = "default"
     host_bank: bool = False
-    ubatch: int = 0
+    ubatch: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,11 +146,11 @@ class SlotBank(System):
         if self.install == "async" and (self.in_ram(case) or not own_memory(case.machine)):
             return "install=async needs slots in a GPU's own memory; the engine has none there"
         experts, top_k = case.n_experts, case.model.top_k
-        if self.slots > experts:
+        if self.chosen > experts:
             return f"{self.slots} slots; {case.model.name} has {experts} experts a layer"
-        if self.top_k > top_k > 0:
+        if (self.top_k or 0) > top_k > 0:
             return f"top_k {self.top_k}; {case.model.name} routes {top_k} experts a token"
-        if 0 < self.slots < (self.top_k or top_k):
+        if self.slots is not None and self.slots < (self.top_k or top_k):
             return f"{self.slots} slots; a token routes {self.top_k or top_k} experts, and each needs a slot"
         return super().why_not(case)
 
@@ -164,7 +164,9 @@ class SlotBank(System):
         return ladder(min(used, case.n_experts), case.n_experts) if self.has_slots else ()
 
     def sized(self, case: Case) -> Self:
-        return self if self.slots or not self.has_slots else replace(self, slots=self.top_k or case.model.top_k or 1)
+        return (
+            self if self.size_given or not self.has_slots else replace(self, slots=self.top_k or case.model.top_k or 1)
+        )
 
     def plan(self, case: Case) -> Plan:
         machine, ahead = self.adapted(case.machine), parse_prefetcher(self.prefetch)
@@ -172,8 +174,8 @@ class SlotBank(System):
             return Plan(Setup(Bank(slots=case.n_experts), Lru(), "atomic"), Resident(), machine)
         if self.mode == "resident-slot-bank":
             packed = CopiedFromPackInRam() if self.in_ram(case) else CopiedFromPack()
-            return Plan(Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=1), packed, machine)
-        setup = Setup(Bank(slots=self.slots), Lru(), "runtime", ahead, io_split=self.io_split)
+            return Plan(Setup(Bank(slots=self.chosen), Lru(), "runtime", ahead, io_split=1), packed, machine)
+        setup = Setup(Bank(slots=self.chosen), Lru(), "runtime", ahead, io_split=self.io_split)
         on_gpu, in_ram = EXECUTIONS[self.install]
         return Plan(setup, in_ram() if self.in_ram(case) else on_gpu(), machine)
 
@@ -181,7 +183,7 @@ class SlotBank(System):
         where = "gpu" if case.machine.gpu is not None else "ram"
         experts = Share("experts", where, case.model.routed_bytes)
         if self.has_slots:
-            experts = Share("slots", "ram" if self.in_ram(case) else where, self.slots * case.slot_bytes)
+            experts = Share("slots", "ram" if self.in_ram(case) else where, self.chosen * case.slot_bytes)
         packed = (Share("packed experts", "ram", case.model.routed_bytes),) * (self.mode == "resident-slot-bank")
         return (experts, *(replace(share, where=where) for share in gpu_weights(case)), *packed)
 
@@ -190,7 +192,7 @@ class SlotBank(System):
 
     def launch(self, case: Case) -> Launch:
         sidecar = "SIDECAR" if self.mode != "resident" else ""
-        words = bank_flags(self.mode, sidecar=sidecar, slots=self.slots, top_k=self.top_k)
+        words = bank_flags(self.mode, sidecar=sidecar, slots=self.chosen, top_k=self.top_k or 0)
         words += [IO_SPLIT, str(self.io_split)] if self.mode == "slot-bank" else []
         words += [PREFETCH[self.prefetch]] if self.prefetch != "none" else []
         words += ["-ngl", "99" if case.machine.gpu is not None else "0", "-ub", str(self.micro_batch)]
@@ -199,7 +201,7 @@ class SlotBank(System):
 
 
 @lru_cache(maxsize=4)
-def _with_fewer(workload: Workload, top_k: int) -> Workload:
-    if not 0 < top_k < workload.trace.top_k:
+def _with_fewer(workload: Workload, top_k: int | None) -> Workload:
+    if top_k is None or top_k >= workload.trace.top_k:
         return workload
     return prepare(cut(workload.trace, top_k=top_k), workload.geometry)

@@ -40,8 +40,8 @@ class SlotRemap(System):
     miss in RAM is copied twice, since reading the mapped file costs about a copy.
 
     slots: per layer; the engine accepts 8 to 256.
-    pool_layers: layers that have slots at a time; 0: all. With fewer layers than the model has, nothing is ever hit:
-        the layer needed next is always the one that was evicted.
+    pool_layers: layers that have slots at a time; left out: all. With fewer layers than the model has, nothing is ever
+        hit: the layer needed next is always the one that was evicted.
     preseed: whether the last layer's experts are copied into the first layer's slots before its next call (patch 0022).
         Only the first layer follows a part of the graph without experts. Here the call waits.
     gtt_mb: MiB that the GPU may use. A model whose file leaves 8192 MiB of them free is not cached: all of it is on the
@@ -58,12 +58,12 @@ class SlotRemap(System):
     )
     keeps: ClassVar[str] = "the experts used last, in slots of each layer"
     misses: ClassVar[str] = "copied into a slot from the mapped file, one after another"
-    limits: ClassVar[Limits] = {"slots": (LEAST_SLOTS, MOST_SLOTS), "pool_layers": (0, INT32), "gtt_mb": (0, INT32)}
+    limits: ClassVar[Limits] = {"slots": (LEAST_SLOTS, MOST_SLOTS), "pool_layers": (1, INT32), "gtt_mb": (0, INT32)}
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = False
 
     slots: int = 32
-    pool_layers: int = 0
+    pool_layers: int | None = None
     preseed: bool = True
     gtt_mb: int = 120_000
 
@@ -79,7 +79,7 @@ class SlotRemap(System):
         return self.accepted(ladder(LEAST_SLOTS, max(min(MOST_SLOTS, case.n_experts), LEAST_SLOTS)), case)
 
     def plan(self, case: Case) -> Plan:
-        evicts = 0 < self.pool_layers < len(case.model.layers)
+        evicts = self.pool_layers is not None and self.pool_layers < len(case.model.layers)
         setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Demand() if evicts else Lru(), "sequential")
         return Plan(setup, SyncInstall(), self.adapted(case.machine))
 

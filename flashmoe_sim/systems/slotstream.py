@@ -33,7 +33,8 @@ class Slotstream(System):
     The engine reads a long prompt beside its pool. Here it goes through the pool like any call, and the speed of
     prompts is not predicted. Its draft head, and the reads ahead that come with it, are left off.
 
-    experts_per_layer: slots, divided by the number of layers; 0: as many as the engine's own plan of its memory has.
+    experts_per_layer: slots, divided by the number of layers; left out: as many as the engine's own plan of its memory
+        has.
     """
 
     name: ClassVar[str] = "slotstream"
@@ -46,16 +47,16 @@ class Slotstream(System):
     )
     keeps: ClassVar[str] = "experts of all layers together, by a clock with one bit"
     misses: ClassVar[str] = "read through the page cache into slots, all of a call at once"
-    limits: ClassVar[Limits] = {"experts_per_layer": (0, INT32)}
+    limits: ClassVar[Limits] = {"experts_per_layer": (1, INT32)}
     size: ClassVar[str] = "experts_per_layer"
     own_gpu: ClassVar[bool | None] = False
     times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into memory that the GPU sees
 
-    experts_per_layer: int = 0
+    experts_per_layer: int | None = None
 
     def why_not(self, case: Case) -> str:
-        if 0 < self.experts_per_layer < LEAST:
+        if self.experts_per_layer is not None and self.experts_per_layer < LEAST:
             return f"experts_per_layer={self.experts_per_layer}; the engine takes {LEAST} or more"
         return super().why_not(case)
 
@@ -69,7 +70,7 @@ class Slotstream(System):
         return self.accepted(ladder(LEAST, self._fit(case, gpu_left(case))), case)
 
     def sized(self, case: Case) -> Self:
-        if self.experts_per_layer:
+        if self.size_given:
             return self
         memory = case.machine.memory
         ram_bytes = inf if memory is None else memory.ram_gib.value * GIB
@@ -77,12 +78,12 @@ class Slotstream(System):
         return self.of_size(min(own, self._fit(case, gpu_left(case))))
 
     def plan(self, case: Case) -> Plan:
-        bank = Bank(slots=min(self.experts_per_layer, case.n_experts))
+        bank = Bank(slots=min(self.chosen, case.n_experts))
         setup = Setup(bank, ClockHand(), "protected", scope="global")
         return Plan(setup, ParallelInstall(), self.adapted(case.machine))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        pool_bytes = min(self.experts_per_layer, case.n_experts) * case.slot_bytes
+        pool_bytes = min(self.chosen, case.n_experts) * case.slot_bytes
         return (
             Share("slots", "gpu", pool_bytes),
             *gpu_weights(case, copies=False),

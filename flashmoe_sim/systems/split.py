@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import permutations
 
 import numpy as np
 
 from flashmoe_sim.budget import spare_bytes
 from flashmoe_sim.io.errors import Conflict, Malformed
-from flashmoe_sim.machines.cards import distributed
+from flashmoe_sim.machines.cards import by_memory, distributed
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, Share, gpu_weights
+
+MOST_MOVED = 3  # layers at a time
 
 
 def parse_shares(text: str, gpus: int) -> tuple[float, ...]:
@@ -49,17 +52,18 @@ def gpu_of_layers(shares: Sequence[float], layers: int) -> list[int]:
     return found
 
 
-def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
+def loads(case: Case, at: Mapping[int, str], *, copies: bool = True) -> tuple[list[int], list[int]]:
     """Bytes of each layer, then of the output, that the cuts distribute, and what each GPU holds beside them.
 
     at: where the experts of a layer are, CPU or a GPU such as CUDA1; on the GPU of their layer if it does not say.
-    Dense weights count as equal in all layers and the output, the context as equal in all layers.
+    copies: as in `base.gpu_weights`. Dense weights count as equal in all layers and the output, the context as equal in
+    all layers.
     """
     model, weights = case.model, {share.what: share.size_bytes for share in gpu_weights(case)}
     layers = max(model.layers) + 1
     dense = weights["dense weights"] // (layers + 1)
     sizes = [dense + weights["context"] // layers for _ in range(layers)]
-    held = [besides(case)] * case.machine.gpus
+    held = [besides(case, copies=copies)] * case.machine.gpus
     held[-1] += case.drafter_bytes
     for number, layer in model.layers.items():
         where, of_experts = at.get(number, ""), layer.expert_bytes * layer.n_experts
@@ -70,16 +74,73 @@ def loads(case: Case, at: Mapping[int, str]) -> tuple[list[int], list[int]]:
     return [*sizes, dense], held
 
 
-def besides(case: Case) -> int:
+def besides(case: Case, *, copies: bool = True) -> int:
     """Bytes that every GPU holds beside its layers."""
     of_one = ("dense weights", "context", "drafter")
-    return sum(share.size_bytes for share in gpu_weights(case) if share.what not in of_one)
+    return sum(share.size_bytes for share in gpu_weights(case, copies=copies) if share.what not in of_one)
 
 
 def of_other_gpus(case: Case, buffers_bytes: int) -> tuple[Share, ...]:
     """The compute buffers of all GPUs but the first, which has its own among `gpu_weights`. buffers_bytes: of one."""
     others = (case.machine.gpus - 1) * buffers_bytes
     return (Share("compute buffers of the other GPUs", "gpu", others),) if others else ()
+
+
+def held_by(cut: Sequence[float], sizes: Sequence[int], taken: Sequence[int]) -> list[int]:
+    """Bytes that each GPU holds if its layers follow from this cut. sizes, taken: as `loads` gives them."""
+    held = [*taken]
+    for gpu, size in zip(gpu_of_layers(cut, len(sizes) - 1), sizes, strict=True):
+        held[gpu] += size
+    return held
+
+
+def overflow(case: Case, held: Sequence[int], spare_bytes: int = 0) -> tuple[int, int] | None:
+    """The first GPU without room for the bytes that it holds, and these bytes; None if each has, or none is listed.
+
+    spare_bytes: left free on all GPUs together; negative for the error of the plan.
+    """
+    each = zip(held, rooms(case, spare_bytes), strict=True) if held else ()
+    return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
+
+
+def roomiest(
+    case: Case, cuts: Iterable[Sequence[float]], held: Callable[[Sequence[float]], list[int]]
+) -> Sequence[float] | None:
+    """The first cut that leaves every GPU its spare bytes, else that fits, else that may for all the plan's error.
+
+    None if there is none. held: the bytes of each GPU by a cut.
+    """
+    known: list[tuple[Sequence[float], list[int]]] = []
+    for cut in cuts:
+        known.append((cut, held(cut)))
+        if overflow(case, known[-1][1], case.spare_bytes) is None:
+            return cut
+    fits = (cut for spare in (0, -case.gpu_error_bytes) for cut, of in known if overflow(case, of, spare) is None)
+    return next(fits, None)
+
+
+def default_shares(machine: Machine) -> tuple[float, ...]:
+    """The shares of an engine that is not told any: by the memory of each GPU."""
+    return tuple(by_memory(machine.cards)) if machine.cards else (1.0,) * machine.gpus
+
+
+def eased(counts: Sequence[float], excess: Callable[[Sequence[float]], list[int]]) -> list[float]:
+    """The numbers of layers after moving some from GPU to GPU, as long as the fullest GPUs get emptier.
+
+    excess: by how many bytes each GPU with so many layers exceeds its room, negative if it has some left.
+    """
+    found, worst = [*counts], sorted(excess(counts), reverse=True)
+    while True:
+        tried = []
+        for source, target in permutations(range(len(found)), 2):
+            for moved in range(1, min(MOST_MOVED, int(found[source])) + 1):
+                other = [*found]
+                other[source] -= moved
+                other[target] += moved
+                tried.append((sorted(excess(other), reverse=True), other))
+        if not tried or min(tried)[0] >= worst:
+            return found
+        worst, found = min(tried)
 
 
 def evened(sizes: Sequence[int], taken: Sequence[int]) -> list[int]:

@@ -45,7 +45,7 @@ class StaticProfile(GpuSlots):
     Here the same two lanes compute prompts; the engine copies the CPU's experts to the GPU for a large batch, so its
     prompts are faster.
 
-    slots: experts per layer on the GPU; 0: as many as it has room for. The engine needs a number.
+    slots: experts per layer on the GPU; left out: as many as it has room for. The engine needs a number.
     profile: where uses are counted: `half` (the first half of the trace; the second is timed), `all` (the whole trace,
         in hindsight), `first-N` (its first N steps), or the file of another trace.
     """
@@ -57,14 +57,14 @@ class StaticProfile(GpuSlots):
     source: ClassVar[str] = "thecodacus/llama.cpp ac743f81f: common/arg.cpp:2625, src/llama-model.cpp:1661; #5, #9"
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
-    limits: ClassVar[Limits] = {"slots": (0, INT32)}
+    limits: ClassVar[Limits] = {"slots": (1, INT32)}
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
 
-    slots: int = 0
+    slots: int | None = None
     profile: str = HALF
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(slots=min(self.slots, case.n_experts)), Static(), "atomic")
+        setup = Setup(Bank(slots=min(self.chosen, case.n_experts)), Static(), "atomic")
         return Plan(setup, HotCold(), self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
@@ -82,7 +82,7 @@ class StaticProfile(GpuSlots):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("hot experts", "gpu", self.slots * case.slot_bytes),
+            Share("hot experts", "gpu", self.chosen * case.slot_bytes),
             *gpu_weights(case),
             Share("experts of the CPU", "mapped", case.model.routed_bytes),
         )

@@ -11,7 +11,6 @@ import numpy as np
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -37,14 +36,13 @@ from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.names import WHOLE
 
-AUTO = -1.0
-KV_NAMES = {"q8_0": "int8"}  # its own names of types of keys and values
 RESERVE_BYTES = 700 * MIB
 CHUNKS = (8192, 6144, 4096, 3072, 2048, 1024, 512, 256)
 SHORT_READ = 64  # tokens of a prompt that are read like an answer's
 BUFFERS_BYTES, TOKEN_BYTES = 160 * MIB, 680 * 1024  # of a chunk
 CHOSEN = 2048  # tokens that the indexer chooses: of 5 to 477 thousand the published speeds are the same
 LENT_SHARE, KEPT = 0.9, 128  # of the slots, and slots that are not lent
+KV_WORDS = {"q8_0": "int8"}  # what its flag --kv calls types that others call so
 FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0, 0.05
 
 
@@ -58,10 +56,11 @@ class Strata(System):
     computes. That the lent ones come back after it is left out. The program swaps in copies of which RAM has another;
     its modes with less RAM are left out.
 
-    experts: in GPU memory, in all layers together; 0: as many as fit beside 700 MiB, the program's automatic rule.
+    experts: in GPU memory, in all layers together; left out: as many as fit beside 700 MiB, the program's automatic
+        rule.
     every: windows between exchanges; 0: none, so that the residents stay those of the profile.
     swaps: the most experts exchanged at once.
-    pcie_share: of the misses, for the GPU; -1: the program's rule from the speed of the link.
+    pcie_share: of the misses, for the GPU; left out: the program's rule from the speed of the link.
     profile: what the experts are chosen by: `half` (the first half of the trace; the second is timed) or `all` (the
         whole trace, in hindsight). The program comes with a profile of its own.
     """
@@ -73,7 +72,7 @@ class Strata(System):
     source: ClassVar[str] = "Niko1221/Strata 0083bb7a: src/program/generate.cpp, src/core/adaptive_tier.cpp"
     keeps: ClassVar[str] = "copies of a profile's most used experts in GPU memory, exchanged by use"
     misses: ClassVar[str] = "computed on the CPU, a share of them uploaded to the GPU"
-    limits: ClassVar[Limits] = {"experts": (0, INT32), "every": (0, INT32), "swaps": (0, INT32)}
+    limits: ClassVar[Limits] = {"experts": (1, INT32), "every": (0, INT32), "swaps": (0, INT32), "pcie_share": (0, 1)}
     words: ClassVar[Choices] = {"profile": (HALF, ALL)}
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
@@ -89,22 +88,17 @@ class Strata(System):
         ),
     )
 
-    experts: int = 0
+    experts: int | None = None
     every: int = 4
     swaps: int = 96
-    pcie_share: float = AUTO
+    pcie_share: float | None = None
     profile: str = HALF
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pcie_share != AUTO and not 0 <= self.pcie_share <= 1:
-            raise OutOfRange(f"system strata: pcie_share {self.pcie_share:g}; expected 0 to 1, or -1")
 
     def sizes(self, case: Case) -> Sequence[int]:
         return halved(self._most(case))
 
     def sized(self, case: Case) -> Self:
-        if self.experts:
+        if self.size_given:
             return self
         if not (most := self._most(case)):
             raise no_room("experts on the GPU", gpu_left(case) - RESERVE_BYTES)
@@ -122,7 +116,7 @@ class Strata(System):
         return Plan(setup, SharedMisses(copy_from_tokens=SHORT_READ + 1, share=share), machine)
 
     def _share(self, case: Case) -> float:
-        if self.pcie_share != AUTO:
+        if self.pcie_share is not None:
             return self.pcie_share
         link = case.machine.link
         gb_s = 0.0 if link is None else link.pinned_gb_s.value
@@ -131,7 +125,7 @@ class Strata(System):
         return 0.0 if gb_s < SLOW_GB_S else min(max(FULL_SHARE * gb_s / FULL_GB_S, LEAST_SHARE), FULL_SHARE)
 
     def _cache_bytes(self, case: Case) -> int:
-        return min(self.experts * _largest_bytes(case.model), case.model.routed_bytes)
+        return min(self.chosen * _largest_bytes(case.model), case.model.routed_bytes)
 
     def attended(self, model: ModelGeometry) -> int:
         return CHOSEN if model.arch == "qwen4exp" else 0
@@ -142,7 +136,7 @@ class Strata(System):
 
     def _lends(self, model: ModelGeometry, tokens: int) -> bool:
         lent = _lent(model, tokens)
-        return lent + KEPT <= self.experts and lent <= LENT_SHARE * self.experts
+        return lent + KEPT <= self.chosen and lent <= LENT_SHARE * self.chosen
 
     def prepared(self, workload: Workload) -> Workload:
         assert workload.geometry is not None
@@ -161,7 +155,7 @@ class Strata(System):
         assert found.stream is not None
         tokens = found.stream.n_tokens
         chunk = min(self.chunk(model), int(tokens.max(initial=0)))
-        share = _lent(model, chunk) / self.experts if self._lends(model, chunk) else 0.0
+        share = _lent(model, chunk) / self.chosen if self._lends(model, chunk) else 0.0
         lent = np.where(tokens > SHORT_READ, np.rint(share * found.stream.hits), 0).astype(np.int32)
         stream = replace(found.stream, hits=found.stream.hits - lent, misses=found.stream.misses + lent)
         return replace(found, stream=stream)
@@ -176,10 +170,10 @@ class Strata(System):
     def launch(self, case: Case) -> Launch:
         words = ["strata", "--serve", "--pack", "PACK", "--native", case.gguf, "--ple-gguf", case.gguf]
         words += ["--max-context", str(case.context)] if case.context else []
-        words += [] if case.kv_type == DEFAULT_TYPE else ["--kv", KV_NAMES.get(case.kv_type, case.kv_type)]
+        words += [] if case.kv_type == DEFAULT_TYPE else ["--kv", KV_WORDS.get(case.kv_type, case.kv_type)]
         words += ["--expert-profile", "data/expert-profile.bin", "--expert-cache", str(self.experts)]
         words += ["--adapt-every", str(self.every), "--adapt-swaps", str(self.swaps)]
-        words += [] if self.pcie_share == AUTO else ["--pcie-frac", f"{self.pcie_share:g}"]
+        words += [] if self.pcie_share is None else ["--pcie-frac", f"{self.pcie_share:g}"]
         return Launch((*words, "--prefill", "auto"))
 
 

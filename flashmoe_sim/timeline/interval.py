@@ -24,6 +24,7 @@ from flashmoe_sim.machines.machine import SIZES, Machine
 
 BLOCK_STEPS = 16
 RESAMPLES = 400
+NO_TIME = 10.0  # times as fast: the end of an interval at which nothing would take time, so that no speed follows
 CHECKED = 8  # draws at which the surface is compared with the model itself
 
 
@@ -51,20 +52,25 @@ def _machine_draws(value_on: Callable[[Machine], float], machine: Machine) -> Dr
     """Draws of the logarithm of what a machine makes of a value.
 
     The value is computed with each quantity at the ends of its interval, one at a time, and in CHECKED draws of all
-    together; how far the sum of the single moves is from these is added as an error.
+    together; how far the sum of the single moves is from these is added as an error. Where nothing would take time, the
+    value is NO_TIME times that of the machine.
     """
     vary = {path: q for path, q in machine.quantities() if path not in SIZES and q.lo != q.hi}
     found = np.zeros(DRAWS)
     if not vary:
         return found
     here = math.log(value_on(machine))
+
+    def off_on(other: Machine) -> float:
+        try:
+            return math.log(value_on(other)) - here
+        except ZeroDivisionError:
+            return math.log(NO_TIME)
+
     for path, quantity in vary.items():
-        at_ends = (math.log(value_on(machine.varied(path, end))) - here for end in (quantity.lo, quantity.hi))
+        at_ends = (off_on(machine.varied(path, end)) for end in (quantity.lo, quantity.hi))
         found += moved(unknown(machine, path), *at_ends)
-    off = [
-        math.log(value_on(drawn(machine, vary, draw))) - here - found[draw]
-        for draw in range(0, DRAWS, DRAWS // CHECKED)
-    ]
+    off = [off_on(drawn(machine, vary, draw)) - found[draw] for draw in range(0, DRAWS, DRAWS // CHECKED)]
     return found + math.sqrt(sum(one * one for one in off) / CHECKED) * normals("surface")
 
 

@@ -53,7 +53,8 @@ class Ring(NamedTuple):
 def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loaded: bool = False) -> WarmReads:
     """Serve the reads of a recorded replay from a page cache of `capacity_bytes`.
 
-    It starts empty or, if `loaded`, as it is after every expert was read once, in order of layer and number.
+    It starts empty or, if `loaded`, as it is once every expert that must stay in RAM was read, in order of layer and
+    number. A layer that never misses has its experts elsewhere: the engine read them once and dropped their pages.
 
     It holds whole experts and evicts the least recently read; reading an expert that it does not hold brings it in. An
     expert larger than the cache is never held. A call's misses are read in the order of their first reference, then the
@@ -68,29 +69,39 @@ def warm_reads(workload: Workload, replay: Replayed, *, capacity_bytes: int, loa
     trace, ahead = workload.trace, replay.stream.ahead
     base = np.cumsum([0, *workload.n_experts], dtype=np.int64)
     size = np.repeat(np.array(workload.expert_bytes, np.int64), workload.n_experts)
-    from_last = np.cumsum(size[::-1])
-    kept = int(np.searchsorted(from_last, capacity_bytes, side="right")) if loaded else 0
     turn = np.searchsorted(ahead.after, np.arange(-1, trace.calls + 1))
     reads = ReadOrder(base[trace.row], trace.offset, trace.expert, replay.hit, turn, base[ahead.row] + ahead.expert)
     found = WarmReads(np.zeros(trace.calls, np.int32), np.zeros(len(ahead.after), np.uint8))
     ring = Ring(*np.full((3, len(size) + 1), -1, np.int64))
-    _serve(reads, size, capacity_bytes, len(size) - kept, ring, found)
+    held = _loaded(workload, replay, size, capacity_bytes) if loaded else np.zeros(0, np.int64)
+    _serve(reads, size, capacity_bytes, held, ring, found)
     return found
 
 
+def _loaded(workload: Workload, replay: Replayed, size: NDArray[np.int64], capacity_bytes: int) -> NDArray[np.int64]:
+    """The keys held after the experts of all layers that are read were read once, in order: i64, ascending."""
+    assert replay.stream is not None
+    stays = np.zeros(len(workload.n_experts), bool)
+    stays[workload.trace.row[replay.stream.misses > 0]] = True
+    stays[replay.stream.ahead.row] = True
+    keys = np.flatnonzero(np.repeat(stays, workload.n_experts))
+    kept = int(np.searchsorted(np.cumsum(size[keys][::-1]), capacity_bytes, side="right"))
+    return keys[len(keys) - kept :]
+
+
 @jit
-def _serve(reads: Any, size: Any, capacity: int, first_held: int, ring: Any, found: Any) -> None:
+def _serve(reads: Any, size: Any, capacity: int, held: Any, ring: Any, found: Any) -> None:
     """Set the zeros of `found` for the reads that the page cache serves.
 
-    size: i64 [keys], bytes; capacity: bytes. first_held: the keys from here on are held at the start, read in ascending
-    order. ring: of no key.
+    size: i64 [keys], bytes; capacity: bytes. held: i64, keys that are held at the start, read in this order. ring: of
+    no key.
     """
     base, offset, expert, hit, ahead_turn, ahead_key = reads
     newer, older, last_call = ring
     keys = len(size)
     newer[keys] = older[keys] = keys
     used = 0
-    for k in range(first_held, keys):
+    for k in held:
         newer[k], older[k] = keys, older[keys]
         newer[older[keys]] = k
         older[keys] = k

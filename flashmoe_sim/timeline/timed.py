@@ -151,6 +151,6 @@ def draws_of(
     """
 
     def speed_on(other: Machine) -> float:
-        return 1 / total_seconds(work.last_decoded, costs_on(other), execution)
+        return 1 / float(total_seconds(work.last_decoded, costs_on(other), execution))
 
     return speed_draws(speed_on, machine, timing.decode_step_s, whose=whose)

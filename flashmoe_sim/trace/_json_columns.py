@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.check import PER_CALL, PER_REFERENCE
 from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.routing import offsets
+from flashmoe_sim.trace.step_numbers import StepNumbers
 
 # Kept only if every call has it: the column of a trace, and its key.
 OPTIONAL = {"slot": "slots", "weight": "weights", "sequence": "sequence", "step": "step"}
@@ -24,13 +26,14 @@ OPTIONAL = {"slot": "slots", "weight": "weights", "sequence": "sequence", "step"
 class Collector:
     """Collects the output of the kernels."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
         self.calls = 0
         self._values: dict[str, array[Any]] = {}
         self._having: Counter[str] = Counter()  # calls with each optional column, or with a phase
         self._layers = np.zeros(ID_MAX + 1, np.bool_)
         self._largest = self._bare = self._next_seq = 0
         self._seq_note = ""
+        self._steps = StepNumbers(path)
         self._least_used, self._most_used = 2**31, 0
 
     def add(
@@ -61,7 +64,7 @@ class Collector:
         for name, values in given.items():
             having = int((keys >> kernels.KEY_NAMES.index(OPTIONAL[name]) & 1).sum())
             if values is not None and self._having[name] == self.calls and having == len(keys):
-                self._extend(name, values)
+                self._extend(name, self._numbered(table) if name == "step" else values)
             else:
                 self._values.pop(name, None)
             self._having[name] += having
@@ -82,6 +85,11 @@ class Collector:
         dtype = _dtype(name)
         column = self._values.setdefault(name, array(dtype.char))
         column.frombytes(np.ascontiguousarray(values, dtype).view(np.uint8).data)
+
+    def _numbered(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        names = [kernels.STEP, kernels.LAYER, kernels.SEQUENCE, kernels.SEQ]
+        there = table[:, [kernels.KEYS]] >> np.array(names) & 1 == 1
+        return self._steps.of(np.where(there, table[:, names], -1), table[:, kernels.LINE])
 
     def _follow_seq(self, having: NDArray[np.int64]) -> None:
         """Remember the first of the lines with `seq` in which it does not go up by one."""
@@ -105,7 +113,10 @@ class Collector:
         return replace(head, **{name: values for name, values in arrays.items() if getattr(head, name) is not None})
 
     def finish(self, *, format: str, name: str, notes: tuple[str, ...]) -> Chunk:
-        """The calls not taken yet, as a chunk whose other fields hold for all calls so far."""
+        """The calls not taken yet, as a chunk whose other fields hold for all calls so far.
+
+        Raises BadInput for steps that are out of order.
+        """
         for column, key in OPTIONAL.items():
             if 0 < (having := self._having[column]) < self.calls:
                 notes += (Note(DROPPED, f"{key} left out: only {having} of {self.calls} calls have it"),)
@@ -114,6 +125,8 @@ class Collector:
             notes += (f"{bare} lines lack n_tokens and n_expert_used: each is read as one token",)
         if self._seq_note:
             notes += (self._seq_note,)
+        if self._having["step"] == self.calls:
+            notes += self._steps.notes()
         layers = np.flatnonzero(self._layers).tolist()
         return Chunk(
             **self._take(),

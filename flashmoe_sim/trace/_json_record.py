@@ -37,7 +37,7 @@ class NotJson(BadRecord):
 def read_record(line: bytes) -> dict[str, Any]:
     """The known keys of a line with their checked values: integers, and lists of integers or of floats (weights).
 
-    Optional keys with the value null are left out.
+    Optional keys with the value null are left out, and so are `slots` without a slot.
 
     Raises NotJson if the line is not one JSON value, BadRecord if it is not a routed call.
     """
@@ -51,6 +51,8 @@ def read_record(line: bytes) -> dict[str, Any]:
         if name not in record:
             raise BadRecord(f'found no "{name}", expected an object with {" and ".join(_REQUIRED)}')
     record = {name: item for name, item in record.items() if item is not None or name in _REQUIRED}
+    if record.get("slots") == [] and record["experts"] != []:
+        del record["slots"]  # of a call whose experts were in no slots
     for column, name in enumerate(_NUMBERS):
         if name in record:
             if column == PHASE and isinstance(record[name], str):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim._jit import allocating
 from flashmoe_sim.io.errors import Conflict, Malformed, OutOfRange, shown
-from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.files import as_utf8, regular_file_bytes, unreadable
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.join import LAST_STEP, join_calls, phases_of
 from flashmoe_sim.trace.lines import counted
@@ -155,7 +155,7 @@ def read_arrivals(path: Path) -> list[float]:
     """
     regular_file_bytes(path, kind="a file with a time in seconds for each request")
     try:
-        lines = path.read_bytes().splitlines()
+        lines = as_utf8(path.read_bytes()).splitlines()
     except OSError as error:
         raise unreadable(path, error) from None
     return [_seconds(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]

@@ -94,6 +94,10 @@ def _check_arrays(trace: RoutingTrace) -> None:
     offset = trace.offset
     if offset[0] != 0 or offset[-1] != len(trace.expert):
         raise ValueError(f"offset goes from {offset[0]} to {offset[-1]}; expected 0 to {len(trace.expert)} references")
+    for block in blocks(trace.calls - 1):
+        if trace.step is not None and (back := trace.step[1:][block] < trace.step[:-1][block]).any():
+            at = block.start + int(back.argmax())
+            raise ValueError(f"step goes back from {trace.step[at]} to {trace.step[at + 1]} at call {at + 1}")
     for block in blocks(trace.calls):
         if trace.n_text is not None and (more := trace.n_text[block] > trace.n_tokens[block]).any():
             at = block.start + int(more.argmax())

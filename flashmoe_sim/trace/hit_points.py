@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flashmoe_sim.io.errors import Malformed, OutOfRange, TooLarge, Unusable
+from flashmoe_sim.io.files import as_utf8
 from flashmoe_sim.io.tables import parse_table, share_of
 
 BANKS, RATES = ("bank", "slots"), ("hit_pct", "hit_rate")
@@ -68,7 +69,7 @@ def _of_file(path: Path) -> list[tuple[int, float]]:
     if len(content) > MAX_BYTES:
         raise TooLarge(f"{path}: more than {MAX_BYTES >> 20} MiB; expected a hit curve")
     try:
-        text = content.decode("utf-8-sig")
+        text = as_utf8(content).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(f"{path}: not a CSV file ({error}); expected columns bank and hit_pct") from None
     names, rows = parse_table(text, where=str(path))

@@ -20,8 +20,10 @@ from flashmoe_sim.trace.lines import trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import PHASE_DECODE, RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import read_json
+from flashmoe_sim.trace.totals import totals_of
 
 FORMAT = "imp-json"
+MOST_APART = 4  # layers from one with experts to the next
 KEYS = ("trace", "entries", "data")
 
 
@@ -30,7 +32,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 
     Consecutive records of one layer are one call: tokens of several sequences.
     Raises BadInput, naming the record, for mixed top-k, a repeated expert, and a list that cannot be divided into
-    records.
+    records; and for a matrix of counts: lists, without top_k, whose first numbers hardly recur.
     """
     document = read_json(path, progress=options.progress)
     top_k = options.hints.top_k
@@ -39,6 +41,8 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
         document = next((document[key] for key in KEYS if isinstance(document.get(key), list)), None)
     table = _table(path, document, top_k)
     layer, expert = table[:, 0], table[:, 1:]
+    if top_k is None and _hardly_recurs(layer):
+        raise totals_of(path, f"{len(layer)} lists of {table.shape[1]} numbers, whose first numbers are no layers")
     ranked = np.sort(expert, axis=1)
     if (twice := (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)).any():
         record = int(twice.argmax())
@@ -59,6 +63,13 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
         name=trace_name(path),
         notes=("prompts are not in the recording: decoded tokens alone", *(together if tokens.max() > 1 else ())),
     )
+
+
+def _hardly_recurs(layer: NDArray[np.int16]) -> bool:
+    """Whether most layers are there once, unless they are the layers of one token, in order."""
+    steps = np.unique(np.diff(layer))
+    one_token = len(steps) <= 1 and ((steps >= 1) & (steps <= MOST_APART)).all()
+    return 2 * len(np.unique(layer)) > len(layer) and not one_token
 
 
 def _table(path: Path, records: Any, top_k: Any) -> NDArray[np.int16]:

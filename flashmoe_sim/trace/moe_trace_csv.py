@@ -27,6 +27,7 @@ from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions, Request
 from flashmoe_sim.trace.routing import PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.source import open_bytes
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
+from flashmoe_sim.trace.totals import totals_of
 
 FORMAT = "moe-trace-csv"
 HEADER = ["phase", "token", "layer", "rank", "expert"]
@@ -36,7 +37,7 @@ MOST_TOKENS = (1 << 31) - 1
 def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     """Read a trace; see `trace_of_requests`. A prompt that follows a decoded token begins another request.
 
-    Raises BadInput with the line number for a malformed row, unless lenient.
+    Raises BadInput with the line number for a malformed row, unless lenient; and for a matrix of counts.
     """
     with open_bytes(path) as stream:
         _, first = next(numbered_lines(stream, path=path))
@@ -55,6 +56,8 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
     else:
         prompt, position = value["position"] < 0, value["position"]
         expert, rank = np.stack([value[name] for name in header[2:]], axis=1), None
+        if len(np.unique(position)) == len(position) and len(np.unique(value["layer"])) > 1:
+            raise totals_of(path, f"lines of {len(header)} numbers, no two of one token")
     request = np.zeros(len(prompt), np.int64)
     request[1:] = np.cumsum(prompt[1:] & ~prompt[:-1])
     table = TokenRows(request, position, value["layer"], expert, rank)

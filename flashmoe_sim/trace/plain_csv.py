@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import Malformed
+from flashmoe_sim.io.errors import Incomplete, Malformed
 from flashmoe_sim.trace.calls import run_starts, uniform_top_k, with_end
 from flashmoe_sim.trace.csv_rows import Rows, TextColumn, read_rows
 from flashmoe_sim.trace.lines import excerpt, numbered_lines, trace_name
@@ -30,6 +31,7 @@ from flashmoe_sim.trace.routing import (
     infer_n_experts,
 )
 from flashmoe_sim.trace.source import open_bytes
+from flashmoe_sim.trace.totals import OF_A_STEP, refuse_totals
 
 MOST = (1 << 31) - 1
 PHASES = {"prompt": PHASE_PROMPT, "prefill": PHASE_PROMPT, "decode": PHASE_DECODE, "unknown": PHASE_UNKNOWN}
@@ -57,15 +59,18 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:
 
     n_tokens comes from the column if there is one, else from the number of first ranks in the call, else from the
     hints' top-k. If there are only layers and experts, and the length of every call is a multiple of the most common
-    length, that length is one token. Else it is 1, or 0 (unknown) if an expert occurs twice in a call whose ranks were
-    not recorded.
+    length, that length is one token. Else it is 1 for each request in the call, or 0 (unknown) if an expert occurs
+    twice in one of them, whose ranks were not recorded.
     Raises BadInput with the line number for a malformed row, unless lenient or it is a torn last line; for ranks of a
-    token that are not in order, values that change within a call, or steps that are out of order.
+    token that are not in order, values that change within a call, or steps that are out of order; and for counts.
     """
     with open_bytes(path) as stream:
         header, number = _header(path, stream)
         columns = [COLUMNS[name] for name in header if name in COLUMNS]
+        unread = [name for name in header if name not in COLUMNS]
+        columns += [TextColumn(name, real=True) for name in unread if name in OF_A_STEP]
         rows = read_rows(stream, options, path=path, number=number, header=header, columns=columns)
+    refuse_totals(path, rows.values, unread, ordered=not {"step", "call"}.isdisjoint(header))
     top_k = None if options.hints.model else options.hints.top_k  # only part of a model's experts may be recorded
     return trace_of_rows(rows, header, path=path, top_k=top_k, format="plain-csv", name=trace_name(path))
 
@@ -77,6 +82,9 @@ def trace_of_rows(
     value = rows.values
     owners = [name for name in OWNERS if name in value and _apart(value, name)]
     starts = run_starts(*(value[name] for name in (*owners, "step", "call", "layer") if name in value))
+    alone = not {"step", "call", "n_tokens"} & value.keys() and bool((value["layer"] == value["layer"][0]).all())
+    if alone:
+        starts = _token_starts(path, value, starts, top_k)
     layer, expert = value["layer"].astype(np.int16), value["expert"].astype(np.int16)
     offset = with_end(starts, len(expert))
     n_tokens = _tokens_of_calls(path, rows, offset, top_k)
@@ -104,7 +112,24 @@ def trace_of_rows(
         step=_steps(path, rows, starts) if "step" in value else None,
         format=format,
         name=name,
-        notes=(*_notes(header, value, n_tokens), *_pass_notes(value, starts, owners), *rows.notes),
+        notes=(*_notes(header, value, n_tokens, alone=alone), *_pass_notes(value, starts, owners), *rows.notes),
+    )
+
+
+def _token_starts(
+    path: Path, value: dict[str, NDArray[Any]], starts: NDArray[np.int64], top_k: int | None
+) -> NDArray[np.int64]:
+    """Where each token of a single layer begins, i64: without steps, nothing says which of them shared a pass."""
+    count = len(value["layer"])
+    if "rank" in value:
+        return np.union1d(starts, np.flatnonzero(value["rank"] == value["rank"].min()))
+    if top_k is not None:
+        return np.concatenate([np.arange(begin, end, top_k) for begin, end in pairwise(with_end(starts, count))])
+    if count == 1:
+        return starts
+    raise Incomplete(
+        f"{path}: all rows are of layer {value['layer'][0]}, and nothing says where a token ends; give --top-k K to "
+        "`sim trace import`, or a column step or rank"
     )
 
 
@@ -189,10 +214,14 @@ def _tokens_of_calls(path: Path, rows: Rows, offset: NDArray[np.int64], top_k: i
         uneven = length % top_k != 0
         _refuse(path, rows, starts[uneven], f"its call is not a whole number of tokens of {top_k} experts")
         return (length // top_k).astype(np.int32)
-    key = np.sort(np.repeat(np.arange(len(starts)), length) << 16 | value["expert"])
-    repeated = np.zeros(len(starts), dtype=np.bool_)
-    repeated[key[1:][key[1:] == key[:-1]] >> 16] = True
-    return np.where(repeated, 0, 1).astype(np.int32)
+    call = np.repeat(np.arange(len(starts)), length)
+    tokens = run_starts(call, *(value[name] for name in ("sequence",) if name in value))
+    token = np.repeat(np.arange(len(tokens)), np.diff(with_end(tokens, len(call))))
+    key = np.sort(token << 16 | value["expert"])
+    repeated = call[tokens[key[1:][key[1:] == key[:-1]] >> 16]]
+    of_calls = np.bincount(call[tokens], minlength=len(starts))
+    of_calls[repeated] = 0
+    return of_calls.astype(np.int32)
 
 
 def _steps(path: Path, rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -222,14 +251,18 @@ def _refuse(path: Path, rows: Rows, wrong: NDArray[np.int64], found: str) -> Non
         raise Malformed(f"{path}: line {rows.line[wrong[0]]}: {found}", advice="correct the rows, or record them again")
 
 
-def _notes(header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32]) -> tuple[str, ...]:
+def _notes(
+    header: Sequence[str], value: dict[str, NDArray[Any]], n_tokens: NDArray[np.int32], *, alone: bool
+) -> tuple[str, ...]:
     notes = []
     if unread := [name for name in header if name not in COLUMNS]:
         listed = ", ".join(unread)
         notes.append(f"columns not read: {listed if len(listed) <= 400 else listed[:397] + '...'}")
     if "rank" not in value:
         notes.append("no rank column: the rows of a token are assumed to be in router-rank order")
-    if "step" not in value and "call" not in value:
+    if alone:
+        notes.append("a single layer and no step or call column: each token is taken as a pass of its own")
+    elif "step" not in value and "call" not in value:
         notes.append("no step or call column: a call begins where the layer changes")
         if "rank" not in value and "n_tokens" not in value and n_tokens.max(initial=0) > 1:
             notes.append("calls with more rows than the most common number are assumed to hold several tokens")

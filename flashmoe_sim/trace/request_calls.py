@@ -260,7 +260,7 @@ def _routed_rows(
     layers = np.flatnonzero(wanted)
     kept = _Kept(lenient)
     rows = [
-        kept.rows(request, first, state[:, layers] if len(layers) < state.shape[1] else state, numbers[layers])
+        kept.rows(request, first, state[:, layers] if len(layers) < state.shape[1] else state, layers, numbers)
         for request, first, state in zip(requests, firsts, states, strict=True)
     ]
     notes = kept.notes()
@@ -324,9 +324,17 @@ class _Kept:
         self.example = ""
 
     def rows(
-        self, request: Request, first: int, state: NDArray[np.uint8], numbers: NDArray[np.int64]
+        self,
+        request: Request,
+        first: int,
+        state: NDArray[np.uint8],
+        layers: NDArray[np.int64],
+        numbers: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """The rows of a request that were computed and have routing, i64."""
+        """The rows of a request that were computed and have routing, i64. state: u8 [rows, layers].
+
+        layers: their places in the request's array. numbers: the model's number of each layer of the array.
+        """
         begin = min(max(request.cached - first, 0), len(state))
         if not state.any():
             self.cached += begin
@@ -340,14 +348,20 @@ class _Kept:
         if bad.any():
             row = begin + int(bad.argmax())
             layer = int((state[row] != ROUTED).argmax())
-            found = (
-                f"{request.where}: token {first + row} has no routing in layer {numbers[layer]}"
-                f" ({int(bad.sum()):,} such tokens)"
-            )
-            if not self.lenient:
-                raise Malformed(
-                    f"{found}; the capture lost it: record it again, or leave such tokens out with --lenient"
+            place = layers[layer]
+            ids = request.expert[row, place]
+            twice = state[row, layer] == REPEATED and (ids != ids[0]).any()
+            what, why = (
+                (
+                    f"names an expert twice in layer {numbers[place]}: {_few(ids)}",
+                    "a router never does: record it again",
                 )
+                if twice
+                else (f"has no routing in layer {numbers[place]}", "the capture lost it: record it again")
+            )
+            found = f"{request.where}: token {first + row} {what} ({int(bad.sum()):,} such tokens)"
+            if not self.lenient:
+                raise Malformed(f"{found}; {why}, or leave such tokens out with --lenient")
             self.example = self.example or found
             self.dropped += int(bad.sum())
         return begin + np.flatnonzero(~bad)

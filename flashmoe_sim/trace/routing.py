@@ -35,6 +35,18 @@ def frozen(value: Value) -> Value:
     return value
 
 
+def locked(value: Value) -> Value:
+    """As `frozen`, but a new view of the array, which nobody can make writable again, if it is not one already."""
+    array: Any = frozen(value)
+    if not isinstance(array, np.ndarray):
+        return value
+    base: Any = array.base
+    if isinstance(base, memoryview) and base.readonly:
+        return value
+    buffer: Any = array
+    return np.asarray(memoryview(buffer).toreadonly())  # type: ignore[return-value]
+
+
 def blocks(length: int, *, width: int = 1) -> Iterator[slice]:
     """Slices of at most BLOCK numbers, so that what is computed for one at a time takes little memory.
 
@@ -111,7 +123,7 @@ class RoutingTrace:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            frozen(getattr(self, item.name))
+            object.__setattr__(self, item.name, locked(getattr(self, item.name)))
         for name in PER_LAYER:
             if isinstance(given := getattr(self, name), dict):
                 object.__setattr__(self, name, MappingProxyType(dict(given)))

@@ -5,9 +5,11 @@
 `experts` and `slots` have n_expert_used x n_tokens entries, token-major. Only `layer` and `experts` are required. A
 missing n_expert_used or n_tokens follows from the number of experts; without both, a line is one token. A call without
 tokens has n_tokens 0 and empty lists: most architectures write one for the last layer of a micro-batch that outputs no
-row. `phase` (0, 1, 2, "prompt" or "decode"), `sequence`, `step` and `weights` (one number per reference) are read too;
-any other key is ignored. A key may be written with escapes (`"\\u006cayer"` is `layer`), and must not occur twice; a
-text with half a character (a lone surrogate, `"\\ud800"`) is refused, even under an ignored key.
+row. `slots` may be empty beside experts, of a call that used none: later builds read prompts that way. `phase` (0, 1,
+2, "prompt" or "decode"), `sequence`, `step` and `weights` (one number per reference) are read too; any other key is
+ignored. Steps that start again, as in two captures in one file, are numbered on. A key may be written with escapes
+(`"\\u006cayer"` is `layer`), and must not occur twice; a text with half a character (a lone surrogate, `"\\ud800"`) is
+refused, even under an ignored key.
 
 Lines are parsed by compiled kernels. A line with `weights`, escapes, unknown keys or a phase in words goes through
 orjson, at a tenth of the speed.
@@ -112,7 +114,7 @@ class JsonlParser:
         self._path = path
         self._lenient = lenient
         self._chunk_bytes = chunk_bytes
-        self._columns = Collector()
+        self._columns = Collector(path)
         self._skipped = 0
         self._skipped_lines: list[int] = []
         self._rest = bytearray()  # of a line that is not whole
@@ -161,7 +163,8 @@ class JsonlParser:
     def finish(self) -> RoutingTrace:
         """The trace of everything fed; a last line without a newline counts if it is complete. Ends the parser.
 
-        Raises BadInput for a malformed last line (unless lenient), and if there is no routed call.
+        Raises BadInput for a malformed last line (unless lenient), steps that are out of order, and if there is no
+        routed call.
         """
         return whole(self.finish_chunk())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import shutil
@@ -13,10 +14,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, TooLarge, Unusable, shown
+from flashmoe_sim.io.files import is_utf16
 from flashmoe_sim.trace.lines import BOM
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -103,9 +105,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             raw.seek(0)
             if magic[:2] == GZIP_MAGIC or magic == ZSTD_MAGIC:
                 kind = "zstd" if magic == ZSTD_MAGIC else "gzip"
-                yield io.BufferedReader(_Decompressed(raw, path, how, kind=kind))
+                yield _in_utf8(io.BufferedReader(_Decompressed(raw, path, how, kind=kind)))
             else:
-                yield raw
+                yield _in_utf8(raw)
     except FileNotFoundError:
         raise Missing(f"{path}: no such file; give the path of a trace") from None
     except IsADirectoryError:
@@ -114,6 +116,31 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise Unusable(f"{path}: may not be read; check its permissions") from None
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror or error}; the file cannot be read") from None
+
+
+def _in_utf8(stream: IO[bytes]) -> IO[bytes]:
+    """The stream, recoded if it is UTF-16, as PowerShell's `>` writes it."""
+    buffered = cast("io.BufferedReader", stream)
+    return io.BufferedReader(_Recoded(stream)) if is_utf16(buffered.peek(4)[:4]) else stream
+
+
+class _Recoded(io.RawIOBase):
+    """UTF-16 with its mark as UTF-8."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and (chunk := self._stream.read(READ_BYTES)):
+            self._ready = self._decoder.decode(chunk).encode("utf-8", "replace")
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
 
 
 def read_json(path: Path, *, progress: Callable[[int], None] | None = None, most_bytes: int = -1) -> Any:

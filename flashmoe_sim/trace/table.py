@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import Conflict, Incomplete
+from flashmoe_sim.io.errors import Conflict, Incomplete, shown
 from flashmoe_sim.trace.csv_rows import Rows
 from flashmoe_sim.trace.lines import Skipped, trace_name
 from flashmoe_sim.trace.plain_csv import COLUMNS, trace_of_rows
@@ -24,8 +24,13 @@ from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions, without_shared
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 from flashmoe_sim.trace.table_columns import LISTS, Columns, read_frame, values_of
 from flashmoe_sim.trace.token_rows import TokenRows, requests_of_rows
+from flashmoe_sim.trace.totals import OF_A_STEP, TOTALS, named_as, refuse_totals, totals_of
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FORMAT = "table"
+ORDERS = {"step", "call", "position", "time"}
 OF_POSITIONS = ("prompt_tokens", "prefill_chunk", "start")  # what is said of tokens, and not of passes
 
 
@@ -45,6 +50,7 @@ def read_table(
         skipped = Skipped(path, lenient=options.lenient)
         frame = read_frame(path, columns, options.progress, skipped=skipped)
         parts.append(values_of(path, frame, columns))
+        _refuse_totals(path, frame, columns, parts[-1])
         left_out = left_out or columns.left_out(frame.columns)
         torn += skipped.notes()
     left_out += torn
@@ -81,6 +87,7 @@ def read_table(
                 f"{paths[0]}: several files without an order; name a column of --columns step=, position= or time="
             )
         keys = [value["layer"], value["step"]]
+        _refuse_together(paths, parts)
         restarts = any((part["step"][1:] < part["step"][:-1]).any() for part in parts)
         order = np.lexsort([*keys, value["request"]] if restarts and "request" in value else keys)
         value = {name: values[order] for name, values in value.items()}
@@ -97,6 +104,37 @@ def read_table(
         trace = trace.with_(n_experts=experts, n_experts_known=True)
         check_ids(trace, name)
     return trace
+
+
+def _refuse_together(paths: Sequence[Path], parts: Sequence[dict[str, NDArray[Any]]]) -> None:
+    """Raise BadInput for a step and layer in two files, if nothing would tell their tokens apart."""
+    if parts[0]["expert"].shape[1] > 1 or {"rank", "n_tokens", "request"} & parts[0].keys():
+        return
+    seen: set[tuple[int, int]] = set()
+    for path, part in zip(paths, parts, strict=True):
+        own = set(zip(part["step"].tolist(), part["layer"].tolist(), strict=True))
+        if both := own & seen:
+            step, layer = min(both)
+            raise Conflict(
+                f"{path}: step {step} of layer {layer} is in another file too; name a column rank= or request=, or "
+                "import the files one by one and join them with `sim trace merge`"
+            )
+        seen |= own
+
+
+def _refuse_totals(path: Path, frame: pl.DataFrame, columns: Columns, value: dict[str, NDArray[Any]]) -> None:
+    """Raise BadInput for a table of counts of experts."""
+    import polars as pl
+
+    if named := named_as([columns.columns["expert"]], TOTALS):
+        raise totals_of(path, f"column {shown(named[0], 40)} has counts or sums of experts")
+    unread = [name for name in frame.columns if not columns.reads(name)]
+    counts = {
+        name: np.array(frame[name].cast(pl.Float64, strict=False).fill_null(0).to_numpy())
+        for name in unread
+        if name.lower() in OF_A_STEP and not frame[name].dtype.is_nested()
+    }
+    refuse_totals(path, value | counts, unread, ordered=bool(ORDERS & value.keys()))
 
 
 def _without_shared(value: dict[str, NDArray[Any]], shared: Sequence[int], *, where: str) -> dict[str, NDArray[Any]]:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 FIELDS = ("layer", "expert", "step", "call", "rank", "weight", "phase", "request", "n_tokens", "position", "time")
 LISTS = ("expert", "weight")
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+ONE_NUMBER = rf"^\s*(?:{NUMBER})?\s*$"
+APART = rf"^(?:{NUMBER}(?:[\s,;|:/]+{NUMBER})*)?[\s,;|:/]*$"
+JOINED = r"^\d+(?:[-_+]\d+)+$"
 WORDS = {**PHASES, "generation": PHASE_DECODE, "extend": PHASE_PROMPT, "1": PHASE_PROMPT, "2": PHASE_DECODE, "0": 0}
 CALL_BY = ("step,layer", "run")
 
@@ -93,8 +96,6 @@ def read_frame(
         content = stream.read()
     if progress:
         progress(len(content))
-    if content.startswith(UTF_16):
-        raise Malformed(f"{path}: is UTF-16, as PowerShell writes it; write it again as UTF-8")
     content = content.removeprefix(BOM)
     try:
         if columns.records is not None:
@@ -268,11 +269,8 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int
         parts = [_numbers(path, frame[one], field, first_id) for one in named]
         return np.stack(parts, axis=1)
     series = _column(path, frame, name)
-    if series.dtype == pl.String and frame.height and str(series[0]).lstrip().startswith("["):
-        try:
-            series = series.str.json_decode(pl.List(pl.Float64 if field == "weight" else pl.Int64))
-        except pl.exceptions.PolarsError as error:
-            raise Malformed(f"{path}: column {name!r}: no lists ({str(error).splitlines()[0]})") from None
+    if series.dtype == pl.String and not series.str.contains(ONE_NUMBER).all():
+        series = _written_lists(path, series)
     if not isinstance(series.dtype, pl.List | pl.Array):
         return _numbers(path, series, field, first_id)[:, np.newaxis]
     series = series.cast(pl.List(series.dtype.inner))
@@ -281,6 +279,24 @@ def _lists(path: Path, frame: pl.DataFrame, field: str, name: str, first_id: int
         listed = " and ".join(map(str, widths[:3])) or "no"
         raise Malformed(f"{path}: column {name!r} has lists of {listed} entries (mixed top-k); expected one length")
     return _numbers(path, series.explode(), field, first_id).reshape(-1, widths[0])
+
+
+def _written_lists(path: Path, series: pl.Series) -> pl.Series:
+    """Lists from texts with numbers, such as `[3, 0]`, `3 0`, `3;0`, `3|0`, `"3-0"` and `tensor([3, 0])`.
+
+    Raises BadInput for a text with anything else.
+    """
+    import polars as pl
+
+    inner = series.str.extract(r"^[^\[\]]*\[([^\[\]]*)\][^\[\]]*$").fill_null(series)
+    inner = inner.str.strip_chars(" \t\"'()[]{}<>")
+    joined = inner.str.contains(JOINED).fill_null(value=False)
+    inner = inner.zip_with(~joined, inner.str.replace_all("[-_+]", " "))
+    odd = ~inner.str.contains(APART).fill_null(value=False)
+    if odd.any():
+        expected = "a number, or several with spaces, commas, semicolons or bars between them"
+        raise _wrong(path, series, odd.arg_max() or 0, expected)
+    return inner.str.extract_all(NUMBER).cast(pl.List(pl.Float64)).alias(series.name)
 
 
 def _numbers(path: Path, series: pl.Series, field: str, first_id: int) -> NDArray[Any]:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed
+from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, shown
 from flashmoe_sim.trace.calls import run_starts, with_end
 from flashmoe_sim.trace.requests import Hints, Request
 
+TWICE = "one of them is there twice, or they differ in top-k; expected a row for each of the same number of experts"
 MOST_SPARSE, MORE_CELLS = 8, 1 << 16  # cells per row: some engines compute a prompt's last layer once
 
 
@@ -35,10 +36,12 @@ def requests_of_rows(
     """The layer numbers and the requests, in ascending order; ids are -1 where a token has no row in a layer.
 
     prompt: bool [rows], which tokens belong to a prompt; decoded tokens may be numbered on from it, or from 0 again.
-    None: from the hints. Raises BadInput if tokens have different numbers of experts or are missing in all layers, and
-    if nothing says which tokens are the prompt.
+    None: from the hints. A request in which a token comes again is several, one after another. Raises BadInput if
+    tokens have different numbers of experts or are missing in all layers, if a token names an expert twice, and if
+    nothing says which tokens are the prompt.
     """
     prompts: NDArray[np.int64] | None = None
+    rows, prompt = _apart(rows, prompt)
     if prompt is not None:
         rows = rows._replace(request=np.unique(rows.request, return_inverse=True)[1])
         position, prompts = _counted_from_0(rows.request, rows.position, prompt)
@@ -54,8 +57,10 @@ def requests_of_rows(
         at = int(starts[odd.argmax()])
         raise Malformed(
             f"{where}: token {position[at]} has {each[odd.argmax()] * width} experts in layer {layers[place[at]]}, and "
-            f"token {position[0]} {each[0] * width} in layer {layers[place[0]]} (mixed top-k); expected the same number"
+            f"token {position[0]} {each[0] * width} in layer {layers[place[0]]}: {TWICE}"
         )
+    if width == 1:
+        _check_distinct(rows.expert[order, 0].reshape(-1, int(each[0])), position[starts], layers[place[starts]], where)
     requests = []
     for begin, end in pairwise(with_end(run_starts(request), len(order)).tolist()):
         first, number, some = int(position[begin]), int(request[begin]), order[begin:end]
@@ -72,6 +77,59 @@ def requests_of_rows(
             )
         )
     return tuple(layers.tolist()), requests
+
+
+def _apart(rows: TokenRows, prompt: NDArray[np.bool_] | None) -> tuple[TokenRows, NDArray[np.bool_] | None]:
+    """The rows, and `prompt`, with a request divided where a token that it has already begins another recording.
+
+    If rows are in the order of their layers, each layer is divided alike; else rows are in the order of time. Rows of
+    one expert without ranks can be in any order, as long as they are not in equal parts for each token.
+    """
+    order = np.argsort(rows.request, kind="stable")
+    told = [rows.rank, None if prompt is None else prompt.astype(np.int64)]
+    given = [rows.request, rows.layer, rows.position, *(column for column in told if column is not None)]
+    columns = [column[order] for column in given]
+    parts = np.arange(len(order))
+    if rows.expert.shape[1] == 1 and rows.rank is None:
+        parts = run_starts(*columns)
+        length = np.diff(with_end(parts, len(order)))
+        if length[0] == 1 or (length != length[0]).any():
+            return rows, prompt
+    cells = [column[parts] for column in columns]
+    by_cell = np.lexsort(cells)
+    again = np.ones(len(parts), np.bool_)
+    again[run_starts(*(cell[by_cell] for cell in cells))] = False
+    if not again.any():
+        return rows, prompt
+    before = np.zeros(len(parts), np.int64)  # the part with the same token
+    before[by_cell[again]] = by_cell[np.flatnonzero(again) - 1]
+    blocks = run_starts(*cells[:2])
+    if len(blocks) > len(np.unique(np.stack(cells[:2]), axis=1).T):
+        blocks = run_starts(cells[0])
+    begins, begin = np.zeros(len(parts), np.int64), 0
+    for part in np.sort(by_cell[again]).tolist():
+        if before[part] >= begin:
+            begins[part], begin = 1, part
+    number = np.cumsum(begins)
+    number -= np.repeat(number[blocks], np.diff(with_end(blocks, len(parts))))
+    recording = np.repeat(number, np.diff(with_end(parts, len(order))))
+    request = np.unique(np.stack((recording, columns[0])), axis=1, return_inverse=True)[1].reshape(-1)
+    ordered: list[Any] = [None if column is None else column[order] for column in rows]
+    divided = TokenRows(*ordered)
+    return divided._replace(request=request), None if prompt is None else prompt[order]
+
+
+def _check_distinct(
+    expert: NDArray[np.int64], position: NDArray[np.int64], layer: NDArray[np.int64], where: str
+) -> None:
+    """Raise BadInput for a token that names an expert twice. expert: i64 [tokens x layers, k]."""
+    ranked = np.sort(expert, axis=1)
+    if (twice := (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)).any():
+        at = int(twice.argmax())
+        raise Malformed(
+            f"{where}: token {position[at]} names an expert twice in layer {layer[at]}: {shown(expert[at].tolist())}; "
+            "is the token there twice? expected each token once; give the column that tells requests apart"
+        )
 
 
 def _tokens(position: NDArray[np.int64], layers: int, where: str) -> int:

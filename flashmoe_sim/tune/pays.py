@@ -15,9 +15,9 @@ import numpy as np
 
 from flashmoe_sim.machines.belief import Draws
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.proof import common_first, runs_there
+from flashmoe_sim.tune.proof import common_first, runs_there, wins
 from flashmoe_sim.tune.search import SearchResult
 
 FILE = "gains.toml"
@@ -25,6 +25,9 @@ NORMAL = NormalDist()
 MOST = 0.5  # of the logarithm of a gain: how much larger it is says little of its sign
 ANY = "all"  # kind of any other cache
 FINE_RATE = 0.005
+NEVER = 0.0005  # of requests: such a hit rate is printed as 0.0%
+EVEN = 0.5
+LIKELY_KEYS = ("p_faster_than_plain", "draws_faster_than_plain", "no_difference", "despite")  # in every document
 
 
 @dataclass(frozen=True)
@@ -86,18 +89,43 @@ def parse(text: str) -> Gains:
     return Gains(**document)
 
 
+@dataclass(frozen=True)
+class Likely:
+    """How surely a cache decodes faster than a setting without one.
+
+    p: the probability, with what caches gained in published pairs; None if there is no difference, and why_none says
+    why. faster_in: the share of draws of all that is unknown in which it is faster, by which an answer is chosen.
+    despite: why p and the two predicted speeds point different ways, or empty.
+    """
+
+    p: float | None
+    faster_in: float
+    why_none: str = ""
+    despite: str = ""
+
+    @property
+    def rank(self) -> float:
+        """By which likelier ones stand first; those without a difference last."""
+        return -1.0 if self.p is None else self.p
+
+    def as_row(self) -> dict[str, Any]:
+        """`p_faster_than_plain` and what belongs to it, as in every document."""
+        values = (self.p, self.faster_in, self.why_none or None, self.despite or None)
+        return dict(zip(LIKELY_KEYS, values, strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class CachePays:
     """An expert cache beside the best setting without one that anybody can install, both while decoding.
 
-    p: probability that the cache is faster. least_bytes, least_share: of the cache's experts, in bytes and as a share
+    likely: how surely the cache is faster. least_bytes, least_share: of the cache's experts, in bytes and as a share
     of all, from which it is predicted to be faster; None if no size that fits is, or it has no size to choose.
     least_hit_rate: from which it is, at its setting; None if none is, or it has no bank.
     """
 
     cached: Compared
     plain: Compared
-    p: float
+    likely: Likely
     least_bytes: float | None = None
     least_share: float | None = None
     least_hit_rate: float | None = None
@@ -121,7 +149,7 @@ class CachePays:
         return {
             "cache": self.cached.system.spec,
             "plain": self.plain.system.spec,
-            "p": self.p,
+            **self.likely.as_row(),
             "gain": self.gain,
             "least_bytes": self.least_bytes,
             "least_share": self.least_share,
@@ -130,15 +158,37 @@ class CachePays:
         }
 
 
-def p_faster(cached: Compared, plain: Compared) -> float:
-    """The probability that a cache decodes faster than a setting without one; both run.
+def likely(cached: Compared, plain: Compared) -> Likely:
+    """How surely a cache decodes faster than a setting without one; both run.
 
-    The mean over draws of what is unknown of the machine and the engines. What published pairs add is the engine's own
-    level, and how far pairs are from what is predicted: see `reports/field`.
+    The probability is the mean over draws of what is unknown of the machine and the engines. What published pairs add
+    is the engine's own level, and how far pairs are from what is predicted: see `reports/field`. A cache that never
+    hits, or is predicted to be as fast to NEAR, has none.
     """
     assert cached.draws is not None
     assert plain.draws is not None
-    return gains().of_system(cached.system.name, np.log(cached.draws / plain.draws))
+    assert cached.tok_s
+    assert plain.tok_s
+    faster_in, gain = wins(cached, plain, Objective()), cached.tok_s / plain.tok_s
+    if cached.hit_rate is not None and cached.hit_rate < NEVER:
+        return Likely(None, faster_in, "the cache never hits")
+    if abs(gain - 1) <= NEAR:
+        return Likely(None, faster_in, f"their speeds are within {NEAR:.0%}")
+    p = gains().of_system(cached.system.name, np.log(cached.draws / plain.draws))
+    return Likely(p, faster_in, despite=despite(p, gain, faster_in=faster_in))
+
+
+def despite(p: float, gain: float, *, faster_in: float | None = None) -> str:
+    """Why a probability and a predicted gain point different ways; empty if they do not.
+
+    faster_in: the share of draws in which it is faster, if any were drawn.
+    """
+    if (p > EVEN) == (gain > 1):
+        return ""
+    slower, more = ("slower", "more") if p > EVEN else ("faster", "less")
+    if faster_in is not None and (faster_in > EVEN) == (p > EVEN):
+        return f"predicted to be {slower}, but in {max(faster_in, 1 - faster_in):.0%} of the draws it is not"
+    return f"predicted to be {slower}, but published pairs of its engine gained {more} than predicted"
 
 
 def best_plain(rows: Sequence[Compared]) -> Compared | None:
@@ -147,8 +197,8 @@ def best_plain(rows: Sequence[Compared]) -> Compared | None:
     return common_first(plain, Objective())
 
 
-def likely_faster(rows: Sequence[Compared]) -> tuple[Compared, dict[str, float]] | None:
-    """The best setting without a cache, and the probability that each system with one is faster, by its spec.
+def likely_faster(rows: Sequence[Compared]) -> tuple[Compared, dict[str, Likely]] | None:
+    """The best setting without a cache, and how surely each system with one is faster, by its spec.
 
     None if nothing runs without a cache.
     """
@@ -156,7 +206,7 @@ def likely_faster(rows: Sequence[Compared]) -> tuple[Compared, dict[str, float]]
     if plain is None:
         return None
     cached = [row for row in rows if row.tok_s is not None and row.system.caches]
-    return plain, {row.system.spec: p_faster(row, plain) for row in cached}
+    return plain, {row.system.spec: likely(row, plain) for row in cached}
 
 
 def cache_pays(found: SearchResult, case: Case, *, named: System) -> CachePays | None:
@@ -167,21 +217,21 @@ def cache_pays(found: SearchResult, case: Case, *, named: System) -> CachePays |
     plain = best_plain([one.best for one in found.systems])
     if plain is None:
         return None
-    likely = {
-        one: p_faster(one.best, plain)
+    surely = {
+        one: likely(one.best, plain)
         for one in found.systems
         if one.runs
         and one.best.system.caches
         and (one.best.system == named or (not one.best.system.changes_text(case) and _there(one.best, case)))
     }
-    if not likely:
+    if not surely:
         return None
-    best = max(likely, key=lambda one: (one.best.system == named, likely[one]))
+    best = max(surely, key=lambda one: (one.best.system == named, surely[one].rank))
     least = _least_bytes(best.tried, case, plain.tok_s or 0.0)
     return CachePays(
         best.best,
         plain,
-        likely[best],
+        surely[best],
         least,
         None if least is None else least / case.model.routed_bytes,
         _least_hit_rate(best.best, case, plain.tok_s or 0.0),

@@ -20,6 +20,7 @@ from flashmoe_sim.timeline.assemble import Conditions, weights_of
 from flashmoe_sim.tune.across import Transfer, across
 from flashmoe_sim.tune.buy import Advice, NextBetter, buy, next_better
 from flashmoe_sim.tune.enough import Convergence, check_length, converged
+from flashmoe_sim.tune.kv_types import KvTypes, other_types
 from flashmoe_sim.tune.levers import Lever, levers
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.pays import CachePays, cache_pays
@@ -72,6 +73,7 @@ class Recommendation(InNotebook):
         is unknown.
     undrafted: `best` without drafts; None if there are none.
     cache_pays: whether an expert cache is faster here; None if that was not asked, or there is nothing to compare.
+    kv_types: what other types of keys and values would do at this depth; None if it does not matter.
     bought: what to buy, if requested. borrowed: whether the trace is another model's.
     notes: what the user should know about the trace and the machine, if the caller knows it.
     """
@@ -90,6 +92,7 @@ class Recommendation(InNotebook):
     filled: Compared | None
     undrafted: Compared | None
     cache_pays: CachePays | None
+    kv_types: KvTypes | None
     bought: Advice | NextBetter | None
     borrowed: bool
     notes: tuple[str, ...] = ()
@@ -231,6 +234,7 @@ def recommend(
         with_filled(workload, case, best.best, borrowed=borrowed).filled,
         with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
         None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
+        other_types(workload, case, systems, best.best, objective=objective, borrowed=borrowed),
         None if purchase is None else purchase.found(resized(systems), progress),
         borrowed,
     )

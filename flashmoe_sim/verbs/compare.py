@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.systems.base import Case
     from flashmoe_sim.systems.compare import Compared
     from flashmoe_sim.systems.resolve import OneSystem
+    from flashmoe_sim.tune.pays import Likely
     from flashmoe_sim.verbs.given import Model, Trace
 
 DISPENSABLE = ("MiB/token", "hit %", "RAM")
@@ -49,7 +50,7 @@ class Comparison:
     borrowed: str = ""
     hit_rate: float | None = None
 
-    def likely_faster(self) -> tuple[Compared, dict[str, float]] | None:
+    def likely_faster(self) -> tuple[Compared, dict[str, Likely]] | None:
         """`tune.pays.likely_faster` of the rows.
 
         None at one hit rate, with which whole layers hit as often as a cache.
@@ -149,13 +150,17 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
+        builds = {row.system.name: row.system.builds for row in rows if row.system.builds and row.tok_s is not None}
+        notes = (*notes, *(f"{name}: {words}" for name, words in builds.items()))
         return Comparison(on.case, rows, notes, on.borrowed, self.hit_rate)
 
     def document(self, found: Comparison) -> dict[str, Any]:
         """What `--json` prints."""
+        from flashmoe_sim.tune.pays import LIKELY_KEYS
         from flashmoe_sim.tune.proof import proof
 
         plain, likely = found.likely_faster() or (None, {})
+        without = dict.fromkeys(LIKELY_KEYS)
         rows = []
         for row in found.rows:
             launch = row.launch
@@ -164,7 +169,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
                 row.as_row()
                 | {
                     "published_speeds": proof(row.system, found.case).rows,
-                    "p_faster_than_plain": likely.get(row.system.spec),
+                    **(likely[row.system.spec].as_row() if row.system.spec in likely else without),
                     "get": row.system.get_row(found.case.machine),
                     "memory": [{"what": one.what, "where": one.where, "bytes": one.size_bytes} for one in shares],
                     "environment": dict(launch.environment) if launch else {},
@@ -252,9 +257,13 @@ def _cache_pays(found: Comparison) -> str:
     plain, likely = found.likely_faster() or (None, {})
     if plain is None or not likely:
         return ""
-    order = sorted(likely, key=lambda spec: -likely[spec])
-    each = ", ".join(f"{spec} {likely[spec]:.0%}" for spec in order)
-    return f"Probability that a cache is faster than {plain.system.spec}: {each}."
+    order = sorted(likely, key=lambda spec: -likely[spec].rank)
+    sure = [(spec, one) for spec in order if (one := likely[spec]).p is not None]
+    each = ", ".join(f"{spec} {one.p:.0%}{f' ({one.despite})' if one.despite else ''}" for spec, one in sure)
+    none = ", ".join(f"{spec} ({likely[spec].why_none})" for spec in order if likely[spec].p is None)
+    sentences = [f"Probability that a cache is faster than {plain.system.spec}: {each}."] if each else []
+    sentences += [f"No difference from {plain.system.spec}: {none}."] if none else []
+    return " ".join(sentences)
 
 
 def _pays(row: Compared) -> str:

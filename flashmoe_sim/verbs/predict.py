@@ -14,6 +14,8 @@ from flashmoe_sim.options import MEASURED, MODEL, Several, option_field
 from flashmoe_sim.question import IO_SPLIT, MACHINE, ConditionOptions
 from flashmoe_sim.verbs.base import Verb
 
+EQUAL = 1.001  # times a speed, which is printed alike
+
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.machine import Machine, OneMachine
@@ -34,6 +36,18 @@ class RatePredictions:
     conditions: Conditions
     rows: list[RatePrediction | Unfit]
     notes: tuple[str, ...] = ()
+
+    @property
+    def unmoved(self) -> str:
+        """That speeds do not depend on the hit rate, with the reason; empty if they do."""
+        speeds = [row["tok_s"] for row in map(_row, self.rows) if row.get("tok_s") is not None]
+        rates = {_hits(row) for row in map(_row, self.rows)}
+        if len(speeds) < 2 or len(rates) < 2 or max(speeds) > EQUAL * min(speeds):
+            return ""
+        name = self.conditions.execution.name
+        return (
+            f"no hit rate changes the speed: under {name} every expert is computed where it is, and all are in memory"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +151,8 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
         ]
         where = {"model": found.geometry.name, "machine": found.machine.name}
         timed_as = {"execution": found.conditions.execution.name}
-        return {**where, **timed_as, "rows": rows, "notes": list(found.machine.notes)}
+        notes = [*filter(None, (found.unmoved,)), *found.machine.notes]
+        return {**where, **timed_as, "rows": rows, "notes": notes}
 
     def finish(self, found: RatePredictions) -> list[str]:
         """What is odd about the table."""
@@ -145,7 +160,7 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
 
     def sections(self, found: RatePredictions) -> list[Section]:
         """A row for each hit rate; lines of a table have their number if several have the same bank and top-k."""
-        rows = [row.as_row() | {"rate": row.rate} for row in found.rows]
+        rows = [_row(row) for row in found.rows]
         columns: list[Column] = [
             ("bank", "right", lambda row: row["bank"] or UNKNOWN),
             ("top-k", "right", lambda row: str(row["top_k"])),
@@ -166,9 +181,15 @@ class Predict(ConditionOptions, Verb[RatePredictions]):
         machine = found.machine
         caption = "page cache: its share of the misses if all experts outside the bank are alike"
         title = f"{found.geometry.name} on {machine.name}: {machine.title}; {found.conditions.execution.name}"
-        made = table(columns, rows, title=title, caption="; ".join((caption, *machine.notes)))
+        made = table(
+            columns, rows, title=title, caption="; ".join(filter(None, (caption, found.unmoved, *machine.notes)))
+        )
         why = [Item(f"does not fit: {row['does_not_fit']}", 2) for row in rows if row["does_not_fit"] is not None]
         return [Section("", (made, *why))]
+
+
+def _row(row: RatePrediction | Unfit) -> dict[str, Any]:
+    return row.as_row() | {"rate": row.rate}
 
 
 def _hits(row: dict[str, Any]) -> str:

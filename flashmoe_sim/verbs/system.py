@@ -65,7 +65,7 @@ class ShowSystem(Verb["type[System]"]):
 
     def sections(self, found: type[System]) -> list[Section]:
         """Its rule, everything else about it, and how to get its engine."""
-        from flashmoe_sim.describe import sections, shown_cost
+        from flashmoe_sim.describe import sections, shown_cost, written
 
         one, facts = self.document(found), found.facts_of_engine()
         lines = [
@@ -77,7 +77,7 @@ class ShowSystem(Verb["type[System]"]):
             *([] if facts is None else _facts(facts)),
             *(("cost of its own", shown_cost(cost)) for cost in found.costs),
             ("settings", f"given as {one['name']}:key=value" if one["parameters"] else "none"),
-            *((f"  {key}={value}", one["meanings"][key]) for key, value in one["parameters"].items()),
+            *((f"  {written(key, value)}", one["meanings"][key]) for key, value in one["parameters"].items()),
         ]
         return sections(f"{one['name']}: {one['title']}", one["rule"], lines)
 

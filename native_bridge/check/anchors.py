@@ -7,8 +7,10 @@ from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
 from flashmoe_sim.machines.fitting import FIRST_FILLS
-from native_bridge.check.folder import RunFolder, open_folders
+from native_bridge.check.folder import RunFolder, open_folders, without_repeat
+from native_bridge.engines.read import read_run
 
+UNEVEN = 1.25  # times: repeats of one setting on a quiet machine are within a tenth
 ALL_HIT = ("all-hit", "resident")  # the first is best: it resolves slots, like a streamed run
 
 
@@ -69,6 +71,28 @@ def anchors_among(
     if "weights_gb_s" in parameters:
         chosen += _another(chosen[1], runs, "weights_gb_s", "another --moe-topk", lambda one: one.run.top_k)
     return list(dict.fromkeys(one.place for anchor in chosen for one in runs if is_repeat(one, anchor)))
+
+
+def uneven_repeats(folders: Sequence[Path]) -> str:
+    """What the repeats of each setting say about the machine if they are further apart than UNEVEN, else empty."""
+    return " and ".join(
+        f"repeats of {name} ran at {runs[0][0]:g} to {runs[-1][0]:g} tok/s"
+        for name, runs in _by_setting(folders).items()
+        if runs[-1][0] > UNEVEN * runs[0][0]
+    )
+
+
+def fastest_repeats(folders: Sequence[Path]) -> list[Path]:
+    """Of the repeats of each setting the one that other programs slowed down least."""
+    return [runs[-1][1] for runs in _by_setting(folders).values()]
+
+
+def _by_setting(folders: Sequence[Path]) -> dict[str, list[tuple[float, Path]]]:
+    """Decode speed and folder of each run, from the slowest, by the name that it shares with its repeats."""
+    found: dict[str, list[tuple[float, Path]]] = {}
+    for folder in folders:
+        found.setdefault(without_repeat(folder.name), []).append((read_run(folder).log.decode_tok_s, folder))
+    return {name: sorted(runs) for name, runs in found.items()}
 
 
 def _refuse_others(runs: Sequence[RunFolder], anchor: RunFolder, *, io_split_may_differ: bool) -> None:

@@ -73,10 +73,10 @@ class RunFolder:
 
     @property
     def unfit(self) -> str:
-        """Why its seconds cannot be used, or empty: it failed, was not cold, or left out the experts."""
+        """Why its seconds cannot be used, or empty: it failed, was not cold, left out the experts, or is not known."""
         failed = self.run.document.get("failed")
         bypassed = f"{self.run.log.bypass}: no routed expert was computed" if self.run.log.bypass else ""
-        return self.failure or (failed if isinstance(failed, str) else bypassed)
+        return self.failure or (failed if isinstance(failed, str) else bypassed or self.run.log.unknown)
 
 
 @dataclass

@@ -33,6 +33,8 @@ from native_bridge.fit_runs import fit_runs
 
 WITHOUT_SLOTS = 1.31  # at most this many times as fast as all hits: `stock` in 14 sets of runs on two cores
 
+NO_LAYERS = "its anchors leave no time for a layer: their misses explain all of it"
+
 
 @dataclass(frozen=True)
 class Seconds:
@@ -140,9 +142,16 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
             raise Conflict("its counts differ")
         anchors = machines.anchors_for(folder)
         machine = machines.fitted_on(anchors)
+        found = replace(nothing, anchors=tuple(dict.fromkeys(without_repeat(anchor.name) for anchor in anchors)))
+        return _predicted(found, machine, checked, repeats)
     except BadInput as error:
         return replace(nothing, why_not=str(error))
-    found = replace(nothing, anchors=tuple(dict.fromkeys(without_repeat(anchor.name) for anchor in anchors)))
+
+
+def _predicted(found: Seconds, machine: Machine, checked: CountCheck, repeats: Sequence[RunFolder]) -> Seconds:
+    """The speed on a fitted machine. Raises BadInput if the run would take no time on it."""
+    folder = checked.folder
+    assert folder.model is not None
     if not folder.run.does.slots:
         return _all_resident(found, machine, layers=len(folder.model.layers))
     assert checked.predicted is not None
@@ -191,7 +200,8 @@ def _all_hit(found: Seconds, machine: Machine, workload: Workload) -> Seconds:
     none = np.zeros_like(work.misses)
     work = replace(work, misses=none, warm=none, cold=none, installs=none)
     timing = timing_of(simulate(work, costs_of(workload, setup, machine, conditions), conditions.execution), work)
-    assert timing.tok_s is not None
+    if timing.tok_s is None:
+        raise Unusable(NO_LAYERS)
     draws = draws_of(
         work, timing, machine, conditions.execution, lambda other: costs_of(workload, setup, other, conditions)
     )
@@ -211,7 +221,10 @@ def _all_resident(found: Seconds, machine: Machine, *, layers: int) -> Seconds:
         assert unit is not None
         return 1e6 / layers / unit.layer_us.value
 
-    tok_s = speed_on(machine)
+    try:
+        tok_s = speed_on(machine)
+    except ZeroDivisionError:
+        raise Unusable(NO_LAYERS) from None
     lo, hi = ends(tok_s, speed_draws(speed_on, machine, np.zeros(0)))
     hi = tok_s * math.exp(math.hypot(math.log(hi / tok_s), math.log(WITHOUT_SLOTS)))
     return replace(found, tok_s=tok_s, tok_s_lo=lo, tok_s_hi=hi, bytes_read=0)

@@ -189,6 +189,10 @@ class Engine(ABC):
     def check_flags(self, flags: Sequence[str], known: Mapping[str, str]) -> None:
         """Raise BadInput if a user's flags are unknown or belong to one of our options. known: the program's flags."""
 
+    def unknown_effect(self, flags: Sequence[str]) -> str:
+        """Why the counts of runs with these flags cannot be predicted, or empty."""
+        return ""
+
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
         """Flags with which a text of this model never ends before its number of tokens."""
         return ()
@@ -202,7 +206,7 @@ class Engine(ABC):
         return None
 
     def complaint(self, log: str) -> str:
-        """The first line of a log that mentions an error, or empty."""
+        """The first line of a log that mentions an error, or empty. log: without the generated text."""
         return ""
 
     def examine(self, runtime: Runtime | None) -> Iterator[DoctorFinding]:

@@ -49,8 +49,9 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
     if mode not in engine.modes:
         raise UnknownName(f"{flags.path}: mode is {shown(mode)}; known: {', '.join(engine.modes)}")
     extra = flags.texts("extra")
+    said = _text(text, "the text of a run") if (text := path / "text.txt").is_file() and text.stat().st_size else ""
     log = engine.read_log(
-        _text(path / "log.txt", "the log of a run"),
+        without_text(_text(path / "log.txt", "the log of a run"), said),
         mode=mode,
         where=str(path / "log.txt"),
         extra=extra,
@@ -76,6 +77,12 @@ def read_run(folder: str | Path, *, failed_too: bool = False) -> Run:
         trace=trace,
         model=named_model_file(flags.document.get("model")),
     )
+
+
+def without_text(log: str, text: str) -> str:
+    """A log in which the lines of the generated text are empty, so that none of them passes for the program's own."""
+    said = {line.strip() for line in text.splitlines()} - {""}
+    return "\n".join("" if line.strip() in said else line for line in log.split("\n")) if said else log
 
 
 def find_run_model(runs: Sequence[Run], given: str | None) -> ModelGeometry | None:

@@ -159,6 +159,7 @@ class RunLog:
     its memory is. unread: lines about Flash-MoE that were not understood. failure: what went wrong, in the runtime's
     words if it has any; None for a run that ended well. overflow: where it was a bank too small. exhausted: where it
     was a trace that ended before its replay did. reads_ahead: its prefetch mode, by the engine's name, or empty.
+    unknown: why its counts cannot be predicted, or empty.
     bypass: the flag that left its routed experts out, or empty. lanes: of an engine that counts the uses of each
     expert, by layer.
     """
@@ -181,6 +182,7 @@ class RunLog:
     exhausted: Exhausted | None = None
     reads_ahead: str = ""
     bypass: str = ""
+    unknown: str = ""
     lanes: tuple[LayerLanes, ...] = ()
 
     @property

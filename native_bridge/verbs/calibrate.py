@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
+from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sections import Section
 from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.verbs.base import Verb
@@ -22,7 +24,7 @@ from native_bridge.verbs.base import (
 )
 
 if TYPE_CHECKING:
-    from flashmoe_sim.machines.fitting import Fitted
+    from flashmoe_sim.machines.fitting import Contradiction, Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,8 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
 
     def run(self) -> tuple[Fitted, list[Path]]:
         from flashmoe_sim.io.whole import refuse_existing
-        from flashmoe_sim.machines.fitting import check_parameters
+        from flashmoe_sim.machines.fitting import Contradiction, check_parameters
+        from native_bridge.check.anchors import uneven_repeats
         from native_bridge.verbs.fit import FitMachine, Sharpened
 
         refuse_existing(self.out, force=self.force)
@@ -80,9 +83,34 @@ class Calibrate(RunOptions, Verb["tuple[Fitted, list[Path]]"]):
             out=self.out,
             force=self.force,
         )
-        fitted = fit.run()
+        uneven = uneven_repeats(anchors)
+        try:
+            fitted = fit.run()
+        except Contradiction as error:
+            raise self._contradiction(error, model, anchors, uneven) from None
         assert not isinstance(fitted, Sharpened)
+        if uneven:
+            fitted = replace(fitted, notes=(*fitted.notes, f"the machine was busy: {uneven}"))
         return fitted, anchors
+
+    def _contradiction(
+        self, error: Contradiction, model: Path | None, anchors: Sequence[Path], uneven: str
+    ) -> Contradiction:
+        """The same error with the cause that the repeats show, and a way on."""
+        from native_bridge.check.anchors import fastest_repeats
+        from native_bridge.fit_runs import fit_runs
+
+        again = "record them again" if self.first else "give the same command with --force"
+        if not uneven:
+            return type(error)(f"{error}, or {again} on a quiet machine")
+        fastest, of = fastest_repeats(anchors), None if model is None else str(model)
+        words = ["sim", "bridge", "calibrate", "--from", *map(str, fastest), *(["--model", of] if of else [])]
+        try:
+            fit_runs(fastest, name="", command="", model=of, parameters=self.parameters)
+            kept = f"; or fit the fastest of each: {shlex.join([*words, '--out', str(self.out)])}"
+        except BadInput:
+            kept = ""
+        return type(error)(f"the machine was busy: {uneven}; stop other programs and {again}{kept}")
 
     def _anchors(self) -> tuple[Path | None, list[Path]]:
         """The model of the anchors, if it is known, and their folders."""

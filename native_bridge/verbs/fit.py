@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
-from flashmoe_sim.io.errors import Conflict, Incomplete
+from flashmoe_sim.io.errors import Conflict, Incomplete, Unusable
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
 from flashmoe_sim.question import command_line
@@ -101,12 +101,15 @@ class FitMachine(Verb["Fitted | Sharpened"]):
     def _learnt(self, machine: str) -> Sharpened:
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.machines.load import load_machine
-        from flashmoe_sim.measured.learn import learn_from
+        from flashmoe_sim.measured.learn import LEARNT, learn_from
 
         if self.rows or self.top_k is not None or self.parameters:
             raise Conflict("--machine: measured speeds take no --row, --topk or --parameter; leave them out")
         before = load_machine(machine)
         after = learn_from(self.anchors, before, model=None if self.model is None else load_model(self.model))
+        notes = [] if after.learnt is None else after.learnt.notes[len(before.learnt.notes) if before.learnt else 0 :]
+        if not any(note.startswith(LEARNT) for note in notes):
+            raise Unusable(f"no speed taught anything: {'; '.join(notes[:2])}")
         return Sharpened(before, replace(after, name=self.out.stem or "measured"))
 
     def _fitted(self) -> Fitted:

@@ -134,6 +134,8 @@ class RunEngine(RunOptions, Verb[Done]):
         requests = requests_of(names, _banks(self.banks), read_gguf(series.model), make, modes=modes)
         planned = plan(requests, self.out, modes=modes, repeat=self.repeat, replay=self.replay)
         geometry = series.check(planned)
+        if unknown := series.engine.unknown_effect(self.flags):
+            message(f"{unknown}: `sim bridge check` does not compare these runs")
         there = [series.there(one) for one in planned]
         if any(there):
             reused, again = there.count("run"), there.count("failed")
@@ -144,17 +146,12 @@ class RunEngine(RunOptions, Verb[Done]):
         return Done(outcomes, f"{geometry.name}, {self.cache} page cache")
 
     def _series(self) -> Series:
-        """The given model, or the small bundled one, whose sidecar is written beside the runs."""
-        from native_bridge.engines.table import find_runtime
         from native_bridge.fixture import bundled_model
-        from native_bridge.repeats import Series
 
-        how: dict[str, Any] = {"cache": self.cache, "timeout_s": self.timeout, "force": self.force}
-        if self.model is not None:
-            return Series(find_runtime(self.runtime), self.model, self.sidecar, **how)
-        if self.sidecar is not None:
+        if self.model is None and self.sidecar is not None:
             raise Incomplete(f"{self.sidecar}: a sidecar without its model; give --model, too")
-        return self.series(bundled_model(), self.out, **how)
+        how: dict[str, Any] = {"cache": self.cache, "timeout_s": self.timeout, "force": self.force}
+        return self.series(self.model or bundled_model(), self.out, **how)
 
     def _prompt(self) -> str:
         if self.prompt_file is None:
@@ -172,7 +169,8 @@ class RunEngine(RunOptions, Verb[Done]):
             message(line)
         for one in (one for one in once if modes[one.request.mode].banked):
             request = one.request
-            union = request.ubatch * (request.top_k or model.top_k)
+            experts = max(layer.n_experts for layer in model.layers.values())
+            union = min(experts, request.ubatch * (request.top_k or model.top_k))
             if union > request.bank:
                 message(
                     f"{one.name}: {request.ubatch} tokens may ask for {union} experts; a run in which they do fails"

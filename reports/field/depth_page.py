@@ -7,13 +7,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.field.depth import attended, depth_of
+from flashmoe_sim.timeline.attention import QUANTIZED
+from reports.field.depth import attended, depth_of, kv_type_of
 from reports.field.predict import Raw
 from reports.field.rows import FieldRow
 from reports.field.tune import price_of
 from reports.pages import joined, table
 
 LEAST_TOKENS = 4096  # between the ends of a series: a shorter one says little
+# Builds from these days on have other kernels for quantized caches on CUDA (ik_llama.cpp, pull request 370; llama.cpp,
+# 16208). On one RTX 3090 with Qwen3-235B-A22B, 1,000 tokens cost 2,419 us a token before the first, 842 after it.
+REPLACED = {"ik_llama.cpp": "2025-05-04", "llama.cpp": "2025-09-23"}
+OLD_KERNELS = "old kernels"
 HEAD = (
     "A series at several depths of the context tells how much longer a token takes for each 1,000 earlier ones. The "
     "slope is that of its ends; *predicted* is from the parts alone, as `sim recommend --depth` has it. The rates at "
@@ -36,6 +41,12 @@ class Slope:
         """How far the prediction is from the measurement, as a share of it."""
         return abs(self.predicted_s / self.measured_s - 1)
 
+    @property
+    def replaced(self) -> bool:
+        """Whether the build had kernels for quantized caches that its engine has replaced since."""
+        row = self.deep
+        return bool(row.gpu) and kv_type_of(row) in QUANTIZED and row.date < REPLACED.get(row.engine, "")
+
 
 def section(rows: Sequence[Raw]) -> str:
     """Every slope, and their median error."""
@@ -46,16 +57,20 @@ def section(rows: Sequence[Raw]) -> str:
             *(f"{depth_of(end):,}" for end in (one.shallow, one.deep)),
             *(f"{1e6 * slope_s:,.0f}" for slope_s in (one.measured_s, one.predicted_s)),
             f"{one.predicted_s / one.measured_s - 1:+.0%}",
+            OLD_KERNELS if one.replaced else "",
         )
         for one in found
     ]
-    off = statistics.median(one.off for one in found)
+    counted = [one for one in found if not one.replaced]
+    off = statistics.median(one.off for one in counted)
     right, pairs = order(rows)
     summary = (
-        f"Of {len(found)} series the median error of the slope is {off:.0%} (goal 15%). Where a machine ran several "
-        f"models at one depth of 32,768 tokens or more, {right} of {pairs} pairs of them are in the measured order."
+        f"Of {len(counted)} series the median error of the slope is {off:.0%} (goal 15%). {len(found) - len(counted)} "
+        f"others, marked as {OLD_KERNELS}, have quantized caches and builds from before llama.cpp and ik_llama.cpp "
+        f"replaced the kernels. Where a machine ran several models at one depth of 32,768 tokens or more, {right} of "
+        f"{pairs} pairs of them are in the measured order."
     )
-    head = ("series", "from", "to", "measured, us", "predicted, us", "error")
+    head = ("series", "from", "to", "measured, us", "predicted, us", "error", "builds")
     return joined(HEAD, summary, table(head, cells, left=None))
 
 

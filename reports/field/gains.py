@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from flashmoe_sim.tune import pays
-from flashmoe_sim.tune.pays import ANY, Gains, cut
+from flashmoe_sim.tune.pays import ANY, Gains, cut, despite
 from reports.checked import ROWS
 from reports.field.outcome import Outcome
 from reports.field.pairs import Pair, both_ways
@@ -182,15 +182,20 @@ class Chance:
     pair: Pair
     p: float
 
+    @property
+    def despite(self) -> str:
+        """Why the probability and the predicted gain point different ways, or empty."""
+        return despite(self.p, self.pair.predicted)
+
     def as_json(self) -> dict[str, Any]:
         """What `--pairs --json` prints of a pair."""
-        return {"cache": self.pair.cached.id, "plain": self.pair.plain.id, "p": self.p}
+        return {"cache": self.pair.cached.id, "plain": self.pair.plain.id, "p": self.p, "despite": self.despite or None}
 
     def as_text(self) -> str:
         """What `--pairs` prints of a pair."""
         return (
             f"{self.pair.cached.id}: faster than {self.pair.plain.id} with a probability of {self.p:.0%}; predicted "
-            f"{self.pair.predicted:.3g} times as fast"
+            f"{self.pair.predicted:.3g} times as fast{f': {self.despite}' if self.despite else ''}"
         )
 
 

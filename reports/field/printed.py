@@ -22,7 +22,7 @@ from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.borrow import borrow, bundled
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
-from flashmoe_sim.systems.cached import ALL, Cached
+from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
@@ -39,7 +39,7 @@ from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.qvac import Qvac
 from flashmoe_sim.systems.slotstream import Slotstream
 from flashmoe_sim.systems.static_profile import StaticProfile
-from flashmoe_sim.systems.strata import AUTO, Strata
+from flashmoe_sim.systems.strata import Strata
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.trace.routing import RoutingTrace
 from reports.field.depth import attended, kv_type_of
@@ -158,6 +158,10 @@ def _placed(kind: type[PlacedLayers]) -> Callable[[FieldRow, Settings], System]:
     return made
 
 
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
 def _all_gpu(row: FieldRow, settings: Settings) -> System:
     return AllGpu()
 
@@ -205,13 +209,12 @@ def _ds4(row: FieldRow, settings: Settings) -> System:
 def _slotstream(row: FieldRow, settings: Settings) -> System:
     if _DRAFTS.search(row.flags):
         raise BadInput(f"{row.where}: drafts of slotstream are not modelled")
-    return Slotstream(experts_per_layer=round(settings.slots_per_layer or 0))
+    return Slotstream(experts_per_layer=_rounded(settings.slots_per_layer))
 
 
 def _strata(row: FieldRow, settings: Settings) -> System:
     match = _PCIE_SHARE.search(row.flags)
-    share = float(match[1]) if match else AUTO
-    return Strata(experts=settings.residents or 0, pcie_share=share)
+    return Strata(experts=settings.residents, pcie_share=float(match[1]) if match else None)
 
 
 def _neurall(row: FieldRow, settings: Settings) -> System:
@@ -221,7 +224,7 @@ def _neurall(row: FieldRow, settings: Settings) -> System:
         raise BadInput(f"{row.where}: no setting of neurall is that eviction rule or predictor")
     if early and "WAIT" not in flags and "DETERMINISTIC" not in flags:
         raise BadInput(f"{row.where}: this build did not wait for swaps, as neurall does")
-    asked = Neurall(slots=round(settings.slots_per_layer or 0), profile="half" if "state kept" in flags else "none")
+    asked = Neurall(slots=_rounded(settings.slots_per_layer), profile="half" if "state kept" in flags else "none")
     if early or "policy: " in flags:
         asked = replace(asked, lead=0 if "margin 0" in flags else -2, admit=2 if "admit on 2" in flags else 0)
     return replace(asked, swaps=8, lead=4) if "DETERMINISTIC" in flags else asked
@@ -244,7 +247,7 @@ def _qvac(row: FieldRow, settings: Settings) -> System:
     match = _MIB.search(row.flags)
     if match is None or "--fit on" in row.flags:
         return Qvac()
-    return Qvac(cache_mib=int(match[1]), cpu_layers=ALL if settings.cpu_layers is None else round(settings.cpu_layers))
+    return Qvac(cache_mib=int(match[1]), cpu_layers=_rounded(settings.cpu_layers))
 
 
 CPU = ("cpu_only", "page_cache_mmap")

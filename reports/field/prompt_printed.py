@@ -81,7 +81,7 @@ def _asked(
         if REPACKED in row.flags.split():
             return None
         mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
-        system = replace(system, ubatch=prompt.batch, mmap=mmap)
+        system = replace(system, ubatch=prompt.batch or None, mmap=mmap)
     case = case_of(workload.geometry, machine, workload=workload)
     if prompt.depth and case.model.attention is None:
         return None

@@ -45,6 +45,7 @@ class FieldRow:
     context: str
     batch_ubatch: str
     engine_version_or_pr: str = ""
+    date: str = ""
     notes: str = ""
     prompt_tok_s: float | None = None
     decode_tok_s: float | None = None
@@ -71,7 +72,7 @@ NUMBERS = (
     "bytes_per_token_read",
 )
 MEASURED = ("prompt_tok_s", "decode_tok_s", "hit_rate_pct", "bytes_per_token_read", "other_breakdown_ms")
-UNNEEDED = (*MEASURED, "engine_version_or_pr", "notes", "confidence", "machine_id", "series", "varies")
+UNNEEDED = (*MEASURED, "engine_version_or_pr", "date", "notes", "confidence", "machine_id", "series", "varies")
 COLUMNS = tuple(field.name for field in fields(FieldRow) if field.name != "where")
 NEEDED = tuple(name for name in COLUMNS if name not in UNNEEDED)
 

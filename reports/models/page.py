@@ -18,10 +18,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 INTRO = """# Every model on every machine
 
 What `sim recommend MODEL --machine MACHINE` names first, with an empty context: {models} models on {machines} machines.
-Of these pairs {answers} reach a token a second; the second table lists the others. GPU and RAM: GiB in use, mapped files
-included. 90%: nine of ten measured speeds should fall within this interval; one that is wider than {wide} times is called
-a guess, and often waits for storage. A setting is a [system](systems.md) with its parameters; `sim system show` says
-where to get its engine. A machine's name stands for all of its parts, such as 32 GB of RAM in `rtx-3060`:
+Of these pairs {answers} reach a token a second; the second table lists the others. GPU and RAM: GiB in use, mapped
+files included. 90%: nine of ten measured speeds should fall within this interval; one that is wider than {wide} times
+is called a guess, and often waits for storage. A setting is a [system](systems.md) with its parameters; `sim system
+show` says where to get its engine. A machine's name stands for all of its parts, such as 32 GB of RAM in `rtx-3060`:
 [all of them](#the-machines-and-what-they-do-not-run). `sim recommend` also says what holds a machine back and what
 would gain most, and takes your own parts: `--machine "rtx-3060 + ryzen-5600 + 64GiB"`.
 

@@ -12,6 +12,7 @@ from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.schema import COMPARED
 from flashmoe_sim.systems.table import SYSTEMS
+from flashmoe_sim.tune.pays import LIKELY_KEYS
 from tests.support import document, refusal
 
 ASKED = ["compare", "python-256", "--machine", "rtx-3090", "--kv", "1GiB"]
@@ -33,7 +34,7 @@ def test_json_has_the_documented_columns(capsys: pytest.CaptureFixture[str]) -> 
     assert {row["system"] for row in answer["rows"]} == set(SYSTEMS)
     for row in answer["rows"]:
         memory = row.pop("memory")
-        more = {"environment", "get", "published_speeds", "p_faster_than_plain"}
+        more = {"environment", "get", "published_speeds", *LIKELY_KEYS}
         assert set(row) == {column.name for column in COMPARED} | more
         kept = sum(share["bytes"] for share in memory if share["where"] != "mapped")
         assert kept == (row["gpu_bytes"] or 0) + (row["ram_bytes"] or 0)
@@ -134,4 +135,4 @@ def test_caches_are_held_against_the_best_without_one(capsys: pytest.CaptureFixt
     assert f"Probability that a cache is faster than {answer['plain']}" in " ".join(capsys.readouterr().out.split())
     fixed = document(capsys, "compare", "--model", *asked, "--hit-rate", "80%")
     assert fixed["plain"] is None
-    assert {row["p_faster_than_plain"] for row in fixed["rows"]} == {None}
+    assert {row[key] for row in fixed["rows"] for key in LIKELY_KEYS} == {None}

@@ -81,6 +81,25 @@ def test_hit_rates_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "measured" not in printed_by(capsys, "predict", *MODEL, *arguments)
 
 
+@pytest.mark.parametrize("execution", ["resident", "mapped"])
+def test_equal_speeds_say_why(execution: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [
+        "predict",
+        "--hit-rate",
+        "0.2,0.9",
+        "--model",
+        "gpt-oss-20b",
+        "--machine",
+        "rtx-3060 + 64GiB",
+        "--execution",
+    ]
+    assert main([*asked, execution]) == 0
+    assert f"no hit rate changes the speed: under {execution}" in " ".join(capsys.readouterr().out.split())
+    assert any("no hit rate changes" in note for note in document(capsys, *asked, execution)["notes"])
+    assert main([*asked, "split-install"]) == 0
+    assert "no hit rate changes" not in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_python_function_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     rows = document(capsys, "predict", *MODEL, "--table", TABLE, "--topk", "4")["rows"]
     table = api.predict(table=TABLE, model="qwen3.5-35b-a3b:ud-iq2_m", machine="m5-max-128", top_k=4)

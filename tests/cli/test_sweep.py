@@ -367,6 +367,16 @@ def test_rows_are_ranked_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
         assert "--rank" in refusal(capsys, *asked, "--rank", wrong)
 
 
+@pytest.mark.parametrize("traces", [["python-256"], ["python-256", "prose-256"]], ids=len)
+def test_policies_that_evict_alike_are_named(traces: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", *traces, "--bank", "16,32", "--policy", "lru,fifo,least-stale"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "lru and least-stale evict alike: equal in every row" in text
+    assert text.count("alike") == len(traces) * 2 - 1
+    assert main(["sweep", *traces, "--bank", "16,32", "--policy", "lru,fifo"]) == 0
+    assert "alike" not in capsys.readouterr().out
+
+
 def test_what_all_leaves_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["sweep", "--bank", "16", "--contract", "runtime"]
     parsed = document(capsys, *asked, "--policy", "all", "--prefetch", "temporal")

@@ -129,6 +129,11 @@ WRONG = {
     "infinite": ("value = 60", "value = inf", f"{BREAD}: value is inf; expected a number above 0"),
     "not a number": ("value = 60", "value = nan", f"{BREAD}: value is nan; expected a number above 0"),
     "out of reach": ("value = 60", "value = 1e300", f"{BREAD}: value is 1e+300; expected a number above 0"),
+    "more lanes than any drive": (
+        "lanes = { value = 4",
+        "lanes = { value = 1e6",
+        "storage.lanes: value is 1000000.0; expected an integer from 1 to 4096",
+    ),
     "half a lane": (
         "lanes = { value = 4",
         "lanes = { value = 4.5",
@@ -176,6 +181,11 @@ WRONG = {
         "gb_s = 3.5\n",
         "",
         "storage.measured 1: gb_s is missing; expected size_kib, lanes, gb_s, sou",
+    ),
+    "too many measured lanes": (
+        "lanes = 4\n",
+        "lanes = 1000000000\n",
+        "storage.measured 1: lanes is 1000000000; expected an integer from 1 to 4096",
     ),
     "measured lanes": ("lanes = 4\n", "lanes = 0\n", "storage.measured 1: lanes is 0; expected an integer from 1"),
     "measured size": (

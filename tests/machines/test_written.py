@@ -57,6 +57,9 @@ from tests.support import refused
         ("rtx-3090 + 512GB DDR4-3200", "rtx-3090 + ddr4-3200x8 + 512GiB"),
         ("rtx-3090 + 128GB DDR4-3200", "rtx-3090 + ddr4-3200x2 + 128GiB"),
         ("Ryzen AI Max+ 395 64GB + linux", "strix-halo + 64GiB + linux"),
+        ("Ryzen AI Max+ 395 64GB+ linux", "strix-halo + 64GiB + linux"),
+        ("rtx-4090+ ryzen-5600+ 64GiB", "rtx-4090 + ryzen-5600 + 64GiB"),
+        ("M3 Max+ 64GiB", "m3-max + 64GiB"),
     ],
 )
 def test_people_write_machines_otherwise(written: str, name: str) -> None:

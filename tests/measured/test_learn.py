@@ -17,17 +17,18 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
 from flashmoe_sim.machines.belief import at, error_loads
-from flashmoe_sim.machines.learning import Observation, after
+from flashmoe_sim.machines.learning import Learner, Observation, after
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.machines.write import write_machine
-from flashmoe_sim.measured.learn import learn_from
+from flashmoe_sim.measured.learn import MOST, learn_from
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared, at_setting, case_of, speed_of
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.trace.load import load_trace
 from native_bridge.cli.main import main as bridge
+from tests.measured.bench import WRITTEN, row
 from tests.support import refused
 
 FILES = Path(__file__).parents[2] / "data" / "measured"
@@ -215,8 +216,8 @@ def test_a_model_of_unknown_attention_is_measured_at_an_empty_context() -> None:
 
 def test_another_quantization_is_refused(tmp_path: Path) -> None:
     rows = json.loads((FILES / "gpt-oss-120b-rtx-4070.json").read_text())
-    for row in rows:
-        row["model_size"] = row.get("model_size", 0) // 3 or 20 * 2**30
+    for one in rows:
+        one["model_size"] = one.get("model_size", 0) // 3 or 20 * 2**30
     (tmp_path / "bench.json").write_text(json.dumps(rows))
     with pytest.raises(Conflict, match=r"a file of .* of gpt-oss-120b"):
         learnt(tmp_path / "bench.json", parts=OWNER)
@@ -239,6 +240,132 @@ def test_a_measurement_of_another_model_is_learnt_from_by_its_name() -> None:
     notes = learn_from(["cpu=11 model=gpt-oss-20b", "cpu=7 model=gpt-oss-120b"], on, model=asked).learnt.notes
     assert any("from cpu with gpt-oss-20b:mxfp4, 11.0 tok/s" in note for note in notes)
     assert any("from cpu, 7.00 tok/s" in note for note in notes)
+
+
+RTX_3090 = "rtx-3090 + ryzen-5950x + 64GiB"
+PASTED = Path(__file__).parent / "pasted"
+
+
+def notes_on(*measured: str | Path, model: str = "gpt-oss-20b", parts: str = RTX_3090) -> list[str]:
+    """Without folders, such as `learnt from a.md: line 3: all-gpu, 180 tok/s; ...`."""
+    learnt = learn_from(measured, load_machine(parts), model=named_model(model)).learnt
+    assert learnt is not None
+    return [note.replace(f"{PASTED}/", "") for note in learnt.notes]
+
+
+@pytest.mark.parametrize(
+    ("file", "model", "expected"),
+    [
+        ("dense-distill.txt", "gpt-oss-20b", ["not used: dense-distill.txt: line 4: unknown model 'deepseek-r1:8b'"]),
+        ("described-model.md", "qwen3-30b-a3b", ["learnt from described-model.md: line 3: all-gpu, 150 tok/s"]),
+        (
+            "fewer-experts.log",
+            "qwen3-30b-a3b",
+            ["not used: fewer-experts.log: line 9: computes 4 experts for each token, and qwen3-30b-a3b:q4_k_m has 8"],
+        ),
+        ("perplexity.log", "qwen3-30b-a3b", ["not used: perplexity.log: line 7: is of perplexity, 200 chunks of 512"]),
+        (
+            "several-models.md",
+            "gpt-oss-20b",
+            [
+                "not used: several-models.md: line 3: unknown model 'llama 8B Q4_K - Medium'",
+                "learnt from several-models.md: line 4: all-gpu, 180 tok/s",
+            ],
+        ),
+    ],
+)
+def test_what_only_some_speeds_lack_is_a_note(file: str, model: str, expected: list[str]) -> None:
+    notes = notes_on(PASTED / file, model=model)
+    assert [note[: len(start)] for note, start in zip(notes, expected, strict=True)] == expected
+
+
+def bench(folder: Path, *changed: dict[str, Any]) -> Path:
+    """Tests of gpt-oss-20b on an RTX 3090."""
+    common = {"model_filename": "gpt-oss-20b-mxfp4.gguf", "model_size": 12101000000, "gpu_info": "", "avg_ts": 170.0}
+    text = WRITTEN["jsonl"]([row(n_cpu_moe=0, **{**common, **one}) for one in changed])
+    (folder / "bench.jsonl").write_text(text)
+    return folder / "bench.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"type_k": "q8_0", "n_depth": 8192}, "has keys of q8_0 and values of f16"),
+        ({"flash_attn": 0, "n_depth": 8192}, "has no flash attention at this depth"),
+        ({"n_prompt": 512, "n_gen": 0, "n_ubatch": 64, "avg_ts": 900.0}, "reads its prompt 64 tokens at a time"),
+        ({"backends": "CUDA,RPC"}, "ran on several machines (RPC)"),
+        ({"model_filename": "gpt-oss-20b.gguf", "model_size": 2 * 2**30}, "a file of 2.00 GiB of gpt-oss-20b"),
+    ],
+)
+def test_other_work_than_is_predicted(changed: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    refused, learnt = notes_on(bench(tmp_path, changed, {}))
+    assert refused.startswith(f"not used: {tmp_path / 'bench.jsonl'}: line 1: {reason}")
+    assert learnt.startswith("learnt from")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            '{"model": "gpt-oss-20b", "timings": {"predicted_n": 99, "predicted_per_second": 80, "draft_n": 9}}',
+            "was measured with drafts",
+        ),
+        (
+            '{"hardware": {"unifiedMemory": true}, "results": [{"model": "gpt-oss-20b-mlx", "avgTps": 80, '
+            '"avgOutputTokens": 99}]}',
+            "ran mlx, which is no system",
+        ),
+    ],
+)
+def test_no_machine_makes_a_system_of_what_is_none(text: str, reason: str, tmp_path: Path) -> None:
+    """One memory leaves one place for experts, but another engine or drafts stay what they are."""
+    (tmp_path / "r.json").write_text(text)
+    (note,) = notes_on(tmp_path / "r.json", parts="m5-max-48")
+    assert note.startswith("not used: ")
+    assert reason in note
+
+
+def test_rows_split_otherwise_than_by_layer(tmp_path: Path) -> None:
+    file = bench(tmp_path, {"split_mode": "row"}, {})
+    assert not any("splits the model" in note for note in notes_on(file))
+    assert "splits the model by row between GPUs" in notes_on(file, parts="2x rtx-3090 + ryzen-5950x + 64GiB")[0]
+
+
+def test_many_speeds_are_looked_at_in_a_few(tmp_path: Path) -> None:
+    """Of both kinds and at both ends of the depths; the rest would take minutes."""
+    decode = [{"n_depth": 256 * number, "avg_ts": 170.0 - number} for number in range(50)]
+    prompts = [{"n_prompt": 512, "n_gen": 0, "n_depth": 256 * number, "avg_ts": 3000.0} for number in range(10)]
+    said, *notes = notes_on(bench(tmp_path, *decode, *prompts))
+    assert said == f"{MOST} of 60 speeds are used, spread over settings and depths; more teach little"
+    assert len(notes) == MOST
+    assert sum("prompt at" in note for note in notes) == MOST / 2
+    assert any("at a depth of 12,544" in note for note in notes)
+
+
+def test_few_speeds_are_all_looked_at(tmp_path: Path) -> None:
+    rows = [{"n_depth": 512 * number} for number in range(MOST)]
+    assert [note.partition(" ")[0] for note in notes_on(bench(tmp_path, *rows))] == ["learnt"] * MOST
+
+
+def test_a_missing_place_is_asked_for_the_answer_s_speed(tmp_path: Path) -> None:
+    """A prompt stands first in a log, and few ask about it."""
+    log = "".join((PASTED / "windows-path.log").read_text().splitlines(keepends=True)[-2:])
+    (tmp_path / "three.log").write_text(log)
+    with refused(
+        Incomplete, 'line 2: does not say how many layers were on the GPU; give it by hand: --measured "all-gpu=180'
+    ):
+        notes_on(tmp_path / "three.log")
+
+
+def test_a_first_look_leaves_out_only_what_does_nothing() -> None:
+    """A rough answer has the same numbers as one in which each number of the machine is moved in each round."""
+    on, of = machine(), case(machine())
+    seen = [_observation(of, parse_system(text)) for text in (PLACED, "cpu")]
+    seen = [replace(one, tok_s=1.2 * one.speed_on(on)) for one in seen]
+    learner = Learner(on)
+    rough, exact = learner.after(seen, roughly=True), learner.after(seen)
+    for (path, one), (_, other) in zip(rough.quantities(), exact.quantities(), strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-9), path
 
 
 @pytest.mark.filterwarnings("ignore:no trace of gpt-oss-20b")
@@ -294,6 +421,14 @@ def test_fit_writes_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixt
     assert bridge(["machine", "show", str(out)]) == 0
     assert "learnt from placed:cpu_layers=32" in capsys.readouterr().out
     assert bridge([*fit, "--force", "--row", "bank=16"]) == 2
+
+
+def test_fit_writes_no_file_if_nothing_was_learnt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mine.toml"
+    fit = ["machine", "fit", str(PASTED / "perplexity.log"), "--machine", RTX_3090, "--model", "qwen3-30b-a3b"]
+    assert bridge([*fit, "--out", str(out)]) == 2
+    assert "no speed taught anything: not used: " in capsys.readouterr().err
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,115 @@ def test_the_last_loading_counts(tmp_path: Path) -> None:
     assert log(tmp_path, *first, LOADED.strip(), *last).system == "all-gpu"
 
 
+MAIN = "/models/gpt-oss-120b-mxfp4-00001-of-00003.gguf"
+LOADING = (
+    "llama_model_loader: loaded meta data with 35 key-value pairs and 459 tensors from {} (version GGUF V3 (latest))"
+)
+ANSWERS = [LOADING.format(MAIN), "print_info: general.name = Gpt Oss 120B", ON_GPU, *buffers(500, CUDA0=59000)]
+DRAFTS = [
+    LOADING.format("/models/gpt-oss-20b-mxfp4.gguf"),
+    "print_info: general.name = Gpt Oss 20B",
+    *buffers(9, CUDA0=9000),
+]
+SEES = [LOADING.format("/models/mmproj-Qwen3-30B-A3B-F16.gguf"), "clip_ctx: CLIP using CUDA0 backend"]
+COMMAND = f"$ llama-server -m {MAIN} -ngl 99"
+
+
+@pytest.mark.parametrize(
+    ("lines", "system"),
+    [
+        ([COMMAND, *ANSWERS, *SEES], "all-gpu"),
+        ([*ANSWERS, *SEES], "all-gpu"),
+        ([*ANSWERS, *DRAFTS], ""),
+        ([*DRAFTS, *ANSWERS], ""),
+        ([f"{COMMAND} -md /models/gpt-oss-20b-mxfp4.gguf", *ANSWERS, *DRAFTS], ""),
+        ([*ANSWERS, "srv load_model: loading draft model", *DRAFTS], ""),
+        ([*ANSWERS, "n_drafted = 120"], ""),
+        ([*DRAFTS, TIMED.strip(), *ANSWERS], "all-gpu"),
+        ([*DRAFTS, "build: 6500 (0123abc) with cc", *ANSWERS], "all-gpu"),
+        ([COMMAND.replace(MAIN, "$MODEL"), *ANSWERS], "all-gpu"),
+    ],
+)
+def test_the_model_is_the_one_that_answers(lines: list[str], system: str, tmp_path: Path) -> None:
+    """Beside one that drafts or sees, or after another one."""
+    (tmp_path / "l.log").write_text("\n".join([*lines, TIMED]))
+    found = read_measured(tmp_path / "l.log")[-1]
+    assert (found.model, found.system) == (MAIN, system)
+    assert (found.unplaced == "was measured with drafts") == (not system)
+
+
+@pytest.mark.parametrize("prefix", ["[4202{}] ", "server{}-1  | ", "Jan 02 03:04:05 host llama-server[{}]: "])
+def test_two_servers_in_one_log(prefix: str, tmp_path: Path) -> None:
+    one, other = prefix.format(1), prefix.format(2)
+    lines = [*(one + line for line in ANSWERS), *(other + line for line in DRAFTS), one + TIMED]
+    (tmp_path / "l.log").write_text("\n".join(lines))
+    assert read_measured(tmp_path / "l.log")[-1].model == MAIN
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "model"),
+    [
+        ("/root/.ollama/models/blobs/sha256-" + "ab" * 32, "Gpt Oss 120B", "Gpt Oss 120B"),
+        ("/models/model.gguf", "Gpt Oss 120B", "Gpt Oss 120B"),
+        ("/models/gpt-oss-20b.gguf", "Gpt Oss 120B", "/models/gpt-oss-20b.gguf"),
+        ("/models/mine.gguf", "My own", "/models/mine.gguf"),
+    ],
+)
+def test_the_title_counts_if_the_file_says_nothing(file: str, name: str, model: str, tmp_path: Path) -> None:
+    (tmp_path / "l.log").write_text("\n".join([LOADING.format(file), f"print_info: general.name = {name}", TIMED]))
+    assert read_measured(tmp_path / "l.log")[-1].model == model
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("$ ./llama-imatrix -m a.gguf -f x.txt", "is of llama-imatrix, not of one prompt"),
+        ("$ llama-batched-bench -m a.gguf", "is of llama-batched-bench, not of one prompt"),
+        ("perplexity: calculating perplexity over 561 chunks, n_ctx=512", "is of perplexity, 561 chunks of 512 tokens"),
+        ("compute_imatrix: computing over 213 chunks with batch_size 512", "is of compute_imatrix, not of one prompt"),
+        ("llama_context: n_ctx = 512", "102,400 tokens in a context of 512 are not one prompt"),
+        ("$ llama-server -m DeepSeek-R1-Q4_K_M.gguf -ser 6,1", "computes fewer experts than the model (-ser 6,1)"),
+    ],
+)
+def test_what_is_no_answer_to_a_prompt(line: str, reason: str, tmp_path: Path) -> None:
+    prompt = "prompt eval time = 32000.00 ms / 102400 tokens ( 0.31 ms per token, 3200.00 tokens per second)"
+    (tmp_path / "l.log").write_text(f"{line}\n{prompt}\n")
+    found = read_with_notes(tmp_path / "l.log")
+    assert (found.measured, len(found.left_out)) == ([], 1)
+    assert reason in found.left_out[0]
+
+
+SLOT = "slot update_slots: id  0 | task 7 | "
+OLD = '| tid="1" timestamp=1 id_slot=0 id_task=7'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{SLOT}kv cache rm [8800, end)", f"{SLOT}kv cache rm [8900, end)"],
+        [f"{SLOT}n_tokens = 8800, memory_seq_rm [8800, end)"],
+        [f"{SLOT}new prompt, n_ctx_slot = 16384, n_keep = 0, n_prompt_tokens = 9000"],
+        [f"{SLOT}new prompt, n_ctx_slot = 16384, n_keep = 0, task.n_tokens = 9000"],
+        [
+            f"{SLOT}prompt processing progress, n_tokens = 8900, batch.n_tokens = 100",
+            f"{SLOT}prompt done, n_past = 9000",
+        ],
+        ["slot      release: id  0 | task 7 | stop processing: n_past = 9400, truncated = 0"],
+        ["slot      release: id  0 | task 7 | stop processing: n_tokens = 9400, truncated = 0"],
+        [f"INFO [  update_slots] kv cache rm [p0, end) {OLD} p0=8800"],
+        [f"INFO [  release_slots] slot released {OLD} n_ctx=16384 n_past=9400 n_system_tokens=0 n_cache_tokens=9400"],
+    ],
+)
+def test_the_depth_of_a_cached_prompt(lines: list[str], tmp_path: Path) -> None:
+    """As llama.cpp has printed it since 2024: 8,800 tokens were cached, 200 read and 400 decoded."""
+    timings = [
+        "prompt eval time = 1000.00 ms / 200 tokens (    5.00 ms per token,   200.00 tokens per second)",
+        "       eval time = 8000.00 ms / 400 tokens (   20.00 ms per token,    50.00 tokens per second)",
+    ]
+    (tmp_path / "l.log").write_text("\n".join([*lines, "slot print_timing: id  0 | task 7 |", *timings]))
+    assert [one.depth for one in read_measured(tmp_path / "l.log")] == [8800, 9000]
+
+
 def test_ik_llama_cpp_by_its_log(tmp_path: Path) -> None:
     lines = ["llama_init_from_model: fused_moe = 1", ON_GPU.replace("load", "llm_load", 1)]
     lines += [OVERRIDE.format(3, part, "CPU").replace("tensor", "Tensor", 1) for part in ("gate", "up", "down")]
@@ -133,6 +242,10 @@ def test_ik_llama_cpp_by_its_log(tmp_path: Path) -> None:
         ("llama-server --spec-type draft-mtp", {"elsewhere": "was measured with drafts"}),
         ("llama-server --no-mmap", {"mmap": "off"}),
         ("llama-server --load-mode none", {"load_mode": "none"}),
+        ("llama-server -m F:\\llm\\a.gguf -fa", {"model": "F:/llm/a.gguf", "flash_attn": "on"}),
+        ("llama-server -m $MODEL --no-op-offload -rtr", {"no_op_offload": "on", "repack": "on"}),
+        ("GGML_OP_OFFLOAD_MIN_BATCH=4096 llama-server -op 27,1", {"no_op_offload": "on"}),
+        ("llama-server -fa -c 5 --override-kv x.expert_used_count=int:4", {"flash_attn": "on", "experts_used": "4"}),
         ("llama-server -nkvo", {"elsewhere": "has the context in RAM (--no-kv-offload), which no system does"}),
         ("llama-server -m 'unclosed -ngl 5", {"model": "'unclosed", "n_gpu_layers": "5"}),
         ("", {}),

@@ -56,6 +56,9 @@ PATCHED = f"""--moe-sidecar PATH                      the sidecar
 --moe-trace FILE                        the trace
 --moe-trace-harness                     no chat
 """
+LATER = """--moe-prefill-layer-major, --no-moe-prefill-layer-major
+                                        prompts beside the bank
+"""
 OLDER = PATCHED.replace("--moe-trace-harness", "--moe-harness").replace("--moe-topk", "--moe-k")
 FLAGS_ALONE = {
     "--moe-trace-harness",
@@ -67,7 +70,7 @@ FLAGS_ALONE = {
     "--no-mmap",
     "--moe-prefetch-temporal",
 }
-FLAGS_ALONE |= {"--moe-predict-prev-token", "--moe-predict-top1-prev"}
+FLAGS_ALONE |= {"--moe-predict-prev-token", "--moe-predict-top1-prev", "--moe-prefill-layer-major"}
 
 
 def main() -> int:
@@ -83,7 +86,7 @@ def main() -> int:
         gpu = f"  {named}\n" if (named := os.environ.get("STAND_IN_DEVICE")) else gpu
         sys.stdout.write(f"Available devices:\n{gpu}")
     elif question == "--help":
-        sys.stdout.write(HELP + {"not-patched": "", "older": OLDER}.get(DOES, PATCHED))
+        sys.stdout.write(HELP + {"not-patched": "", "older": OLDER, "later": PATCHED + LATER}.get(DOES, PATCHED))
     else:
         return run(given(sys.argv[1:]))
     return 0
@@ -93,7 +96,7 @@ def given(words: list[str]) -> dict[str, str]:
     flags = {}
     while words:
         flag = words.pop(0)
-        if flag not in HELP + PATCHED:
+        if flag not in HELP + PATCHED + LATER:
             sys.exit(f"error: invalid argument: {flag}")
         flags[flag] = "" if flag in FLAGS_ALONE else words.pop(0)
     return flags
@@ -138,6 +141,12 @@ def run(flags: dict[str, str]) -> int:
     if DOES == "fail":
         sys.stderr.write("main: error: no such thing as a slot\n")
         return 3
+    if DOES == "later":
+        tokens = " ] [ tokens - prefill: 38, decode: 24 ]\n"
+        log = [line.replace(" ]\n", tokens) if line.startswith("[ Prompt") else line for line in log]
+    if DOES.startswith("speaks"):
+        text = "red OSErroralse bugs\nError: a failed assertion\n" + text
+        log = [line for line in log if not line.startswith("[ Prompt")]
     if DOES == "another-version":
         log = [line.replace("Flash-MoE routed", "Flash-MoE experts").replace("Generation", "Decode") for line in log]
     sys.stdout.write(f"mode       : Flash-MoE trace harness (raw completion)\n\n\n> {flags['-p']}\n\n{text}")
@@ -146,6 +155,8 @@ def run(flags: dict[str, str]) -> int:
         if line.startswith(("log_", "~llama_", "graph_", "srv ", "Flash-MoE settings", "  ")):
             sys.stderr.write(line)
     sys.stderr.flush()
+    if DOES == "speaks-and-dies":
+        return 3
     sys.stdout.write("\n\n" + "".join(line for line in log if line.startswith("[ Prompt")) + "\nExiting...\n")
     return 0
 
@@ -169,6 +180,9 @@ def chosen(mode: str, flags: dict[str, str]) -> Path:
 def write_trace(recorded: Path, target: Path) -> None:
     """All of it, or, as on a full disk, as much as fits, the last line cut; the runtime does not look."""
     data = gzip.decompress((recorded / "trace.jsonl.gz").read_bytes())
+    if DOES == "later":  # a step of the prompt that went beside the bank; the log does not count it
+        first = b"".join(line[: line.index(b'"slots"')] + b'"slots":[]}\n' for line in data.splitlines()[:8])
+        data = first + data
     if DOES == "fill-the-disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(data) // 2 + 7, resource.RLIM_INFINITY))
     with suppress(OSError):

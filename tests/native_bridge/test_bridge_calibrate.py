@@ -176,3 +176,41 @@ def test_a_model_that_does_not_fit_is_refused(
     line = refusal(capsys, "bridge", "calibrate", "--out", "mine.toml")
     assert "for the run whose experts are all resident, and 1.00 MiB of memory are free" in line
     assert not list(Path().iterdir())
+
+
+def busy(tmp_path: Path, tok_s: dict[str, float]) -> Path:
+    """Anchors and their repeats, some of which ran while other programs did."""
+    place = copies(tmp_path, "warm-bank12", "warm-allhit", of="runs-timed")
+    for name, speed in tok_s.items():
+        source = place / name.removesuffix("-rep2")
+        shutil.copytree(source, place / name)
+        printed = (place / name / "log.txt").read_text(errors="replace").rpartition("Generation: ")[2].partition(" ")[0]
+        edit_log(place / name, f"Generation: {printed} ", f"Generation: {speed} ")
+    return place
+
+
+def test_a_busy_machine_is_told_from_a_cold_page_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The repeats say it; what was recorded fits without those that other programs slowed down."""
+    place = busy(tmp_path, {"warm-bank12-rep2": 4.0, "warm-allhit-rep2": 9.0})
+    line = refusal(capsys, "bridge", "calibrate", "--from", place, "--out", "mine.toml")
+    assert line == (
+        "sim: the machine was busy: repeats of warm-bank12 ran at 4 to 14 tok/s and repeats of warm-allhit ran at 9 to "
+        "23.7 tok/s; stop other programs and record them again; or fit the fastest of each: sim bridge calibrate "
+        f"--from {place / 'warm-bank12'} {place / 'warm-allhit'} --out mine.toml\n"
+    )
+    assert main(line.partition(": sim ")[2].split()) == 0
+
+
+def test_repeats_that_differ_less_are_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = busy(tmp_path, {"warm-bank12-rep2": 10.5, "warm-allhit-rep2": 23.0})
+    notes = document(capsys, "bridge", "calibrate", "--from", place, "--out", "mine.toml")["notes"]
+    assert notes[-1] == "the machine was busy: repeats of warm-bank12 ran at 10.5 to 14 tok/s"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_contradiction_that_no_repeat_explains_names_a_way_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flashmoe_sim.machines.fitting.CONTRADICTS", 1.001)
+    assert main(["bridge", "calibrate", "--out", "mine.toml", "--repeat", "1"]) == 2
+    assert capsys.readouterr().err.endswith("one kind, or give the same command with --force on a quiet machine\n")

@@ -165,7 +165,6 @@ def test_a_replay_must_be_of_the_same_run(tmp_path: Path, capsys: pytest.Capture
         (["--bank", "24", "--prompt", "a", "--prompt-file", "b"], "--prompt and --prompt-file; give one of them"),
         (["--bank", "24", "--prompt-file", "/nowhere"], "/nowhere: no such file"),
         (["--bank", "24", "--model", "/nowhere.gguf"], "/nowhere.gguf: no such file"),
-        (["--bank", "24", "--model", str(MODEL)], "mode slot-bank reads experts from a sidecar; give --sidecar"),
         (["--bank", "24", "--sidecar", "/nowhere"], "a sidecar without its model; give --model, too"),
         (["--bank", "24", "--mode", "oracle-prefetch"], "replays a run of slot-bank; add that mode"),
         (["--bank", "24", "--runtime", "/"], "--runtime: /: is a folder, not a program"),
@@ -245,6 +244,34 @@ def test_a_wide_micro_batch_is_warned_of(tmp_path: Path, capsys: pytest.CaptureF
     err = capsys.readouterr().err
     assert "slot-bank16-ub4: 4 tokens may ask for 32 experts; a run in which they do fails" in err
     assert "the bank is too small: layer 0 needs more than 16 slots at call 8" in err
+
+
+def test_a_full_bank_is_never_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("--out", tmp_path, "--bank", 64, "--ubatch", 16)
+    assert "may ask for" not in capsys.readouterr().err
+
+
+def test_a_sidecar_is_written_for_a_given_model_too(tmp_path: Path) -> None:
+    assert run("--out", tmp_path, "--model", MODEL, "--bank", 24) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sidecar", "slot-bank24"]
+    document = json.loads((tmp_path / "slot-bank24" / "run.json").read_text())
+    assert document["model"]["sidecar"] == str(tmp_path / "sidecar")
+
+
+def test_of_flags_that_are_not_known_the_counts_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "later")
+    assert run("--out", tmp_path, "--bank", 24, "--", "--moe-prefill-layer-major") == 0
+    err = capsys.readouterr().err
+    assert "--moe-prefill-layer-major: the experts of its prompt are read layer by layer, beside the bank" in err
+    assert "`sim bridge check` does not compare these runs" in err
+    assert main(["bridge", "check", str(tmp_path / "slot-bank24"), "--model", str(MODEL)]) == 1
+    printed = capsys.readouterr()
+    printed_out = " ".join(printed.out.split())
+    assert "slot-bank24: not compared: " in printed_out
+    assert "--moe-prefill-layer-major: the experts of its prompt" in printed_out
+    assert "differ" not in printed_out
 
 
 def test_a_prompt_from_a_file(tmp_path: Path) -> None:

@@ -139,7 +139,8 @@ def test_hit_rates_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 RUN_LINES = {
     "warm and cold": (
         [STREAMED, ALL_HIT, str(TIMED / "cold-bank12")],
-        "the anchors contradict each other, as runs with a warm and a cold page cache do; fit runs of one kind",
+        "the anchors contradict each other, as runs do with a warm and a cold page cache, or while other programs ran; "
+        "fit runs of one kind",
     ),
     "warm and cold, recorded": (["warm", "cold"], "sim: cold is a cold run and warm a warm one: reads from storage"),
     "one anchor": ([STREAMED], "sim: 1 anchor; expected two or more: the speed of one run does not separate"),

@@ -211,3 +211,25 @@ def test_flags_of_the_environment_are_not_passed_on(once: Any, tmp_path: Path, m
     assert "LLAMA_ARG_MOE_SLOT_BANK" not in seen
     assert seen["LLAMA_FLASH_MOE_DISABLE_GPU_BANK"] == "1"
     assert flags(tmp_path / "run")["environment"] == {"LLAMA_FLASH_MOE_DISABLE_GPU_BANK": "1"}
+
+
+def test_the_text_of_the_model_is_never_shown_as_the_failure(
+    once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "speaks-of-errors")
+    with pytest.raises(SimError, match="its log is unknown; is it of another version of the engine") as caught:
+        once()
+    assert "no line `[ Prompt: " in str(caught.value)
+    assert "OSErroralse" in (tmp_path / "run" / "text.txt").read_text()
+    monkeypatch.setenv("STAND_IN_DOES", "speaks-and-dies")
+    with pytest.raises(SimError, match=r"it ended with code 3; its last line: log_runtime_summary"):
+        once(force=True)
+
+
+def test_a_later_build_and_a_prompt_beside_the_bank(once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_DOES", "later")
+    run = once(replace(REQUEST, extra=("--moe-prefill-layer-major",)))
+    assert run.log.decode_tok_s == 1090.3
+    assert run.log.unknown.startswith("--moe-prefill-layer-major: ")
+    trace = load_trace(tmp_path / "run" / "trace.jsonl.gz")
+    assert (trace.calls, run.log.routed.calls, trace.slot) == (3374 + 8, 3374, None)

@@ -209,6 +209,21 @@ def test_hits_in_the_head_of_the_small_queue_of_s3fifo_do_not_count(contract: st
 
 
 @pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_an_expert_that_returns_to_s3fifo_is_no_newcomer_of_the_small_queue(contract: str) -> None:
+    """Two slots, one for the small queue; it remembers one. Small | main | ghosts.
+
+    0 2      two misses                                           0 2 | |
+    1        0 out                                                2 1 | | 0
+    2 2      two hits                                             2'' 1 | | 0
+    4        2 moves, 1 out                                       4 | 2 | 1
+    1        remembered, so it enters main; the small queue has
+             its share without it, and 4 is out                   | 2 1 | 4
+    4        remembered; nothing is in the small queue: 2 is out  | 1 4 |
+    """
+    assert replayed([0, 2, 1, 2, 2, 4, 1, 4], 2, "s3fifo", contract) == ("mmmhhmmm", [1, 4])
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
 def test_s3fifo_of_one_slot(contract: str) -> None:
     """0 is hit twice and moves to the main queue, which has no share at all, without hits: it leaves as any other."""
     assert replayed([0, 0, 0, 1, 1], 1, "s3fifo", contract) == ("mhhmh", [1])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.io.errors import BadInput, Incomplete
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.static import Static, StaticGlobal
 from flashmoe_sim.policies.table import parse_policy
@@ -65,13 +65,6 @@ def test_what_the_profile_never_asks_for_is_not_pinned() -> None:
 def test_steps_are_counted_from_the_first_of_the_trace() -> None:
     later = prepare(TRACE.with_(step=np.arange(12, dtype=np.int32) + 100))
     assert run(later, 1, "static:profile=first-7").contents[0].tolist() == [1]
-
-
-def test_steps_that_begin_again_have_no_first_ones() -> None:
-    twice = prepare(TRACE.with_(step=np.tile(np.arange(6, dtype=np.int32), 2)))
-    assert run(twice, 1, "static").contents[0].tolist() == [2]
-    with pytest.raises(Incomplete, match="steps of written by hand begin again within it"):
-        run(twice, 1, "static:profile=first-7")
 
 
 def test_a_step_is_all_of_its_layers_calls() -> None:

@@ -33,7 +33,7 @@ SPECS = [*WITHOUT_FILE, *VARIANTS]
 def random_trace(seed: int) -> RoutingTrace:
     """Layers with gaps between their numbers, some with fewer experts or calls; several tokens a call, with repeats.
 
-    Every third trace records its steps: numbers are left out or come back, and a layer may have two calls in a step.
+    Every third trace records its steps: numbers are left out, and a layer may have two calls in a step.
     Every fourth has calls without tokens.
     """
     rng = np.random.default_rng(seed)
@@ -57,10 +57,7 @@ def random_trace(seed: int) -> RoutingTrace:
     )
     if seed % 3 == 0:
         changes = rng.random(trace.calls) < 0.4
-        numbers = rng.integers(0, 5, trace.calls)
-        trace = trace.with_(
-            step=numbers[np.maximum.accumulate(np.where(changes, np.arange(trace.calls), 0))].astype(np.int32)
-        )
+        trace = trace.with_(step=np.cumsum(changes * rng.integers(1, 5, trace.calls)).astype(np.int32))
     if seed % 2:
         trace = trace.with_(top_k=len(calls[0][1]) // max(calls[0][2], 1))
     return trace

@@ -172,8 +172,10 @@ class Run:
         if self.stamp in ("last", "reverse"):
             return backwards if self.stamp == "reverse" else backwards[::-1]
         first = list(dict.fromkeys(experts))
-        if self.stamp == "hits-first":
-            return [one for one in first if one in resident] + [one for one in first if one not in resident]
+        if self.stamp.startswith("hits-first"):
+            missed = [one for one in first if one not in resident]
+            missed = sorted(missed) if self.stamp == "hits-first-sorted" else missed
+            return [one for one in first if one in resident] + missed
         return first
 
     def steps(self) -> list[list[int]]:

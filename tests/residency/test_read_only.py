@@ -111,3 +111,18 @@ def test_a_policy_cannot_change_what_later_policies_see(tmp_path: Path) -> None:
     for _ in range(2):
         table = sim.sweep(workload, bank=[4], policy=["static"], contract="atomic", out=tmp_path / "x")
         assert table["hits"].item() == right > 0
+
+
+def test_the_arrays_of_a_trace_cannot_be_made_writable_again() -> None:
+    given = trace_of(CALLS, 8)
+    for trace in (
+        sim.load_trace("python-256").trace,
+        given,
+        given.with_(name="again"),
+        pickle.loads(pickle.dumps(given)),
+    ):
+        found = [array for _, array in arrays(trace, "trace", set())]
+        assert len(found) > 3
+        for array in found:
+            with pytest.raises(ValueError, match="cannot set WRITEABLE flag to True"):
+                array.setflags(write=True)

@@ -38,7 +38,7 @@ VARIANTS = [
 STAMPED = [
     (contract, f"{policy}:stamp={stamp}")
     for policy in ("lru", "fifo", "lfu")
-    for stamp in ("last", "hits-first", "reverse")
+    for stamp in ("last", "hits-first", "reverse", "hits-first-sorted")
     for contract in POLICIES[policy].contracts
     if contract in ("protected", "atomic")  # the runtime has its own order; a sequential call is one reference
 ]

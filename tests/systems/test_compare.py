@@ -23,7 +23,7 @@ from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from flashmoe_sim.timeline.timed import time_replay
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.verbs.compare import Compare, Comparison
-from tests.systems.cases import case, machine, model, workload
+from tests.systems.cases import case, machine, model, served_by, workload
 
 EVERY = [kind() for kind in SYSTEMS.values()]
 
@@ -256,3 +256,28 @@ def test_what_cannot_be_compared(given: dict[str, object], message: str) -> None
     asked: dict[str, Any] = {"model": case().model, "machine": machine(), "hit_rate": 0.5} | given
     with pytest.raises(BadInput, match=message):
         Compare(**asked).run()
+
+
+@pytest.mark.parametrize("ram_gib", [6, 7, 8, 64])
+@pytest.mark.parametrize("name", [name for name, kind in SYSTEMS.items() if not kind.caches])
+def test_what_ram_holds_is_read_once_and_never_again(name: str, ram_gib: int) -> None:
+    """Only the experts that a system keeps in RAM need room there, however large the file is."""
+    on = case(gpu_gib=6, ram_gib=ram_gib, layers=range(40), experts=64)  # 10 GiB of experts
+    on = replace(on, model=served_by(SYSTEMS[name](), on.model))
+    (row,) = compare(workload(on.model), on, [SYSTEMS[name]()])
+    if row.tok_s is None or row.system.plan(on).direct_io:
+        return
+    held = row.ram_bytes + row.mapped_bytes
+    if held <= on.ram_bytes:
+        assert row.storage_bytes_per_token == 0
+        assert row.ms_per_token["read"] == 0
+
+
+def test_a_file_larger_than_ram_is_as_fast_if_its_layers_on_the_cpu_fit() -> None:
+    for system in ("placed", "placed-ik"):
+        speeds = []
+        for ram_gib in (64, 192):
+            on = replace(load_machine("rtx-3090"), memory=machine("rtx-3090", ram_gib=ram_gib).memory)
+            asked = Compare(model="qwen3.5-122b-a10b", machine=on, systems=system)
+            speeds.append(asked.run().rows[0].tok_s)
+        assert speeds[0] == pytest.approx(speeds[1], rel=1e-6)

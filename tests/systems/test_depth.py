@@ -79,10 +79,8 @@ def test_every_verb_with_seconds_takes_a_depth() -> None:
         lambda depth: sim.compare(TRACE, machine="m5-max-128", systems="all-gpu", depth=depth)["tok_s"][0],
     ):
         assert give(0) == give(None) > give(30_000)
-    kept = sim.predict(hit_rate=0.8, model="gpt-oss-120b", machine="m5-max-128", depth=9_000, kv_type="q8_0")
-    assert (
-        kept["tok_s"] > sim.predict(hit_rate=0.8, model="gpt-oss-120b", machine="m5-max-128", depth=9_000)["tok_s"]
-    )[0]
+    asked = {"hit_rate": 0.8, "model": "gpt-oss-120b", "machine": "m5-max-128", "depth": 9_000}
+    assert (sim.predict(**asked, kv_type="q8_0")["tok_s"] < sim.predict(**asked)["tok_s"])[0]  # Metal unpacks slowly
 
 
 def test_a_recommendation_is_for_its_depth() -> None:

@@ -67,9 +67,9 @@ def _settings(system: System, case: Case) -> Iterator[System]:
         asked: tuple[dict[str, Any], ...] = tuple({item.name: value} for value in system.choices.get(item.name, ()))
         if isinstance(item.default, bool):
             asked += ({item.name: not item.default},)
-        elif isinstance(item.default, int):
+        elif str(item.type).startswith("int"):
             asked += tuple({item.name: value} for value in (-1, 0, 1, 2, 4, 8, 32))
-        elif isinstance(item.default, float):
+        elif str(item.type).startswith("float"):
             asked += tuple({item.name: value} for value in (0.25, 1.0))
         asked += WORDS.get(item.name, ())
         tried = []

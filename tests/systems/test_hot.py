@@ -236,10 +236,10 @@ def test_where_a_system_cannot_run(system: str, on: Case, says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("hot-window:slots=-1", "system hot-window: slots=-1 is not in 0..2147483647"),
+        ("hot-window:slots=-1", "system hot-window: slots=-1 is not in 1..2147483647"),
         ("hot-window:interval=0", "policy hot-window: interval=0 is not in 1.."),
         ("hot-window:bypass_tokens=-1", "policy hot-window: bypass_tokens=-1 is not in 0.."),
-        ("hot-cache:max_mib=0", "system hot-cache: max_mib=0; expected 1 or more, or -1"),
+        ("hot-cache:max_mib=0", "system hot-cache: max_mib=0 is not in 1..2147483647; leave it out to have it chosen"),
         ("hot-cache:revision=june", "system hot-cache: revision='june' is not one of head, may"),
         ("hot-cache:weighting=time", "weighting=time needs the times of a profile; give profile=FILE"),
         ("hot-cache:layer_curve=2", "curve=2.0 is not in 0..1"),

@@ -137,7 +137,7 @@ def test_names_of_tensors() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"cpu_layers": -2}, "cpu_layers=-2 is not in -1.."),
+        ({"cpu_layers": -2}, "cpu_layers=-2 is not in 0.."),
         ({"cpu_layers": 1, "ot": "exps=CPU"}, "both place experts; give one"),
     ],
 )

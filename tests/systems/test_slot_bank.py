@@ -90,7 +90,7 @@ def test_flags() -> None:
     ],
 )
 def test_modes(mode: str, words: str) -> None:
-    system = SlotBank(mode=mode, slots=8 if "slot" in mode else 0)
+    system = SlotBank(mode=mode, slots=8 if "slot" in mode else None)
     assert system.launch(case()).line == f"llama-cli -m MODEL.gguf --moe-mode {mode} {words}"
 
 
@@ -143,10 +143,10 @@ def test_a_prompt_is_routed_in_micro_batches_whose_union_the_slots_must_hold() -
     of = prepare(trace, model(layers=range(1)))
     small = Case(model(layers=range(1)), case().machine)
 
-    def row(ubatch: int, slots: int) -> Compared:
+    def row(ubatch: int | None, slots: int) -> Compared:
         return compare(of, small, [SlotBank(slots=slots, ubatch=ubatch)])[0]
 
-    assert row(0, 2).why_not == row(1, 2).why_not == row(2, 4).why_not == ""
+    assert row(None, 2).why_not == row(1, 2).why_not == row(2, 4).why_not == ""
     assert "asks for 4 distinct experts and a bank holds 3" in row(2, 3).why_not
     assert "asks for 6 distinct experts and a bank holds 4" in row(3, 4).why_not
 
@@ -169,8 +169,8 @@ def test_install_paths(install: str, io_split: int, execution: str, variables: i
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"slots": -1}, "slots=-1 is not in 0.."),
-        ({"ubatch": -1}, "ubatch=-1 is not in 0.."),
+        ({"slots": -1}, "slots=-1 is not in 1.."),
+        ({"ubatch": -1}, "ubatch=-1 is not in 1.."),
         ({"mode": "stock"}, "mode='stock' is not one of"),
         ({"mode": "resident", "slots": 8}, "resident has no slots"),
         ({"mode": "resident-bank", "prefetch": "temporal"}, "resident-bank has no slots"),

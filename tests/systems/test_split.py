@@ -49,12 +49,8 @@ def test_shares_that_cannot_be(text: str, message: str) -> None:
 
 def test_the_first_gpu_is_emptied_by_n_cpu_moe() -> None:
     """Its layers are 0 to 3, whose experts --n-cpu-moe 4 puts on the CPU; the second keeps all that are left."""
-    held = [0, 0]
-    sizes, besides = PlacedLayers(cpu_layers=4, ts="1/1").loads(two_gpus())
-    for gpu, size in zip(gpu_of_layers([1, 1], 6), sizes, strict=True):
-        held[gpu] += size
-    assert besides == [BUFFERS_BYTES] * 2
-    assert held == [4 * (GIB // 7), 3 * (GIB // 7) + 2 * 640 * MIB]
+    held = PlacedLayers(cpu_layers=4).held(two_gpus(), [1, 1])
+    assert held == [BUFFERS_BYTES + 4 * (GIB // 7), BUFFERS_BYTES + 3 * (GIB // 7) + 2 * 640 * MIB]
 
 
 def test_one_gpu_may_overflow_while_all_have_room() -> None:

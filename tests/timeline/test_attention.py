@@ -20,9 +20,16 @@ from flashmoe_sim.timeline.attention import (
     COMPRESSED,
     COMPRESSED_OTHERWISE,
     COMPRESSED_TIMES,
+    CUDA_MOST,
+    CUDA_NUMBERS,
+    CUDA_NUMBERS_FEWER_BITS,
     LATENT,
     MASKED_CUDA,
+    MASKED_CUDA_QUANTIZED,
     MASKED_TIMES,
+    QUANTIZED_TIMES,
+    ROCM_NUMBERS,
+    ROCM_NUMBERS_FEWER_BITS,
     attention_cost,
 )
 
@@ -64,12 +71,38 @@ def test_metal_reads_the_tokens_that_a_layer_chooses() -> None:
 
 
 def test_a_quantized_cache_by_backend() -> None:
-    """34 bytes of 32 numbers. CUDA reads them for every query head, and converts wide heads to 16 bits first."""
-    assert read_ms(GROUPED, api="metal", kv_type="q8_0") == pytest.approx(4.096 * 17 / 32)
-    assert read_ms(GROUPED, api=CPU, kv_type="q4_0") == pytest.approx(4.096 * 9 / 32)
-    assert read_ms(GROUPED, kv_type="q8_0") == pytest.approx(8 * 4.096 * 17 / 32)
-    assert read_ms(WIDE, kv_type="q8_0") == pytest.approx(4.096 * (17 / 32 + 2))
-    assert read_ms(MLA, kv_type="q8_0") == pytest.approx(1.152 / LATENT["cuda"] * (17 / 32 + 2))
+    """16 bits take 4.096 ms. Of 32 numbers q8_0 has 34 bytes and q4_0 has 18."""
+    for api, times in QUANTIZED_TIMES.items():
+        assert read_ms(GROUPED, api=api, kv_type="q8_0") == pytest.approx(4.096 * times)
+        assert read_ms(GROUPED, api=api, kv_type="q4_0") == pytest.approx(4.096 * times)
+    assert read_ms(GROUPED, api="sycl", kv_type="q4_0") == pytest.approx(4.096 * (9 / 32 + 2))
+    for api in ("cuda", "rocm"):  # wide heads and latents are first converted to 16 bits
+        assert read_ms(WIDE, api=api, kv_type="q8_0") == pytest.approx(4.096 * (17 / 32 + 2))
+        assert read_ms(MLA, api=api, kv_type="q8_0") == pytest.approx(1.152 / LATENT[api] * (17 / 32 + 2))
+
+
+def test_cuda_and_rocm_unpack_for_every_query_head() -> None:
+    """2,048 numbers of 100,000 tokens for each of 8 query heads; UNIT does 1e13 operations a second."""
+    numbers = 100_000 * 2048 * 8
+    assert read_ms(GROUPED, kv_type="q8_0") == pytest.approx(1e3 * numbers / (CUDA_NUMBERS * 1e13))
+    assert read_ms(GROUPED, kv_type="q4_0") == pytest.approx(1e3 * numbers / (CUDA_NUMBERS_FEWER_BITS * 1e13))
+    for kv_type, times in (("q8_0", ROCM_NUMBERS), ("q4_0", ROCM_NUMBERS_FEWER_BITS)):  # at the root of 100 GB/s
+        assert read_ms(GROUPED, api="rocm", kv_type=kv_type) == pytest.approx(1e3 * numbers / (times * 10))
+    large = replace(UNIT, weights_gb_s=quantity(100_000), attention_gb_s=quantity(1000))
+    cost = attention_cost(Attention((GROUPED,)), 100_000, large, api="cuda", kv_type="q4_0")
+    assert cost.read_s == pytest.approx(numbers / CUDA_MOST)
+    alone = replace(GROUPED, heads=8)  # one query head: as many bytes as it keeps take longer
+    cost = attention_cost(Attention((alone,)), 100_000, large, api="cuda", kv_type="q8_0")
+    assert 1e3 * cost.read_s == pytest.approx(0.4096 * 17 / 32)
+
+
+@pytest.mark.parametrize(("kv_type", "us"), [("q8_0", 65), ("q4_0", 88)])
+def test_an_rtx_4070_at_depth(kv_type: str, us: float) -> None:
+    """Microseconds per 1,000 tokens of depth, measured with Qwen3.6-35B-A3B at 32,000 to 238,000 tokens."""
+    on, model = with_attention(compose("rtx-4070 + ryzen-5600x + 64GiB")), load_model("qwen3.6-35b-a3b")
+    weights = weigh(model, tuple(model.layers.values()), Conditions())
+    costs = price(weights, on, Conditions(depth=100_000, kv_type=kv_type), io_split=4)
+    assert len(model.layers) * costs.attention_s / 100 == pytest.approx(us * 1e-6, rel=0.2)
 
 
 def test_tokens_that_a_layer_does_not_choose_are_masked_and_read() -> None:
@@ -77,7 +110,9 @@ def test_tokens_that_a_layer_does_not_choose_are_masked_and_read() -> None:
     assert read_ms(CHOOSING, depth=2048) == read_ms(GROUPED, depth=2048)
     assert read_ms(CHOOSING) == pytest.approx(4.096e-5 * (2048 + 97_952 * 8 * MASKED_CUDA))
     assert read_ms(CHOOSING, api="vulkan") == pytest.approx(4.096e-5 * (2048 + 97_952 * MASKED_TIMES))
-    assert read_ms(CHOOSING, kv_type="q8_0") == read_ms(GROUPED, kv_type="q8_0")
+    assert read_ms(CHOOSING, kv_type="q8_0") == pytest.approx(
+        read_ms(GROUPED, kv_type="q8_0") * (0.02048 + 0.97952 * MASKED_CUDA_QUANTIZED)
+    )
     assert read_ms(CHOOSING, api=CPU) == read_ms(GROUPED, api=CPU)
 
 
@@ -96,7 +131,10 @@ def test_deeper_never_takes_less() -> None:
     for _ in range(200):
         layers = tuple(rng.choice([GROUPED, WINDOWED, MLA, WIDE, CHOOSING, COMPRESSED_4, LayerCache(state=9)], 5))  # type: ignore[arg-type]
         shallow, deep = sorted(rng.integers(0, 200_000, 2).tolist())
-        api, kv_type = str(rng.choice(["cuda", "vulkan", "metal", CPU, ""])), str(rng.choice(["f16", "q8_0"]))
+        api, kv_type = (
+            str(rng.choice(["cuda", "rocm", "vulkan", "metal", "sycl", CPU, ""])),
+            str(rng.choice(["f16", "q8_0", "q4_0"])),
+        )
         less, more = (attention_cost(Attention(layers), at, UNIT, api=api, kv_type=kv_type) for at in (shallow, deep))
         assert less.read_s <= more.read_s
         assert less.token_s <= more.token_s

@@ -14,7 +14,12 @@ from flashmoe_sim.timeline.page_cache import warm_reads
 from tests.prefetchers.test_twins import random_trace
 from tests.residency.builders import geometry_of, run
 
-SPECS = (("lru", "runtime", "none"), ("lru", "atomic", "temporal"), ("demand", "atomic", "none"))
+SPECS = (
+    ("lru", "runtime", "none"),
+    ("lru", "atomic", "temporal"),
+    ("demand", "atomic", "none"),
+    ("placed", "atomic", "none"),  # whole layers never miss
+)
 
 
 def workload_of(seed: int) -> Workload:
@@ -45,7 +50,10 @@ def naive_warm(
 ) -> tuple[list[int], list[int]]:
     held: OrderedDict[tuple[int, int], int] = OrderedDict()
     warm, ahead_warm = [0] * workload.trace.calls, []
+    read = {row for _, (row, _) in read_order(workload, replay)}
     for row, expert in every_expert(workload) if loaded else []:
+        if row not in read:
+            continue
         held[row, expert] = workload.expert_bytes[row]
         while sum(held.values()) > capacity:
             held.popitem(last=False)
@@ -99,3 +107,17 @@ def test_a_page_cache_that_holds_all_reads_each_expert_once() -> None:
     assert replay.stream.misses.sum() - found.warm.sum() == len(asked)
     loaded = warm_reads(workload, replay, capacity_bytes=10**9, loaded=True)
     assert (loaded.warm == replay.stream.misses).all()
+
+
+@pytest.mark.parametrize("from_end", ["low", "high"])
+def test_layers_held_elsewhere_need_no_pages_at_the_start(from_end: str) -> None:
+    for seed in range(30):
+        workload = workload_of(seed)
+        layer_bytes = [size * n for size, n in zip(workload.expert_bytes, workload.n_experts, strict=True)]
+        elsewhere = max(layer_bytes)
+        replay = run(workload, Bank(budget_bytes=elsewhere), f"placed:from_end={from_end}", "atomic", record=True)
+        missing = {row for _, (row, _) in read_order(workload, replay)}
+        pages = sum(layer_bytes[row] for row in missing)
+        assert pages < sum(layer_bytes)
+        found = warm_reads(workload, replay, capacity_bytes=pages, loaded=True)
+        assert (found.warm == replay.stream.misses).all()

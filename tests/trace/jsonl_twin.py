@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def twin(content: bytes) -> RoutingTrace:
         if tokens is None:
             row["n_tokens"] = len(row["experts"]) // used if used else 1
         row["n_expert_used"] = used or len(row["experts"]) // row["n_tokens"]
+        if row["experts"] and row.get("slots") == []:
+            del row["slots"]
     experts = [expert for row in rows for expert in row["experts"]]
     used = {row["n_expert_used"] for row in rows}
     notes = []
@@ -71,6 +74,16 @@ def twin(content: bytes) -> RoutingTrace:
                 notes.append(f"seq has gaps: line {number} has seq {seq} where {expected} was expected")
                 break
             expected += 1
+    if step is not None:
+        numbers, restarts = renumbered(rows)
+        step = np.array(numbers, np.int32)
+        if restarts:
+            lines = [n for n, line in enumerate(content.removeprefix(BOM).split(b"\n"), start=1) if line.strip()]
+            times = "1 time" if len(restarts) == 1 else f"{len(restarts)} times"
+            notes.append(
+                f"steps start again {times}, first in line {lines[restarts[0]]}: taken as several recordings or "
+                "requests, one after another, whose steps are numbered on"
+            )
     layer = np.array([row["layer"] for row in rows], np.int16)
     expert = np.array(experts, np.int16)
     return RoutingTrace(
@@ -91,6 +104,23 @@ def twin(content: bytes) -> RoutingTrace:
         name="t",
         notes=tuple(notes),
     )
+
+
+def renumbered(rows: list[dict[str, Any]]) -> tuple[list[int], list[int]]:
+    """The step of each row, and the rows at which steps start again; ValueError for rows sorted by layer."""
+    numbers, restarts = [rows[0]["step"]], []
+    for at, (before, row) in enumerate(pairwise(rows), start=1):
+        one_sequence = row.get("sequence") == before.get("sequence")
+        if row["step"] < before["step"] and row["layer"] > before["layer"] and one_sequence:
+            raise ValueError("out of order")
+        seq_back = row["step"] == before["step"] and row.get("seq", -1) >= 0 and row["seq"] < before.get("seq", -1)
+        if row["step"] < before["step"] or seq_back:
+            restarts.append(at)
+        if not restarts:
+            numbers.append(row["step"])
+        else:
+            numbers.append(numbers[-1] + (at in restarts or row["step"] != before["step"]))
+    return numbers, restarts
 
 
 def in_layout(calls: int, *, used: int = 8, keys: int = 0) -> bytes:

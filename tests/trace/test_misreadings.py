@@ -131,8 +131,8 @@ def test_a_strided_recording_is_known_by_its_mark(tmp_path: Path) -> None:
         (b'{"trace": [[1,3,0],', "not a complete JSON document"),
         # tracers
         (
-            b"".join(b"%d,%d,1,2\n" % (at, at) for at in range(3000)),
-            "3,000 rows for 3,000 tokens of 3,000 layers: most",
+            b"0,1,1,2\n" + b"".join(b"%d,%d,1,2\n" % (at, at) for at in range(3000)),
+            "3,001 rows for 3,000 tokens of 3,000 layers: most",
         ),
         (b"0,0,1,2\n2000000000,0,1,2\n", "token 1 is missing after 0"),
         (b"1,2,3,4\n2,1,5\n", "line 2: 3 fields, expected 4"),

@@ -106,7 +106,7 @@ def test_malformed(path: Path, content: str, found: str) -> None:
 
 
 def test_lenient_skips_and_counts(path: Path) -> None:
-    path.write_text("layer,expert\n0,1\n0,x\n0,y\n0,2\n")
+    path.write_text("layer,expert\n0,1\n0,x\n0,y\n1,2\n")
     trace = plain_csv.read(path, ReadOptions(lenient=True))
     np.testing.assert_array_equal(trace.expert, [1, 2])
     assert trace.notes[-1].startswith("skipped 2 malformed lines; the first: line 3: expert is 'x'")

@@ -103,7 +103,7 @@ def test_a_weight_that_no_float_holds(tmp_path: Path) -> None:
         path.write_text(f"layer,expert,weight\n0,1,0.5\n0,2,{text}\n0,3,1\n")
         with pytest.raises(Malformed, match=f"line 3: weight is '{text}', expected a 32-bit float"):
             load_trace(path)
-    path.write_text("layer,expert,weight\n0,1,3.4e38\n0,2,-3.4e38\n")
+    path.write_text("layer,expert,weight\n0,1,3.4e38\n1,2,-3.4e38\n")
     weight = load_trace(path).weight
     assert weight is not None
     np.testing.assert_array_equal(weight, np.array([3.4e38, -3.4e38], np.float32))

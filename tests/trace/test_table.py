@@ -233,8 +233,9 @@ def test_json_lines_that_are_cut_off_or_malformed(tmp_path: Path) -> None:
 
 
 def test_tables_in_other_clothes(tmp_path: Path) -> None:
-    with refused(Malformed, match="is UTF-16, as PowerShell writes it; write it again as UTF-8"):
-        read(tmp_path, "l,e\n0,1\n".encode("utf-16"), "layer=l,expert=e")
+    for encoding in ("utf-16", "utf-16-be"):
+        text = "\ufeff" * encoding.endswith("be") + "l,e\n0,1\n1,4\n"
+        assert read(tmp_path, text.encode(encoding), "layer=l,expert=e").expert.tolist() == [1, 4]
     with refused(Incomplete, match="is one JSON document; name the key under which its rows are: --records KEY"):
         read(tmp_path, json.dumps({"data": [{"l": 1, "e": 2}]}, indent=1), "layer=l,expert=e")
 
@@ -457,3 +458,43 @@ def test_shared_experts_are_dropped_from_lists_and_from_rows(tmp_path: Path) -> 
     assert calls(found) == calls(read(tmp_path, one_a_row[1], "layer=blk,expert=ids,step=s"))
     with pytest.raises(Conflict, match="expected each shared one once: 200, 201"):
         read(tmp_path, lists.write_ndjson(), "layer=blk,expert=ids,step=s", hints=Hints(shared=(200, 201)))
+
+
+AROUND = ["{}", "[{}]", "({})", '"{}"', "' {} '", "tensor([{}])", "tensor([{}], device='cuda:0')", "[{}]  ", "<{}>"]
+
+
+@pytest.mark.parametrize("between", [" ", "  ", ", ", ",", ";", "|", " | ", ":", "/", "-", "_"])
+@pytest.mark.parametrize("written", AROUND)
+def test_lists_in_texts(tmp_path: Path, written: str, between: str) -> None:
+    experts = [[0, 3, 6, 9], [1, 4, 17, 10], [5, 8, 11, 14], [6, 9, 12, 15]]
+    path = tmp_path / "a.parquet"
+    texts = [written.format(between.join(map(str, row))) for row in experts]
+    pl.DataFrame({"layer_id": [0, 1, 0, 1], "expert_ids": texts}).write_parquet(path)
+    trace = read_table([path], Columns(columns={"layer": "layer_id", "expert": "expert_ids"}))
+    assert trace.expert.reshape(-1, 4).tolist() == experts
+    assert (trace.calls, trace.tokens, trace.top_k) == (4, 2, 4)
+
+
+def test_lists_of_weights_in_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("l;e;w\n0;3,1;0.75 2.5e-1\n1;2,0;[5e-1 .5]\n")
+    trace = read_table([path], Columns(columns={"layer": "l", "expert": "e", "weight": "w"}))
+    assert trace.weight is not None
+    assert trace.weight.tolist() == [0.75, 0.25, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3 x", "row 2: e is '3 x'; expected a number, or several with spaces, commas"),
+        ("[[0, 1], [2, 3]]", "expected a number, or several"),
+        ("1.5 2", "row 3: e is 1.5; expected a whole number"),
+        ("1 2 3", r"lists of 2 and 3 entries \(mixed top-k\)"),
+        ("", "lists of 0 and 2 entries"),
+    ],
+)
+def test_texts_that_are_no_lists(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'l,e\n0,1 2\n1,"{text}"\n')
+    with refused(BadInput, match=found):
+        read_table([path], Columns(columns={"layer": "l", "expert": "e"}))

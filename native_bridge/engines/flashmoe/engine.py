@@ -24,7 +24,15 @@ from flashmoe_sim.io.errors import (
 )
 from flashmoe_sim.systems.slot_bank_flags import INSTALLS, IO_SPLIT, VARIABLES, bank_flags
 from native_bridge.engines.base import DoctorFinding, RunRequest, Runtime
-from native_bridge.engines.flashmoe.modes import DROPPED, GET_ONE, MODES, PREFETCH, TRACED
+from native_bridge.engines.flashmoe.modes import (
+    DROPPED,
+    GET_ONE,
+    MODES,
+    PREFETCH,
+    TRACED,
+    unknown_of,
+    what_is_unknown,
+)
 from native_bridge.engines.llama_program import LlamaProgram, context_tokens
 
 if TYPE_CHECKING:
@@ -126,6 +134,9 @@ class FlashMoeEngine(LlamaProgram):
             raise TooLarge(
                 f"the prompt has more than {MAX_PROMPT_BYTES:,} bytes, which the runtime cannot be given; cut it"
             )
+
+    def unknown_effect(self, flags: Sequence[str]) -> str:
+        return what_is_unknown(flag) if (flag := unknown_of(flags, {})) else ""
 
     def go_on_flags(self, model: Path) -> tuple[str, ...]:
         """llama-cli has `--ignore-eos`, but copies its sampling parameters before that flag has an effect on them."""
@@ -306,7 +317,7 @@ def _overflow(request: RunRequest, layer: int, bank: int, calls: int | None, mod
 
 
 def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> RunRequest:
-    if system.mode != "slot-bank" or system.host_bank or system.ubatch > 1:
+    if system.mode != "slot-bank" or system.host_bank or (system.ubatch or 1) > 1:
         raise Unsupported(
             f"system {system.spec}: of its modes only slot-bank, with -ub 1, can be verified; leave it out"
         )
@@ -317,7 +328,7 @@ def _slot_bank(system: SlotBank, model: ModelGeometry, stock: RunRequest) -> Run
         stock,
         mode="slot-bank",
         bank=system.slots or system.top_k or model.top_k,
-        top_k=system.top_k,
+        top_k=system.top_k or 0,
         prefetch=None if system.prefetch == "none" else system.prefetch,
         io_split=system.io_split,
         environment=tuple(INSTALLS[system.install].items()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from flashmoe_sim.systems import slot_bank_flags
@@ -29,6 +30,18 @@ PREFETCH = {
 }
 DROPPED = "LLAMA_ARG_"  # the prefix of variables that would add flags to a run
 BYPASSES = ("--moe-router-only", "--moe-shared-only")  # routed experts are left out and not counted
+# Every flag of the runtime whose effect on counts is known; `--moe-sort-decode-expert-ids`, of later builds, has none.
+KNOWN_FLAGS = frozenset(
+    (
+        *("--moe-sidecar", "--moe-mode", "--moe-slot-bank", "--moe-topk", slot_bank_flags.IO_SPLIT, "--moe-trace"),
+        *("--moe-trace-harness", "--moe-force-expert", "--moe-quant-map", "--moe-verify-sidecar"),
+        *(*slot_bank_flags.PREFETCH.values(), *BYPASSES, "--moe-sort-decode-expert-ids"),
+    )
+)
+# Beside its name, later builds give a flag for a second sidecar without `--moe-`.
+_OF_THE_BANK = re.compile(r"--(?:force-)?moe-|--(?:prefetch|secondary|tertiary)(?:-sidecar)?$")
+LAYER_MAJOR = "--moe-prefill-layer-major"
+_READS_AHEAD = ("prefetch-", "predict-", "prefill-")  # settings of later builds
 
 
 def prefetch_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
@@ -47,6 +60,23 @@ def bypass_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
     """The flag of a run that leaves routed experts out, or empty: from its flags, else from its log's settings."""
     shared = settings.get("shared-only") == "on"
     return next((flag for flag in BYPASSES if _is_on(extra, flag)), BYPASSES[1] if shared else "")
+
+
+def unknown_of(extra: Sequence[str], settings: Mapping[str, str]) -> str:
+    """A flag of a run whose effect on the bank is not known, or empty: from its flags, else from its log's settings."""
+    names = [flag.partition("=")[0] for flag in extra]
+    given = [name.replace("--no-", "--", 1) for name in names]
+    unknown = [name for name in given if _OF_THE_BANK.match(name) and name not in KNOWN_FLAGS and _is_on(names, name)]
+    switched = [f"--moe-{name}" for name, value in settings.items() if name.startswith(_READS_AHEAD) and value == "on"]
+    return next((flag for flag in (*unknown, *switched) if flag not in KNOWN_FLAGS), "")
+
+
+def what_is_unknown(flag: str) -> str:
+    """Why the counts of a run with this flag cannot be predicted."""
+    if flag == LAYER_MAJOR:
+        return f"{flag}: the experts of its prompt are read layer by layer, beside the bank, which is not predicted"
+    kind = "prefetch" if flag.removeprefix("--moe-").startswith(_READS_AHEAD[:2]) else "flag"
+    return f"{flag}: this {kind} is not known, so what it changes in the bank is not predicted"
 
 
 def _is_on(flags: Sequence[str], flag: str) -> bool:

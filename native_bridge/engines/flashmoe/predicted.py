@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.prefetchers.table import parse_prefetcher
@@ -58,7 +59,12 @@ class _Counted:
 def predict(
     run: Run, trace: RoutingTrace, model: ModelGeometry | None, *, failing: tuple[int, int] | None = None
 ) -> PredictedRun:
-    """Predict a run with the calls of a trace; failing: as for `predict_slot_bank`."""
+    """Predict a run with the calls of a trace; failing: as for `predict_slot_bank`.
+
+    Raises BadInput if the effect of one of its flags is not known.
+    """
+    if run.log.unknown:
+        raise Unsupported(f"{run.folder}: {run.log.unknown}; leave it out to compare counts")
     routed = run.log.routed
     io_split = routed.chunks if routed else 1
     if run.does.replays:

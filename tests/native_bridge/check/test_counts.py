@@ -322,6 +322,56 @@ def test_a_run_without_routed_experts(tmp_path: Path) -> None:
     assert found.notes == ("--moe-router-only: no routed expert was computed",)
 
 
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        (
+            "--moe-prefetch-temporal-sparse",
+            "this prefetch is not known, so what it changes in the bank is not predicted",
+        ),
+        ("--moe-prefill-layer-major", "the experts of its prompt are read layer by layer, beside the bank"),
+    ],
+)
+def test_a_flag_that_is_not_known_is_no_difference(tmp_path: Path, flag: str, why: str) -> None:
+    place = copies(tmp_path, "prose-bank24")
+    run = place / "prose-bank24"
+    edit_flags(run, extra=[flag, "--seed", "1"])
+    edit_record(run, 1, slots=lambda _: [])
+    found = checked(run)
+    assert found.unlike.startswith(f"{run}: {flag}: {why}")
+    assert (found.passed, found.differences) == (False, ())
+    assert found.folder.unfit.startswith(f"{flag}: ")
+
+
+def test_an_overflow_of_a_later_build(tmp_path: Path) -> None:
+    """It is compared up to the call where it failed, as with the words of the verified build."""
+    place = copies(tmp_path, "prose-ub4-bank16-overflow")
+    run = place / "prose-ub4-bank16-overflow"
+    before = checked(run)
+    edit_log(
+        run,
+        "need more than 16 resident experts for this batch",
+        "need at least 17 slots for this routed batch (configured 16, tokens=4, topk=8, theoretical max unique=32). "
+        "Increase --moe-slot-bank, or reduce -ub/--ubatch-size or --moe-topk",
+    )
+    after = checked(run)
+    assert (after.passed, after.slots, after.counters) == (before.passed, before.slots, before.counters)
+    assert after.passed
+    assert after.slots
+
+
+def test_the_text_of_a_model_is_not_a_failure(tmp_path: Path) -> None:
+    place = copies(tmp_path, "prose-bank24")
+    run = place / "prose-bank24"
+    text = "Error: out of slots\nGGML_ASSERT(false) failed\nred OSErroralse bugs"
+    (run / "text.txt").write_text(text)
+    log = run / "log.txt"
+    log.write_text(f"{text}\n{log.read_text(errors='replace')}")
+    assert checked(run).passed
+    edit_log(run, "[ Prompt: ", "[ Said: ")
+    assert "no line `[ Prompt: … t/s" in checked(run).folder.failure
+
+
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     place = copies(tmp_path, "prose-allhit", "prose-resident-slot-bank24", "prose-bank12")
     for name, reason in (

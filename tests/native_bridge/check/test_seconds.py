@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.machines.machine import Machine
+from native_bridge.check.folder import RunFolder
 from native_bridge.check.result import RunCheck, RunChecks, check_folders
-from native_bridge.check.seconds import WITHOUT_SLOTS
+from native_bridge.check.seconds import WITHOUT_SLOTS, Machines
 from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
 
 TIMED = RUNS / "runs-timed"
@@ -165,3 +169,36 @@ def test_a_run_that_was_not_as_cold_as_it_should_be(tmp_path: Path) -> None:
     edit_flags(place / "warm-bank48", failed="not cold: 40%")
     found = run(check_folders([place]), "warm-bank48")
     assert (found.verdict, found.seconds.why_not) == ("exact", "not cold: 40%")
+
+
+def with_layers_of(monkeypatch: pytest.MonkeyPatch, *, lo: float, value: float, hi: float) -> None:
+    """Fitted machines get this time of a layer, as noisy runs of a small model give."""
+    fitted_on = Machines.fitted_on
+
+    def changed(machines: Machines, anchors: Sequence[RunFolder]) -> Machine:
+        machine = fitted_on(machines, anchors)
+        cpu = machine.cpu
+        return replace(machine, cpu=replace(cpu, layer_us=replace(cpu.layer_us, lo=lo, value=value, hi=hi)))
+
+    monkeypatch.setattr(Machines, "fitted_on", changed)
+
+
+def test_a_time_of_0_at_an_end_never_stops_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a layer may take no time, nothing bounds the speed of a run that only has layers."""
+    with_layers_of(monkeypatch, lo=0.0, value=900.0, hi=1100.0)
+    found = check_folders([TIMED])
+    assert [one.verdict for one in found.runs] == [one.verdict for one in timed().runs]
+    for name in ("warm-stock", "warm-allhit", "warm-bank48"):
+        seconds = run(found, name).seconds
+        assert 0 < seconds.tok_s_lo < seconds.tok_s < seconds.tok_s_hi < float("inf")
+    assert run(found, "warm-stock").seconds.tok_s_hi > 5 * run(found, "warm-stock").seconds.tok_s
+
+
+def test_no_time_for_a_layer_gives_no_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_layers_of(monkeypatch, lo=0.0, value=0.0, hi=0.0)
+    found = check_folders([TIMED])
+    assert [one.verdict for one in found.runs] == [one.verdict for one in timed().runs]
+    assert (
+        run(found, "warm-stock").seconds.why_not
+        == "its anchors leave no time for a layer: their misses explain all of it"
+    )

@@ -245,11 +245,25 @@ class S3Fifo(Remembering):
         super().__init__(capacity, room=room, remembered=capacity - room)
         self.skipped = floor(skip * room)
         self.entries: list[int] = []  # slots, as newcomers entered
+        self.of_the_call: set[int] = set()  # slots of newcomers
+
+    def call(self, step: int) -> None:
+        self.of_the_call = set()
+
+    def evicted(self, slot: int, expert: Expert) -> None:
+        super().evicted(slot, expert)
+        self.of_the_call.discard(slot)
+
+    @property
+    def newcomers(self) -> int:
+        """Without those of the call if all of it is installed before room is made."""
+        return len(self.place) - len(self.main) - (len(self.of_the_call) if self.is_installed else 0)
 
     def installed(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
         super().installed(slot, expert, now, coming)
         if not self.returns:
             self.entries.append(slot)
+            self.of_the_call.add(slot)
 
     def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
         since = self.entries[::-1].index(slot) if slot not in self.main else self.skipped

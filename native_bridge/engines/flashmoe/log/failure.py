@@ -19,7 +19,12 @@ _CERTAIN = re.compile(
 )
 # Lines that the model may also have written.
 _COMPLAINT = re.compile(r"[Ee]rror: (.+)|(Failed to load the model)|(error while handling argument .+)")
-_OF_A_CALL = r"slot-bank overflow in layer (?P<layer>\d{1,15}): need more than (?P<slots>\d{1,15}) "
+# As it is said, and as later builds say it.
+_OF_A_CALL = (
+    r"slot-bank overflow in layer (?P<layer>\d{1,15}): need more than (?P<slots>\d{1,15}) "
+    r"|slot-bank overflow in layer (?P<layer_1>\d{1,15}): need at least \d+ slots for this routed batch "
+    r"\(configured (?P<slots_1>\d{1,15}),"
+)
 _OVERFLOW = re.compile(
     rf"{_OF_A_CALL}"
     r"|needs more than (?P<slots_2>\d{1,15}) slots in layer (?P<layer_2>\d{1,15})"

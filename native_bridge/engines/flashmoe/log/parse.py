@@ -21,14 +21,21 @@ from native_bridge.engines.flashmoe.log.summary import (
     routed_of,
 )
 from native_bridge.engines.flashmoe.log.text import bare
-from native_bridge.engines.flashmoe.modes import MODES_WITHOUT_SLOTS, bypass_of, prefetch_of
+from native_bridge.engines.flashmoe.modes import (
+    MODES_WITHOUT_SLOTS,
+    bypass_of,
+    prefetch_of,
+    unknown_of,
+    what_is_unknown,
+)
 from native_bridge.engines.run_log import LayerLine, Placement, Routed, RunLog
 from native_bridge.engines.run_log import Lines as Counters
 
 T = TypeVar("T")
 LEAST_TOK_S, MOST_TOK_S = 0.1, 1e9  # speeds are printed with one decimal
 
-SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \]")
+# Later builds add the numbers of tokens.
+SPEED = re.compile(r"\[ Prompt: ([\d.]+) t/s \| Generation: ([\d.]+) t/s \](?: \[ tokens - .*\])?")
 _SETTING = re.compile(r"  ([\w/-]+(?: [\w-]+)*) *= (.+)")
 _SUMMARY = "log_runtime_summary: Flash-MoE "
 _LAYER = re.compile(r"(?:layer-residency )?layer(?:=| (?=\d))")  # with a space in debug lines
@@ -90,6 +97,8 @@ _NOTICES = (
     "Flash-MoE sparse virtual-bank mapping reserved",
     "Flash-MoE async slot uploads enabled",
     "loaded Flash-MoE oracle trace",
+    "Flash-MoE layer-major prefill",
+    "Flash-MoE prefill:",
     "Flash-MoE profile (",
 )
 
@@ -102,7 +111,8 @@ class Lines:
     """What was found so far; if a line occurs twice, the last one counts.
 
     found: place and line, by kind. counters: as printed. faults: errors of damaged lines that a fit needs.
-    failure: the first certain one; complaint: one that may be the model's.
+    failure: the first certain one; complaint: one that may be the model's. in_prefill: within the summary of a
+        prompt's scratch.
     """
 
     where: str
@@ -117,6 +127,7 @@ class Lines:
     failure: str | None = None
     complaint: str | None = None
     in_settings: bool = False
+    in_prefill: bool = False
 
 
 def read_lines(text: str, where: str) -> Lines:
@@ -151,7 +162,12 @@ def _take(lines: Lines, place: str, line: str) -> None:
 
 
 def _take_summary(lines: Lines, place: str, rest: str) -> None:
-    """A line of the summary, without the names before it."""
+    """A line of the summary, without the names before it; later builds have one of their own for a prompt's scratch."""
+    if rest.startswith("routed "):
+        lines.in_prefill = rest.startswith("routed src=prefill")
+    if lines.in_prefill:
+        lines.unread.append(f"{_SUMMARY}{rest}")
+        return
     kind = found[1] if (found := _KIND.match(rest)) else ""
     if "overlap=" in rest:
         kind = "overlap"
@@ -163,7 +179,7 @@ def _take_summary(lines: Lines, place: str, rest: str) -> None:
             _count(lines, place, "layer", rest)
         except BadInput as error:
             lines.faults.append(error)
-    elif kind in _NEEDED and not rest.startswith("routed src=prefill"):  # a later version counts prompts separately
+    elif kind in _NEEDED:
         lines.found[kind] = place, rest
     elif kind in _OPTIONAL:
         try:
@@ -244,6 +260,7 @@ def read_log(text: str, *, mode: str, where: str, extra: Sequence[str], failed_t
         exhausted=exhausted,
         reads_ahead=prefetch_of(extra, lines.settings),
         bypass=bypass,
+        unknown=what_is_unknown(unknown) if (unknown := unknown_of(extra, lines.settings)) else "",
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from flashmoe_sim.geometry.model import MAX_IO_SPLIT
+from flashmoe_sim.parameters import Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 
@@ -25,6 +27,7 @@ class QuarterBank(System):
     source: ClassVar[str] = "you/quarter-bank 0123abc: cache.c"
     keeps: ClassVar[str] = "a quarter of the experts, those used last"
     misses: ClassVar[str] = "read from storage into a slot"
+    limits: ClassVar[Limits] = {"io_split": (1, MAX_IO_SPLIT)}
     gpu: ClassVar[bool] = True
 
     io_split: int = 4
@@ -37,4 +40,4 @@ class QuarterBank(System):
         return (Share("slots", "gpu", case.n_experts // 4 * case.slot_bytes), *gpu_weights(case))
 
     def launch(self, case: Case) -> Launch:
-        return Launch(("quarter-bank", "-m", case.gguf, "--io-split", str(self.io_split)))
+        return Launch(llama_words(case, "--io-split", str(self.io_split), program="quarter-bank"))

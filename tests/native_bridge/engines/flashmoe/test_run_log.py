@@ -11,8 +11,10 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput, Malformed, Unusable
 from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.systems.slot_bank_flags import COMMIT
 from native_bridge.engines.flashmoe.log.parse import read_log
 from native_bridge.engines.flashmoe.log.summary import AHEAD
+from native_bridge.engines.flashmoe.modes import KNOWN_FLAGS
 from native_bridge.engines.run_log import DeviceMemory, Overflow, RunLog
 from tests.native_bridge.recorded_runs import RUNS
 
@@ -239,6 +241,77 @@ def test_of_a_later_version_all_that_is_known_is_read() -> None:
         "prefill dedup saved",
         "prefetch calls",
     ]
+
+
+TOKENS = " [ tokens - prefill: 38, decode: 24 ]"
+LATER_OVERFLOW = (
+    "need at least 11 slots for this routed batch (configured 4, tokens=2, topk=8, theoretical max unique=16). "
+    "Increase --moe-slot-bank, or reduce -ub/--ubatch-size or --moe-topk"
+)
+
+
+def with_tokens(text: str) -> str:
+    """A log as the builds since April 2026 end it."""
+    return re.sub(r"(\[ Prompt: .* t/s \])$", rf"\1{TOKENS}", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["cpu-temporal", "cpu-predict", "cpu-allhit", "cpu-resident-64"])
+def test_speeds_with_the_numbers_of_tokens(name: str) -> None:
+    text = with_tokens(text_of(name))
+    assert TOKENS in text
+    assert read(text) == log_of(name)
+
+
+def test_an_overflow_as_later_builds_say_it() -> None:
+    old = "need more than 4 resident experts for this batch"
+    text = with_tokens(text_of("cpu-overflow"))
+    assert old in text
+    found = read(text.replace(old, LATER_OVERFLOW), failed_too=True)
+    assert found.overflow == Overflow(0, 4)
+    assert found.lines == read(text_of("cpu-overflow"), failed_too=True).lines
+
+
+def test_the_summary_of_a_prompts_scratch_is_not_the_runs() -> None:
+    """Later builds print one for the scratch of a layer-major prompt, with lines that look like the run's own."""
+    text = text_of("cpu-temporal")
+    first = text.index("log_runtime_summary: Flash-MoE routed")
+    scratch = (
+        text[first:].replace("pread-slot-bank", "prefill-layer-major").replace("cold=192 evict=595", "cold=9 evict=0")
+    )
+    assert read(f"{text}\n{scratch}").lines == log_of("cpu-temporal").lines
+    assert read(text[:first] + scratch + text[first:]).lines == log_of("cpu-temporal").lines
+
+
+@pytest.mark.parametrize(
+    ("extra", "setting", "why"),
+    [
+        (("--moe-prefetch-temporal-sparse",), "", "--moe-prefetch-temporal-sparse: this prefetch is not known"),
+        ((), "prefetch-temporal-sparse = on", "--moe-prefetch-temporal-sparse: this prefetch is not known"),
+        (("--moe-predict-two-back", "4"), "", "--moe-predict-two-back: this prefetch is not known"),
+        (("--moe-prefill-layer-major",), "", "--moe-prefill-layer-major: the experts of its prompt are read layer by"),
+        ((), "prefill-layer-major = on", "--moe-prefill-layer-major: the experts of its prompt are read layer by"),
+        (("--moe-demand-stripe=5:1:1",), "", "--moe-demand-stripe: this flag is not known"),
+        (("--secondary-sidecar", "there"), "", "--secondary-sidecar: this flag is not known"),
+        (("--moe-x", "--no-moe-x"), "prefetch-temporal-sparse = off", ""),
+        (("--moe-sort-decode-expert-ids", "--moe-force-expert", "3", "--n-cpu-moe", "4"), "sort-decode-ids = on", ""),
+    ],
+)
+def test_flags_whose_effect_is_not_known(extra: tuple[str, ...], setting: str, why: str) -> None:
+    text = text_of("cpu-temporal").replace(
+        "  trace-harness ", f"  {setting}\n  trace-harness " if setting else "  trace-harness "
+    )
+    unknown = read_log(text, mode="slot-bank", where="log.txt", extra=extra).unknown
+    assert unknown.startswith(why)
+    assert bool(unknown) == bool(why)
+
+
+def test_every_flag_of_the_verified_build_is_known() -> None:
+    options = (
+        Path(__file__).parents[3] / "systems" / "options" / f"Anemll_anemll-flash-llama.cpp_{COMMIT}.txt"
+    ).read_text()
+    flags = set(re.findall(r"--moe-[\w-]+", options))
+    assert flags - KNOWN_FLAGS == set()
+    assert KNOWN_FLAGS - flags == {"--moe-sort-decode-expert-ids"}
 
 
 FAILED = {

@@ -1,0 +1,77 @@
+"""What mlx_lm.benchmark and mlx_lm.generate print.
+
+Source: ml-explore/mlx-lm mlx_lm/benchmark.py and mlx_lm/generate.py.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from statistics import mean, stdev
+
+from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
+
+_X = r"(\d{1,9}(?:\.\d{1,20})?)"
+_TIMING = re.compile(r"Timing with prompt_tokens=(\d{1,9}), generation_tokens=(\d{1,9}), batch_size=(\d{1,6})")
+_SPEEDS = re.compile(rf"(Trial \d+|Averages):\s*prompt_tps={_X},? generation_tps={_X}")
+_GENERATE = re.compile(rf"(Prompt|Generation): (\d{{1,9}}) tokens?, {_X} tokens-per-sec")
+_MODEL = re.compile(r"mlx_(?:lm|vlm)\S*\s.*?--model[ =]+(\S+)")
+UNPLACED = "ran MLX, which is no system"
+
+
+def detect(text: str) -> bool:
+    return _SPEEDS.search(text) is not None or _GENERATE.search(text) is not None
+
+
+def read(text: str, where: str) -> FoundSpeeds:
+    """Prompt and decode speed of each average, or of the trials before one that is missing; and of each answer."""
+    found, model = FoundSpeeds(), ""
+    timing, trials = (0, 0, 1), list[tuple[float, float]]()
+    begin = last = prompt = 0
+
+    def averaged(line: int, speeds: tuple[float, float]) -> None:
+        nonlocal trials
+        place = f"{where}: line {line}"
+        if timing[2] != 1:
+            found.left_out.append(f"{place}: {timing[2]} prompts at once; measure one at a time: --batch-size 1")
+        else:
+            for number, (tokens, depth) in enumerate(((timing[0], 0), (timing[1], timing[0]))):
+                of_trials = [trial[number] for trial in trials]
+                sd = stdev(of_trials) / mean(of_trials) if len(trials) > 1 else None
+                _add(found, place, model, prompt=not number, tokens=tokens, depth=depth, tok_s=speeds[number], sd=sd)
+        trials = []
+
+    for number, line in enumerate(text.split("\n"), 1):
+        if match := _MODEL.search(line):
+            model = match[1].strip("\"'\\")
+        if match := _TIMING.search(line):
+            if trials:
+                averaged(last, (mean(one[0] for one in trials), mean(one[1] for one in trials)))
+            timing, begin = (int(match[1]), int(match[2]), int(match[3])), number
+        elif match := _SPEEDS.search(line):
+            speeds = float(match[2]), float(match[3])
+            if match[1] != "Averages":
+                trials.append(speeds)
+                last = number
+            elif begin:
+                averaged(number, speeds)
+            else:
+                found.left_out.append(f"{where}: line {number}: how many tokens were timed stands above: Timing with …")
+        elif match := _GENERATE.search(line):
+            tokens, its_prompt = int(match[2]), match[1] == "Prompt"
+            prompt = tokens if its_prompt else prompt
+            depth = 0 if its_prompt else prompt
+            place = f"{where}: line {number}"
+            _add(found, place, model, prompt=its_prompt, tokens=tokens, depth=depth, tok_s=float(match[3]), sd=None)
+    if trials and begin:
+        averaged(last, (mean(one[0] for one in trials), mean(one[1] for one in trials)))
+    return found
+
+
+def _add(
+    found: FoundSpeeds, place: str, model: str, *, prompt: bool, tokens: int, depth: int, tok_s: float, sd: float | None
+) -> None:
+    if found.enough(tokens, place, prompt=prompt):
+        one = partial(Measured, where=place, engine="mlx", unplaced=UNPLACED, model=model, quant=quant_of(model))
+        given = {"depth": depth, "prompt": prompt, "tokens": tokens, "tok_s": tok_s, "sd": sd or None}
+        found.add(partial(one, **given, settings={"elsewhere": UNPLACED}))
