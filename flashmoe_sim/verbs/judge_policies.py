@@ -155,7 +155,7 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
     level = f"{100 * question.confidence:g}%"
     columns: list[Column] = [
         ("bank", "right", lambda row: row["bank"]),
-        ("policy", "left", lambda row: row["policy"]),
+        ("policy", "left", lambda row: row["policy"] + "*" * (row["contract"] != question.contract)),
         ("hit %", "right", lambda row: percent(row["hit_rate"])),
         ("more", "right", lambda row: points(row["more_hits"])),
     ]
@@ -175,6 +175,8 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
     against = rows[0]["against"]
     timed_as = f", {' and '.join(executions)}" if executions else ""
     caption = f"contract {question.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
+    if others := dict.fromkeys(row["contract"] for row in shown if row["contract"] != question.contract):
+        caption += f"; *: under {' and '.join(others)}"
     if timed:
         caption += f"; gain: how many times as fast as {against}"
     if means:

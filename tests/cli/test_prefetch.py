@@ -106,6 +106,23 @@ def test_where_calls_wait_for_what_is_read_ahead(capsys: pytest.CaptureFixture[s
     assert document(capsys, *words.split()[:5])["predictors"][0]["late_layers"] is None
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--machine rtx-4090", True),
+        ("--machine rtx-4090 --execution parallel-install", True),
+        ("--machine rtx-4090 --execution overlap-prefetch", False),
+        ("", False),
+    ],
+)
+def test_an_execution_that_waits_for_reads_ahead_is_named(
+    capsys: pytest.CaptureFixture[str], options: str, said: bool
+) -> None:
+    """Even one that knows the next call gains nothing there."""
+    assert main(f"prefetch judge gpt-oss-120b --bank 32 {options} --prefetch oracle-1".split()) == 0
+    assert ("calls wait for reads ahead as for misses" in capsys.readouterr().err) == said
+
+
 def test_a_predictor_of_drafts_says_that_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     words = "prefetch judge python-256 --bank 16 --prefetch"
     for named, said in (("synthetic:drafted=True", True), ("synthetic", False)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from flashmoe_sim.io.errors import Malformed, Missing
 from flashmoe_sim.io.whole import atomic_writer
-from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
+from flashmoe_sim.report.figures.style import FONT, INSTALL, PALETTES, SVG_PADDING, Chart
 
 SVG_SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 
@@ -20,9 +20,13 @@ def save(chart: Chart, path: str | Path, *, in_points: bool = False) -> Path:
     A PNG has twice the pixels and a background in the theme's colour; the others are transparent. The CSV has a row for
     each thing that is drawn, and what draws it in the column `mark`.
     in_points: a pixel of the chart is 1/72 inch in an SVG, too, as it is in a PDF.
-    Raises BadInput for any other suffix, and without the extra `report`.
+    Raises BadInput for any other suffix, for a font that a PNG or PDF cannot be drawn in, and without the extra
+    `report`.
     """
     path, spec = Path(path), chart.to_dict()
+    font = spec["config"]["font"]
+    if path.suffix in {".png", ".pdf"} and font != FONT and not has_font(font):
+        raise Missing(f"{path}: font {font!r}: no such font is installed, so it would have no text; save it as .svg")
     content = _data(spec) if path.suffix == ".csv" else _picture(spec, path, in_points=in_points)
     with atomic_writer(path, force=True) as stream:
         stream.write(content)
@@ -66,11 +70,12 @@ def _text(title: Any) -> str:
     return text if isinstance(text, str) else " ".join(text)
 
 
-def has_font(name: str) -> bool:
-    """Whether PNG and PDF can be drawn in a font: a text in one that is not installed is left out."""
+def has_font(names: str) -> bool:
+    """Whether PNG and PDF can be drawn in one of the fonts, named as in CSS: a text in none that is installed is left
+    out."""
     from xml.sax.saxutils import quoteattr
 
-    family = quoteattr(f"'{name}'")
+    family = quoteattr(names)
     svg = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{}</svg>'
     drawn = (f'<text y="15" font-family={family}>Hit</text>', "")
     with_text, without = (converter().svg_to_png(svg.format(text)) for text in drawn)

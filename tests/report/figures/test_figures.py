@@ -201,7 +201,8 @@ def test_the_size_and_letters_of_a_paper(tmp_path: Path) -> None:
     size = re.match(r'<svg [^>]*?width="([\d.]+)pt" height="[\d.]+pt" viewBox="0 0 ([\d.]+) ', drawn)
     assert size
     assert size[1] == size[2]
-    assert b"/MediaBox [0 0 238 " in figures.save(small, tmp_path / "a.pdf").read_bytes()
+    paper = figures.styled(chart, width=238, height=120, title=False, font="Some Serif, sans-serif", font_size=8)
+    assert b"/MediaBox [0 0 238 " in figures.save(paper, tmp_path / "a.pdf").read_bytes()
     assert "Some Serif" in drawn
     assert "hit rate, %" in drawn
     title = chart.to_dict()["title"]["text"]
@@ -211,6 +212,14 @@ def test_the_size_and_letters_of_a_paper(tmp_path: Path) -> None:
     assert after["axis"]["labelFontSize"] == pytest.approx(before["axis"]["labelFontSize"] * 8 / 12)
     assert after["title"]["fontSize"] == pytest.approx(before["title"]["fontSize"] * 8 / 12)
     assert not has_font("Some Serif That Nobody Has")
+
+
+@pytest.mark.parametrize("name", ["a.png", "b.pdf"])
+def test_a_picture_is_not_saved_without_its_text(tmp_path: Path, name: str) -> None:
+    chart = figures.styled(figures.hit_curves(results(row(16), row(32))), font="Nobody, 'No One'")
+    with pytest.raises(BadInput, match="font \"Nobody, 'No One'\": no such font is installed"):
+        figures.save(chart, tmp_path / name)
+    assert not (tmp_path / name).exists()
 
 
 def test_what_is_drawn_as_csv(tmp_path: Path) -> None:
