@@ -104,7 +104,9 @@ class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
             )
         drafted = any(getattr(one, "drafted", False) for one in plan_predictors(self.predictors))
         if drafted and found.task.workload.trace.n_text is None:
-            notes.append("no pass verifies drafts, so drafted=True predicts nothing; give --draft, or `sim trace speculate`")
+            notes.append(
+                "no pass verifies drafts, so drafted=True predicts nothing; give --draft, or `sim trace speculate`"
+            )
         return notes
 
     def sections(self, found: Judgement) -> list[Section]:
