@@ -87,7 +87,7 @@ def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixt
     plain, slower = rows[1:]
     assert (slower["misses"], slower["read_ahead"]) == (plain["misses"], plain["read_ahead"])
     assert 1 / slower["tok_s"] - 1 / plain["tok_s"] == pytest.approx(36 * 50e-6, rel=0.05)
-    shown = printed_by(capsys, "prefetch", "judge", *options, "--prefetch", named)
+    shown = printed_by(capsys, "prefetch", "judge", *options, "--prefetch", named, quiet=False)
     assert max(map(len, shown.splitlines())) <= 80
     assert "tok/s 90% interval" in shown
     assert "split-install on rtx-4090" in shown
