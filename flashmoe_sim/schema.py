@@ -237,7 +237,12 @@ COMPARED = (
     Column("prompt_tok_s_lo", "float", "1/s", "lower end of its 90% interval; null without a prompt"),
     Column("prompt_tok_s_hi", "float", "1/s", "upper end of its 90% interval; null without a prompt"),
     Column("read_ms", "float", "ms", "token time spent waiting for reads"),
-    Column("upload_ms", "float", "ms", "token time spent waiting for uploads"),
+    Column(
+        "upload_ms",
+        "float",
+        "ms",
+        "token time spent waiting for uploads, or for copies into the bank of a GPU that shares the RAM",
+    ),
     Column("cpu_ms", "float", "ms", "token time spent waiting for the CPU's experts"),
     Column("compute_ms", "float", "ms", "token time spent computing"),
     Column("host_ms", "float", "ms", "token time on the host: finding slots, installing"),

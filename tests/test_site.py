@@ -94,6 +94,30 @@ def test_the_site_has_a_search(site: str, browser: Browser) -> None:
     assert "victim" in browser.run("return document.querySelector('#mkdocs-search-results').textContent").lower()
 
 
+def test_a_row_of_the_models_counts_mapped_files_and_owns_up_to_a_guess() -> None:
+    """Slow ones have no row, and cards come before Macs."""
+    known = {"gpu_bytes": 8 << 30, "ram_bytes": 0, "held_bytes": 10 << 30, "setting": "placed", "command": "a | b"}
+    rows = [
+        {"machine": machine, "model": model, "tok_s": tok_s, "tok_s_lo": least, "tok_s_hi": most} | known
+        for machine, model, tok_s, least, most in (
+            ("m1-8", "apple", 5.0, 2.0, 9.0),
+            ("rtx-3060", "wide", 2.345, 0.5, 12.34),
+            ("rtx-3060", "slow", 0.0121, 0.001, 0.08),
+            ("rtx-3060", "fast", 43.71, 20.0, 98.7),
+        )
+    ]
+    shown = [
+        [cell.strip() for cell in line.split(" | ")]
+        for line in markdown(pl.DataFrame(rows)).splitlines()
+        if "| placed |" in line
+    ]
+    assert [(row[0].strip("| "), *row[1:6]) for row in shown] == [
+        ("rtx-3060", "fast", "44", "20-99", "8.0", "10.0"),
+        ("rtx-3060", "wide", "2.3", "0.5-12, a guess", "8.0", "10.0"),
+        ("m1-8", "apple", "5", "2-9", "8.0", "10.0"),
+    ]
+
+
 @needs_browser
 def test_rows_are_found_and_sorted(site: str, browser: Browser, committed: pl.DataFrame) -> None:
     runs = committed.filter(pl.col("tok_s") >= LEAST_TOK_S)

@@ -61,7 +61,10 @@ def resolve(
     chosen, memory = parse_systems(systems), memory or MemoryOptions()
     of = workload.geometry if workload is not None else model
     if of is None:
-        raise Incomplete("seconds need the size of an expert; give --model, see `sim model list`")
+        raise Incomplete(
+            "seconds need the size of an expert; give --model with one or several names of `sim model list`, such as "
+            "--model gpt-oss-20b,qwen3-30b-a3b"
+        )
     notes = list(machine.notes)
     dense_bytes = None if memory.dense is None else given_size("--dense", memory.dense)
     if dense_bytes is not None:

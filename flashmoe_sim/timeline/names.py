@@ -20,7 +20,7 @@ PART_WORDS = {
     "cold_lane": "waiting for the CPU's experts",
     "merge": "joining the two lanes",
     "read": "waiting for reads",
-    "upload": "waiting for uploads",
+    "upload": "waiting for uploads or copies",
     "late": "waiting for late prefetches",
     "ahead": "reading ahead",
     "output": "output layer",

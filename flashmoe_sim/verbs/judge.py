@@ -93,13 +93,21 @@ class Judge(BankOptions, ConditionOptions, Verb[Judgement]):
         }
 
     def notes(self, found: Judgement) -> list[str]:
-        """A predictor of drafts, where there are none."""
+        """Where nothing can be gained: an execution that waits for reads ahead, and drafts that there are not."""
         from flashmoe_sim.sweep.plan import plan_predictors
 
+        notes, on = [], found.task.conditions
+        if on is not None and on.execution.reads_ahead and not on.execution.in_background:
+            notes.append(
+                f"under {on.execution.name} calls wait for reads ahead as for misses, so no predictor makes it faster; "
+                "--execution overlap-prefetch reads while the model computes"
+            )
         drafted = any(getattr(one, "drafted", False) for one in plan_predictors(self.predictors))
-        if not drafted or found.task.workload.trace.n_text is not None:
-            return []
-        return ["no pass verifies drafts, so drafted=True predicts nothing; give --draft, or `sim trace speculate`"]
+        if drafted and found.task.workload.trace.n_text is None:
+            notes.append(
+                "no pass verifies drafts, so drafted=True predicts nothing; give --draft, or `sim trace speculate`"
+            )
+        return notes
 
     def sections(self, found: Judgement) -> list[Section]:
         """A row for each predictor, and how accurate any must be."""

@@ -175,8 +175,8 @@ def _judged(rows: Sequence[dict[str, Any]], question: JudgePolicies, executions:
     against = rows[0]["against"]
     timed_as = f", {' and '.join(executions)}" if executions else ""
     caption = f"contract {question.contract}{timed_as}; more: points of hit rate above {against} in the same bank"
-    if others := sorted({row["contract"] for row in shown} - {question.contract}):
-        caption += f"; *: under {others[0]}"
+    if others := dict.fromkeys(row["contract"] for row in shown if row["contract"] != question.contract):
+        caption += f"; *: under {' and '.join(others)}"
     if timed:
         caption += f"; gain: how many times as fast as {against}"
     if means:

@@ -103,6 +103,15 @@ def test_judged_policies_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> N
         assert (" gain " in out) == bool(more)
 
 
+def test_a_policy_judged_under_another_contract_has_a_star(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("policy", "judge", "prose-256", "--bank", "32", "--policy", "lfu-decay,min")
+    printed = printed_by(capsys, *asked)
+    assert " min* " in printed
+    assert "lfu-decay*" not in printed
+    assert "*: under atomic" in " ".join(printed.split())
+    assert "*" not in printed_by(capsys, *asked, "--contract", "atomic")
+
+
 def test_a_bank_without_a_choice_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The tokens of python-256 have 8 experts a layer."""
     asked = ("policy", "judge", "python-256", "--bank", "8,16", "--policy", "lfu-decay")

@@ -87,7 +87,7 @@ def test_on_a_machine_judge_has_the_speeds_of_replays(capsys: pytest.CaptureFixt
     plain, slower = rows[1:]
     assert (slower["misses"], slower["read_ahead"]) == (plain["misses"], plain["read_ahead"])
     assert 1 / slower["tok_s"] - 1 / plain["tok_s"] == pytest.approx(36 * 50e-6, rel=0.05)
-    shown = printed_by(capsys, "prefetch", "judge", *options, "--prefetch", named)
+    shown = printed_by(capsys, "prefetch", "judge", *options, "--prefetch", named, quiet=False)
     assert max(map(len, shown.splitlines())) <= 80
     assert "tok/s 90% interval" in shown
     assert "split-install on rtx-4090" in shown
@@ -104,6 +104,23 @@ def test_where_calls_wait_for_what_is_read_ahead(capsys: pytest.CaptureFixture[s
     assert {0, 1, 2} <= set(late[named[0]]) < set(range(18))
     assert late[named[1]] == [0, 1, 2]
     assert document(capsys, *words.split()[:5])["predictors"][0]["late_layers"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--machine rtx-4090", True),
+        ("--machine rtx-4090 --execution parallel-install", True),
+        ("--machine rtx-4090 --execution overlap-prefetch", False),
+        ("", False),
+    ],
+)
+def test_an_execution_that_waits_for_reads_ahead_is_named(
+    capsys: pytest.CaptureFixture[str], options: str, said: bool
+) -> None:
+    """Even one that knows the next call gains nothing there."""
+    assert main(f"prefetch judge gpt-oss-120b --bank 32 {options} --prefetch oracle-1".split()) == 0
+    assert ("calls wait for reads ahead as for misses" in capsys.readouterr().err) == said
 
 
 def test_a_predictor_of_drafts_says_that_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -240,7 +240,7 @@ def test_words_for_systems() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"model": None}, "seconds need the size of an expert; give --model"),
+        ({"model": None}, "give --model with one or several names of `sim model list`, such as --model gpt-oss-20b,"),
         ({"hit_rate": 1.5}, r"--hit-rate 1\.5; expected 0 to 1"),
         ({"hit_rate": 0.5, "best": True}, "with one hit rate for every setting"),
         ({"kv": "much"}, "--kv 'much': expected a size with its unit"),

@@ -24,7 +24,7 @@ from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.tune import proof
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.proof import LEAST_SPEEDS, SURE, first, runs_there, wins
+from flashmoe_sim.tune.proof import LEAST_SPEEDS, SURE, first, pick, runs_there, wins
 from tests.systems.cases import case
 
 SHOWN = {"arch": "qwen35moe", "api": "cuda", "rows": 3, "machines": 2, "median_error": 0.1, "median_ratio": 1.0}
@@ -63,7 +63,8 @@ PLAIN = (PlacedLayers(cpu_layers=2), 10.0)
         ([(HotCache(max_mib=99), 13.0)], "placed"),  # faster in three of four draws
         ([(HotCache(max_mib=99), 30.0), (BoundedInsert(slots=4), 90.0)], "hot-cache"),
         ([(SlotBank(slots=4, top_k=1), 90.0)], "placed"),
-        ([(PlacedIk(cpu_layers=2), 11.0)], "placed-ik"),
+        ([(PlacedIk(cpu_layers=2), 11.0)], "placed"),  # a fork, too
+        ([(PlacedIk(cpu_layers=2), 90.0)], "placed"),
         ([(PlacedIk(cpu_layers=2), 10.1)], "placed"),
         ([(HotCache(max_mib=99), None)], "placed"),
         ([(Cached(cache_mib=99), 12.0)], "placed"),  # llama.cpp's own, which a slow link may turn round
@@ -74,6 +75,15 @@ PLAIN = (PlacedLayers(cpu_layers=2), 10.0)
 @pytest.mark.usefixtures("speeds")
 def test_proof_comes_before_speed(others: list[tuple[System, float | None]], name: str) -> None:
     assert chosen(case(), PLAIN, *others) == name
+
+
+def test_within_a_tie_a_fork_never_leads() -> None:
+    """However much less memory it uses."""
+    on = case()
+    main_line = replace(at(on, PLAIN[0], 10.0), gpu_bytes=9)
+    forks = [at(on, PlacedIk(cpu_layers=2), 10.2), at(on, HotCache(max_mib=99), 10.2)]
+    assert pick([*forks, main_line], Objective()) is main_line
+    assert pick([at(on, HotCache(max_mib=99), 10.4), main_line], Objective()) is not main_line
 
 
 @pytest.mark.usefixtures("speeds")
