@@ -190,3 +190,12 @@ def test_cut_off_or_damaged_it_is_read_in_part_or_refused(tmp_path: Path, name: 
 def test_an_unknown_format_names_a_way_on(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give a speed by hand: --measured SYSTEM=TOK/S"):
         read(tmp_path, "it was fast\n")
+
+
+def test_a_row_for_each_token_of_big_moe_on_edge() -> None:
+    """The mean of the recorded times; the files do not say how long the prompt was."""
+    path = Path(__file__).parents[2] / "data" / "bigmoeonedge" / "qwen_stream.csv"
+    wall_ms = [float(line.split(",")[2]) for line in path.read_text().splitlines() if line[:1].isdigit()]
+    (found,) = read_with_notes(path).measured
+    assert found.tok_s == pytest.approx(1e3 * len(wall_ms) / sum(wall_ms))
+    assert (found.tokens, found.depth, found.system) == (len(wall_ms), 0, "big-moe-on-edge")
