@@ -84,13 +84,13 @@ def _model(model: ModelGeometry) -> DoctorFinding:
 
 
 def _streamed(model: ModelGeometry) -> Iterator[DoctorFinding]:
-    from flashmoe_sim.systems.slot_bank_flags import STREAMED
+    from flashmoe_sim.systems.slot_bank_flags import not_streamed
 
-    if model.arch not in STREAMED:
+    if other := not_streamed(model.arch):
         yield DoctorFinding(
             "warning",
             "architecture",
-            f"the slot bank streams {', '.join(STREAMED)}, not {model.arch}",
+            f"the slot bank of the verified build {other}",
             "run it all resident (stock, resident-bank), or record it with sim trace capture",
         )
 

@@ -36,8 +36,8 @@ from flashmoe_sim.systems.slot_bank_flags import (
     NO_GPU_BANK,
     ON_GPU,
     PREFETCH,
-    STREAMED,
     bank_flags,
+    not_streamed,
 )
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -139,8 +139,8 @@ class SlotBank(System):
 
     def why_not(self, case: Case) -> str:
         arch, routed = case.model.arch, case.model.routed_bytes
-        if self.has_slots and arch and arch not in STREAMED:
-            return f"streams {', '.join(STREAMED)}, not {arch}; see mode=resident"
+        if self.has_slots and (other := not_streamed(arch)):
+            return f"{other}; see mode=resident"
         if self.mode == "resident-bank" and routed > MOST_RESIDENT_BANK:
             return f"{routed / GIB:.1f} GiB of experts; resident-bank refuses more than 32, see mode=resident"
         if self.install == "async" and (self.in_ram(case) or not own_memory(case.machine)):

@@ -25,7 +25,18 @@ INSTALLS: dict[str, dict[str, str]] = {
     "futures": _PARALLEL,
 }
 STREAMED = ("deepseek2", "gemma4", "glm-dsa", "mistral4", "qwen35moe", "qwen3next")  # it refuses to stream others
+# Of a branch, by the commit that was read.
+STREAMED_BY_BRANCHES = dict.fromkeys(("deepseek4", "minimax-m2"), "DeepSeek-V4-SSD-CUDA (bd11bd13a)")
 ON_GPU = ("gemma4",)  # models whose bank is allocated like any other weights, and so on the GPU
+
+
+def not_streamed(arch: str) -> str:
+    """Which architectures it streams, and which branch of it streams this one; empty if it does itself."""
+    if not arch or arch in STREAMED:
+        return ""
+    branch = STREAMED_BY_BRANCHES.get(arch)
+    other = f"; its branch {branch} does" if branch else ""
+    return f"streams {', '.join(STREAMED)}, not {arch}{other}"
 
 
 def bank_flags(mode: str, *, sidecar: str, slots: int, top_k: int) -> list[str]:

@@ -139,7 +139,7 @@ def predict_seconds(checked: CountCheck, machines: Machines) -> Seconds:
         if reads_while_decoding(folder):
             raise Unsupported("from a cold page cache it reads its experts while it decodes, which nothing predicts")
         if not checked.passed:
-            raise Conflict("its counts differ")
+            raise Conflict("its counts differ" if checked.differences else "its counts were not compared")
         anchors = machines.anchors_for(folder)
         machine = machines.fitted_on(anchors)
         found = replace(nothing, anchors=tuple(dict.fromkeys(without_repeat(anchor.name) for anchor in anchors)))

@@ -146,15 +146,12 @@ class MakeSidecar(Writing):
 
     def run(self) -> Written:
         from flashmoe_sim.geometry.gguf import read_gguf
-        from flashmoe_sim.systems.slot_bank_flags import STREAMED
+        from flashmoe_sim.systems.slot_bank_flags import not_streamed
         from native_bridge.fixture.sidecar import write_sidecar
 
         geometry = read_gguf(self.model)
-        if geometry.arch not in STREAMED:
-            message(
-                f"{self.model}: the runtime streams {', '.join(STREAMED)}; of {geometry.arch} it takes a sidecar only "
-                "resident"
-            )
+        if other := not_streamed(geometry.arch):
+            message(f"{self.model}: the runtime {other}; of {geometry.arch} it takes a sidecar only resident")
         with over_bytes(f"writing {self.out}", geometry.routed_bytes) as advance:
             write_sidecar(self.model, self.out, force=self.force, advance=advance)
         return Written(self.model, self.out, geometry)

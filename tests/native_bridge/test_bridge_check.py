@@ -76,7 +76,8 @@ def test_seconds_alone_fail_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "+915" in capsys.readouterr().out
 
 
-def test_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/")  # the runs may be below it, and a page shows that as ~
     assert main(["bridge", "check", TIMED, "--out", "check.html"]) == 0
     assert capsys.readouterr().err == "sim: wrote check.html\n"
     page = Page(Path("check.html").read_text())

@@ -494,7 +494,8 @@ def pinned(calls: Sequence[Call], pins: Mapping[int, set[Expert]], *, repeats: b
 
 
 def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *, scope: str) -> Result:
-    """Residents that change after steps; what comes is prefetched after the last call of its layer.
+    """Residents that change after steps; what comes is prefetched after the last call of its layer, and does not count
+    before the first.
 
     request_starts: the first call of each request but the first.
     """
@@ -516,7 +517,7 @@ def scheduled(calls: Sequence[Call], hot: Hot, request_starts: Sequence[int], *,
         hot.after_step([calls[number] for number in step], request_ends=step[-1] + 1 in request_starts)
         after = hot.resident()
         for layer in run.layers:
-            came = {one for one in after - held if one[0] == layer}
+            came = {one for one in after - held if one[0] == layer and layer in last_call}
             wasted = {one for one in fresh.keys() - after if one[0] == layer}
             run.table[layer].update(
                 prefetch_calls=bool(came),

@@ -112,6 +112,21 @@ def test_slots(contract: str, policy: str) -> None:
                 assert_twins(workload, bank, policy, contract, scope=scope)
 
 
+@pytest.mark.parametrize(
+    ("seed", "policy"),
+    [
+        (302024, "bounded-swaps:every=1:gain=0.0:least=0.0"),
+        (614677, "hot-window:interval=1:warm_up=True"),
+        (337898, "hot-window:interval=2:count=reference:observe=last:warm_up=True"),
+    ],
+)
+def test_what_comes_before_the_first_call_of_its_layer(seed: int, policy: str) -> None:
+    workload = random_workload(seed)
+    for bank in every_bank(workload):
+        for scope in ("layer", "global"):
+            assert_twins(workload, bank, policy, "atomic", scope=scope)
+
+
 @pytest.mark.parametrize(("contract", "policy"), PAIRS + VARIANTS)
 def test_bytes_of_each_layer_and_of_all(contract: str, policy: str) -> None:
     workload = random_workload(3)

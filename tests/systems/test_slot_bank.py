@@ -202,6 +202,8 @@ def test_settings_that_the_model_does_not_allow(given: dict[str, Any], reason: s
 def test_slots_are_refused_for_a_model_that_the_program_does_not_stream(mode: str) -> None:
     reason = "streams deepseek2, gemma4, glm-dsa, mistral4, qwen35moe, qwen3next, not gpt-oss; see mode=resident"
     assert SlotBank(mode=mode).why_not(case(arch="gpt-oss")) == reason
+    branch = "not minimax-m2; its branch DeepSeek-V4-SSD-CUDA (bd11bd13a) does; see mode=resident"
+    assert SlotBank(mode=mode).why_not(case(arch="minimax-m2")).endswith(branch)
     assert SlotBank(mode=mode).why_not(case(arch="gemma4")) == ""
     assert SlotBank(mode=mode).why_not(case(arch="")) == ""
 

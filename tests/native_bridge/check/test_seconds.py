@@ -13,7 +13,7 @@ from flashmoe_sim.machines.machine import Machine
 from native_bridge.check.folder import RunFolder
 from native_bridge.check.result import RunCheck, RunChecks, check_folders
 from native_bridge.check.seconds import WITHOUT_SLOTS, Machines
-from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log
+from tests.native_bridge.recorded_runs import RUNS, copies, edit_flags, edit_log, edit_record
 
 TIMED = RUNS / "runs-timed"
 # Signed errors: of tokens a second, and of the time of all installs; as in reports/fidelity.
@@ -202,3 +202,12 @@ def test_no_time_for_a_layer_gives_no_seconds(monkeypatch: pytest.MonkeyPatch) -
         run(found, "warm-stock").seconds.why_not
         == "its anchors leave no time for a layer: their misses explain all of it"
     )
+
+
+def test_counts_that_were_not_compared_do_not_differ(tmp_path: Path) -> None:
+    place = copies(tmp_path, "warm-bank48", of="runs-timed")
+    edit_flags(place / "warm-bank48", extra=["--moe-prefetch-temporal-sparse", "--seed", "1"])
+    assert run(check_folders([place]), "warm-bank48").seconds.why_not.startswith("--moe-prefetch-temporal-sparse: ")
+    edit_flags(place / "warm-bank48", extra=["--seed", "1"])
+    edit_record(place / "warm-bank48", 1, experts=lambda experts: [*experts[:-1], "x"])
+    assert run(check_folders([place]), "warm-bank48").seconds.why_not == "its counts were not compared"
