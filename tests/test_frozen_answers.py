@@ -7,6 +7,8 @@ import pytest
 from flashmoe_sim.systems.table import SYSTEMS
 from tests.frozen_answers import ASKED, Answers, answers, by_labels, load, moves
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of borrowed traces
+
 
 def test_every_system_is_frozen() -> None:
     assert {labels[2] for labels in load()} == set(SYSTEMS)

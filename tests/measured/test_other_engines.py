@@ -10,6 +10,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import Measured, read_with_notes
 
 FILES = Path(__file__).parent / "files"
+BMOE_CSV = Path(__file__).parents[2] / "data" / "bigmoeonedge" / "qwen_stream.csv"
 Row = tuple[bool, float, int | None, int]  # of a prompt, tokens a second, tokens, depth
 
 BATCHED_HEAD = """main: n_kv_max = 8192, n_batch = 2048, n_ubatch = 512, flash_attn = 1, is_pp_shared = 0
@@ -110,7 +111,7 @@ def test_files_that_people_have(name: str, engine: str, expected: list[Row]) -> 
     assert found.left_out == []
 
 
-SAMPLES: dict[str, tuple[str, str, list[Row], str]] = {
+PRINTED: dict[str, tuple[str, str, list[Row], str]] = {
     "batched": (BATCHED, "llama.cpp", [(True, 2000.0, 512, 0), (False, 80.0, 128, 512)], ""),
     "several": (
         BATCHED + SEVERAL,
@@ -142,9 +143,9 @@ SAMPLES: dict[str, tuple[str, str, list[Row], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", PRINTED)
 def test_what_programs_print(tmp_path: Path, name: str) -> None:
-    text, engine, expected, left_out = SAMPLES[name]
+    text, engine, expected, left_out = PRINTED[name]
     measured, left = read(tmp_path, text)
     assert rows(measured) == expected
     assert {one.engine for one in measured} == {engine}
@@ -152,7 +153,7 @@ def test_what_programs_print(tmp_path: Path, name: str) -> None:
 
 
 def test_systems_are_those_that_ran(tmp_path: Path) -> None:
-    systems = {name: {one.system for one in read(tmp_path, SAMPLES[name][0])[0]} for name in SAMPLES}
+    systems = {name: {one.system for one in read(tmp_path, PRINTED[name][0])[0]} for name in PRINTED}
     assert systems["strata-log"] == {"strata:experts=7622"}
     assert systems["bmoe"] == {"big-moe-on-edge:cache_mib=4000"}
     assert systems["ds4"] == {"ds4"}
@@ -169,15 +170,15 @@ def test_several_requests_at_once_are_no_users_speed(tmp_path: Path, at_once: st
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 def test_as_powershell_writes_them(tmp_path: Path, encoding: str) -> None:
-    for name, (text, _, expected, _) in SAMPLES.items():
+    for name, (text, _, expected, _) in PRINTED.items():
         path = tmp_path / name
         path.write_bytes(text.replace("\n", "\r\n").encode(encoding))
         assert rows(read_with_notes(path).measured) == expected, name
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", PRINTED)
 def test_cut_off_or_damaged_it_is_read_in_part_or_refused(tmp_path: Path, name: str) -> None:
-    text, whole = SAMPLES[name][0], SAMPLES[name][2]
+    text, whole = PRINTED[name][0], PRINTED[name][2]
     for end in range(0, len(text), 7):
         for damaged in (text[:end], text[end:], text[:end] + "\x00|,:{" + text[end:]):
             try:
@@ -194,8 +195,7 @@ def test_an_unknown_format_names_a_way_on(tmp_path: Path) -> None:
 
 def test_a_row_for_each_token_of_big_moe_on_edge() -> None:
     """The mean of the recorded times; the files do not say how long the prompt was."""
-    path = Path(__file__).parents[2] / "data" / "bigmoeonedge" / "qwen_stream.csv"
-    wall_ms = [float(line.split(",")[2]) for line in path.read_text().splitlines() if line[:1].isdigit()]
-    (found,) = read_with_notes(path).measured
+    wall_ms = [float(line.split(",")[2]) for line in BMOE_CSV.read_text().splitlines() if line[:1].isdigit()]
+    (found,) = read_with_notes(BMOE_CSV).measured
     assert found.tok_s == pytest.approx(1e3 * len(wall_ms) / sum(wall_ms))
     assert (found.tokens, found.depth, found.system) == (len(wall_ms), 0, "big-moe-on-edge")

@@ -13,6 +13,7 @@ from flashmoe_sim.measured.read import FORMATS
 from flashmoe_sim.measured.value import quant_of
 from flashmoe_sim.systems.placed import on_cpu
 from flashmoe_sim.systems.table import parse_system
+from tests.measured.test_other_engines import BMOE_CSV, PRINTED
 from tests.support import refused
 
 FILES = sorted(path for path in (Path(__file__).parent / "files").iterdir() if path.name != "README.md")
@@ -70,6 +71,8 @@ def test_every_format_has_a_file_that_no_format_before_it_claims() -> None:
         text = path.read_text("utf-8")
         claims.append(next((entry.name for entry in FORMATS if entry.detect(text)), path.name))
         assert read_measured(path), path
+    claims += [next(entry.name for entry in FORMATS if entry.detect(text)) for text, *_ in PRINTED.values()]
+    claims.append(next(entry.name for entry in FORMATS if entry.detect(BMOE_CSV.read_text("utf-8"))))
     assert set(claims) >= {entry.name for entry in FORMATS} - {"llama-bench -o json or jsonl", "llama-bench -o sql"}
 
 

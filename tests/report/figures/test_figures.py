@@ -32,7 +32,7 @@ def test_a_waterfall_adds_up(tmp_path: Path) -> None:
     assert found == [
         ("dense part of the layers", 0, 30),
         ("waiting for reads", 30, 90),
-        ("waiting for uploads", 90, 100),
+        ("waiting for uploads or copies", 90, 100),
         ("if every request hit", 0, 40),
     ]
     drawn = svg(chart, tmp_path)
