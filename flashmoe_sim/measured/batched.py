@@ -19,7 +19,7 @@ from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
 COLUMNS = "PP", "TG", "N_KV", "S_PP t/s", "S_TG t/s"
 KEYS = "pp", "tg", "n_kv", "speed_pp", "speed_tg"
 SIDES = "B", "PL"  # how the column of sequences is called
-_COMMAND = re.compile(r"(?:sweep|batched)-bench(?:\.exe)?[\"']?\s+-")
+_COMMAND = re.compile(r"(?:sweep|batched)-bench(?:\.exe)?[\"']?\s+(?:-|[\\^`]\s*$)")
 _GOES_ON = re.compile(r"[\\^`]\s*$")
 _LOADED = re.compile(r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?)(?: \(version|$)")
 _OFFLOADED = re.compile(r"offloaded (\d{1,4})/(\d{1,4}) layers to GPU")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.measured import Measured, read_with_notes
+from flashmoe_sim.measured import Measured, read_measured, read_with_notes
 
 FILES = Path(__file__).parent / "files"
 BMOE_CSV = Path(__file__).parents[2] / "data" / "bigmoeonedge" / "qwen_stream.csv"
@@ -199,3 +199,16 @@ def test_a_row_for_each_token_of_big_moe_on_edge() -> None:
     (found,) = read_with_notes(BMOE_CSV).measured
     assert found.tok_s == pytest.approx(1e3 * len(wall_ms) / sum(wall_ms))
     assert (found.tokens, found.depth, found.system) == (len(wall_ms), 0, "big-moe-on-edge")
+
+
+@pytest.mark.parametrize("goes_on", ["\\", "^", "`"])
+def test_a_command_over_several_lines(tmp_path: Path, goes_on: str) -> None:
+    """Its flags may begin on the line below its name. A table below without a command is of a run that is not told."""
+    command = f"./llama-sweep-bench {goes_on}\n  -m Qwen3-30B-A3B-IQ4_K.gguf {goes_on}\n  -ngl 99 -ot exps=CPU\n\n"
+    table = (FILES / "sweep-bench.md").read_text("utf-8")
+    path = tmp_path / "run.md"
+    path.write_text(command + table + "\n\nAnother machine:\n\n" + table)
+    told, other = read_measured(path)[:4], read_measured(path)[4:]
+    assert [one.system for one in told if not one.prompt] == ["placed-ik:ot=exps=CPU"] * 2
+    assert {one.model for one in told} == {"Qwen3-30B-A3B-IQ4_K.gguf"}
+    assert {(one.system, one.unplaced) for one in other} == {("", "does not say how many layers were on the GPU")}
