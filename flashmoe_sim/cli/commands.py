@@ -136,10 +136,11 @@ def _refuse_out(out: Path, verb: type[Verb[Any]], *, force: bool) -> None:
 
 def _write_table(table: polars.DataFrame, out: Path, *, force: bool) -> None:
     """Write a table as the format that the name says."""
+    from flashmoe_sim.io.spreadsheet import as_csv
     from flashmoe_sim.io.whole import atomic_writer
 
     with atomic_writer(out, force=force) as file:
-        table.write_csv(file) if out.suffix == ".csv" else table.write_parquet(file)
+        file.write(as_csv(table)) if out.suffix == ".csv" else table.write_parquet(file)
 
 
 def _of_verb(verb: type[Verb[Any]]) -> Callable[[Any], Any]:

@@ -19,6 +19,8 @@ from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
 COLUMNS = "PP", "TG", "N_KV", "S_PP t/s", "S_TG t/s"
 KEYS = "pp", "tg", "n_kv", "speed_pp", "speed_tg"
 SIDES = "B", "PL"  # how the column of sequences is called
+SHOWN = "command"  # whether it stands above the rows
+HIDDEN = "does not show its command, which may place experts on the CPU"
 _COMMAND = re.compile(r"(?:sweep|batched)-bench(?:\.exe)?[\"']?\s+(?:-|[\\^`]\s*$)")
 _GOES_ON = re.compile(r"[\\^`]\s*$")
 _LOADED = re.compile(r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?)(?: \(version|$)")
@@ -63,7 +65,10 @@ def read(text: str, where: str) -> FoundSpeeds:
         elif row.sequences not in (None, 1):
             found.left_out.append(f"{place}: {row.sequences} sequences at once; measure one at a time: -npl 1")
         else:
-            _add(found, row, place, settings | row.settings)
+            all_of = settings | row.settings
+            if not all_of.pop(SHOWN, "") and "n_gpu_layers" in all_of:
+                all_of.setdefault("elsewhere", HIDDEN)
+            _add(found, row, place, all_of)
     return found
 
 
@@ -118,6 +123,7 @@ def _note(settings: dict[str, str], lines: list[str], number: int) -> None:
         command = " ".join(_GOES_ON.sub("", one) for one in lines[number : end + 1])[:MOST_LINE]
         settings.clear()
         settings.update(settings_of_command(command))
+        settings[SHOWN] = "yes"
         if _FEWER.search(command):
             settings["elsewhere"] = "computes fewer experts than the model's, which no setting here does"
     elif match := _LOADED.search(line):

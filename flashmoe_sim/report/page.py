@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Missing
 from flashmoe_sim.io.home import without_home
+from flashmoe_sim.io.printable import printable
 from flashmoe_sim.io.sections import Figure, Section
 from flashmoe_sim.io.version import program
 
@@ -148,11 +149,11 @@ def _template() -> jinja2.Template:
         raise Missing(f"a page needs the package jinja2: {INSTALL}") from None
 
     def quiet(value: Any) -> Any:
-        return without_home(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return printable(without_home(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     def worded(text: str) -> Markup:
         """The text, with code between backticks."""
-        parts = [str(escape(part)) for part in without_home(text).split("`")]
+        parts = [str(escape(part)) for part in printable(without_home(text)).split("`")]
         whole = len(parts) - (len(parts) % 2 == 0)  # an unpaired backtick stays
         marked = "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts[:whole]))
         return Markup(marked + "".join(f"`{part}" for part in parts[whole:]))  # noqa: S704  # all of it is escaped

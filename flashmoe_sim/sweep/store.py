@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
+from flashmoe_sim.io.spreadsheet import as_csv
 from flashmoe_sim.io.whole import keep_mode, lock, sync_folder
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep import ledger
@@ -73,10 +74,10 @@ def write_results(
             new.mkdir()
             old.mkdir()
             # through memory, since polars reports a full disk with errors of many kinds
-            for name, write in (("results.parquet", table.write_parquet), ("results.csv", table.write_csv)):
-                buffer = io.BytesIO()
-                write(buffer)
-                (new / name).write_bytes(buffer.getvalue())
+            buffer = io.BytesIO()
+            table.write_parquet(buffer)
+            (new / "results.parquet").write_bytes(buffer.getvalue())
+            (new / "results.csv").write_bytes(as_csv(table))
             failed = None if draw is None else _drawn(draw, rows, new / "results.png")
             for path in new.iterdir():
                 with path.open("rb") as stream:

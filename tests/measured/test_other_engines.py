@@ -212,3 +212,15 @@ def test_a_command_over_several_lines(tmp_path: Path, goes_on: str) -> None:
     assert [one.system for one in told if not one.prompt] == ["placed-ik:ot=exps=CPU"] * 2
     assert {one.model for one in told} == {"Qwen3-30B-A3B-IQ4_K.gguf"}
     assert {(one.system, one.unplaced) for one in other} == {("", "does not say how many layers were on the GPU")}
+
+
+def test_layers_on_the_gpu_do_not_place_experts_without_the_command(tmp_path: Path) -> None:
+    """`-ot exps=CPU` stands in no other line."""
+    path = tmp_path / "run.md"
+    said = (
+        "main: n_kv_max = 4096, n_batch = 2048, n_ubatch = 512, flash_attn = 1, n_gpu_layers = 99, n_threads = 16\n\n"
+    )
+    path.write_text(said + (FILES / "sweep-bench.md").read_text("utf-8"))
+    assert {(one.system, one.unplaced) for one in read_measured(path)} == {
+        ("", "does not show its command, which may place experts on the CPU")
+    }

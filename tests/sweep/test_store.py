@@ -16,6 +16,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
+from flashmoe_sim.io.spreadsheet import as_csv
 from flashmoe_sim.schema import RESULT_COLUMNS
 from flashmoe_sim.sweep import store
 from flashmoe_sim.sweep.store import FILES, check_folder, write_results
@@ -175,7 +176,6 @@ from flashmoe_sim.sweep import store
 class Table:
     def __init__(self, rows): pass
     def write_parquet(self, stream): stream.write(b"new")
-    write_csv = write_parquet
 
 def dying(move):
     def call(*arguments, **named):
@@ -186,7 +186,7 @@ def dying(move):
         return move(*arguments, **named)
     return call
 
-store.frame = Table
+store.frame, store.as_csv = Table, lambda table: b"new"
 os.replace, os.rename, os.rmdir = dying(os.replace), dying(os.rename), dying(os.rmdir)
 for left, folder in enumerate(sys.argv[1:], 1):
     if not (child := os.fork()):
@@ -227,3 +227,20 @@ def test_results_that_are_replaced_hand_on_their_mode(tmp_path: Path) -> None:
     (tmp_path / "results.csv").chmod(0o600)
     write_results([ROW], tmp_path, draw=draw)
     assert (tmp_path / "results.csv").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("=cmd|calc", "'=cmd|calc"),
+        ("@sum(a1)", "'@sum(a1)"),
+        ("+1+1", "'+1+1"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("-1", "-1"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_name_is_text_in_a_terminal_and_a_spreadsheet(name: str, shown: str) -> None:
+    table = polars.read_csv(as_csv(polars.DataFrame({"trace": [name, None], "hits": [-1, 2]})))
+    assert table.get_column("trace").cast(polars.String).to_list() == [shown, None]
+    assert table.get_column("hits").to_list() == [-1, 2]

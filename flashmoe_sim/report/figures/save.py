@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import Malformed, Missing
+from flashmoe_sim.io.spreadsheet import as_csv
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.report.figures.style import INSTALL, PALETTES, SVG_PADDING, Chart
 
@@ -62,7 +63,7 @@ def _data(spec: Mapping[str, Any]) -> bytes:
             mark = layer["mark"] if isinstance(layer["mark"], str) else layer["mark"]["type"]
             for row in spec["datasets"].get(layer.get("data", panel.get("data", {})).get("name"), ()):
                 rows.append(({"panel": _text(panel["title"])} if len(panels) > 1 else {}) | {"mark": mark} | row)
-    return pl.DataFrame(rows, infer_schema_length=None).write_csv().encode()
+    return as_csv(pl.DataFrame(rows, infer_schema_length=None))
 
 
 def _text(title: Any) -> str:
