@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, Unusable
 
 BOM = b"\xef\xbb\xbf"
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+UTF_16 = re.compile(rb"(?:\xff\xfe|\xfe\xff)(?!\0\0)")  # the mark that PowerShell's `>` writes, and not UTF-32's
 
 
 def regular_file_bytes(path: Path, *, kind: str) -> int:
@@ -32,14 +33,9 @@ def regular_file_bytes(path: Path, *, kind: str) -> int:
     return status.st_size
 
 
-def is_utf16(head: bytes) -> bool:
-    """Whether a text begins as UTF-16 with its mark, which PowerShell's `>` writes. head: at least 4 bytes of it."""
-    return head.startswith(UTF_16) and head[2:4] != b"\0\0"
-
-
 def as_utf8(data: bytes) -> bytes:
     """The bytes of a text as UTF-8, if they are UTF-16, without a mark; else as they are."""
-    return data.decode("utf-16", "replace").encode() if is_utf16(data) else data
+    return data.decode("utf-16", "replace").encode() if UTF_16.match(data) else data
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from flashmoe_sim.io.errors import BadInput, Malformed, TooLarge
-from flashmoe_sim.io.files import regular_file_bytes, unreadable
+from flashmoe_sim.io.files import as_utf8, regular_file_bytes, unreadable
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.measured import (
     batched,
@@ -177,13 +177,9 @@ def _text(path: Path) -> str:
     if regular_file_bytes(path, kind=KIND) > MOST_BYTES:
         raise TooLarge(f"{path}: is longer than {MOST_BYTES // MIB} MiB", advice="give the part with the speeds")
     try:
-        data = path.read_bytes()
+        data = as_utf8(path.read_bytes())
     except OSError as error:
         raise unreadable(path, error) from None
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = data.decode("utf-16", "replace")
-    elif b"\0" in data:
+    if b"\0" in data:
         raise Malformed(f"{path}: is a binary file; expected {KIND}")
-    else:
-        text = data.decode("utf-8-sig", "replace")
-    return plain_text(_ESCAPES.sub("", text))
+    return plain_text(_ESCAPES.sub("", data.decode("utf-8-sig", "replace")))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Malformed
-from flashmoe_sim.trace.lines import BOM, excerpt
+from flashmoe_sim.io.files import BOM
+from flashmoe_sim.trace.lines import excerpt
 from flashmoe_sim.trace.source import open_bytes
 
 if TYPE_CHECKING:

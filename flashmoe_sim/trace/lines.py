@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from flashmoe_sim.io.errors import BadInput, Malformed, shortened
+from flashmoe_sim.io.files import BOM
 from flashmoe_sim.io.notes import SKIPPED, TORN, Note
 
 MAX_LINE_BYTES = 1 << 20  # a token's pairs take 40 KB for 100 layers with 32 experts each
-BOM = b"\xef\xbb\xbf"
 Parsed = TypeVar("Parsed")
 
 

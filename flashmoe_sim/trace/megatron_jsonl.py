@@ -16,8 +16,9 @@ import numpy as np
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import Malformed, shown
+from flashmoe_sim.io.files import BOM
 from flashmoe_sim.trace.calls import ID_MAX, ranges, run_starts, token_ids
-from flashmoe_sim.trace.lines import BOM, Skipped, json_lines, trace_name
+from flashmoe_sim.trace.lines import Skipped, json_lines, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace, uniform_trace
 from flashmoe_sim.trace.source import open_bytes

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import Malformed, Unusable
+from flashmoe_sim.io.files import BOM
 from flashmoe_sim.io.notes import SKIPPED, TORN, Note
 from flashmoe_sim.trace._json_columns import Collector
 from flashmoe_sim.trace._json_kernels import (
@@ -41,7 +42,7 @@ from flashmoe_sim.trace._json_kernels import (
 )
 from flashmoe_sim.trace._json_record import BadRecord, NotJson, counts_of, read_record
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, part_of, whole
-from flashmoe_sim.trace.lines import BOM, counted, trace_name
+from flashmoe_sim.trace.lines import counted, trace_name
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.source import open_bytes

@@ -18,8 +18,7 @@ from typing import IO, Any, cast
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, TooLarge, Unusable, shown
-from flashmoe_sim.io.files import is_utf16
-from flashmoe_sim.trace.lines import BOM
+from flashmoe_sim.io.files import BOM, UTF_16
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -121,7 +120,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 def _in_utf8(stream: IO[bytes]) -> IO[bytes]:
     """The stream, recoded if it is UTF-16, as PowerShell's `>` writes it."""
     buffered = cast("io.BufferedReader", stream)
-    return io.BufferedReader(_Recoded(stream)) if is_utf16(buffered.peek(4)[:4]) else stream
+    return io.BufferedReader(_Recoded(stream)) if UTF_16.match(buffered.peek(4)) else stream
 
 
 class _Recoded(io.RawIOBase):

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed, UnknownName, shown, unknown_name
+from flashmoe_sim.io.files import BOM
 from flashmoe_sim.trace.calls import ID_MAX
 from flashmoe_sim.trace.csv_rows import LARGEST_REAL
-from flashmoe_sim.trace.lines import BOM, Skipped, json_lines
+from flashmoe_sim.trace.lines import Skipped, json_lines
 from flashmoe_sim.trace.plain_csv import PHASES
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 from flashmoe_sim.trace.source import open_bytes
