@@ -14,9 +14,8 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
 from flashmoe_sim.systems.split import (
+    cuts,
     default_shares,
-    evened,
-    fastest_first,
     held_by,
     loads,
     of_other_gpus,
@@ -53,11 +52,11 @@ class AllGpu(System):
 
     def shares(self, case: Case) -> Sequence[float]:
         """The share of each GPU: equal or, if they leave too little room, ones that leave more."""
-        default, (sizes, taken) = default_shares(case.machine), loads(case, {}, copies=False)
-        if case.machine.cards:
-            return fastest_first(case, sizes, taken)
-        cuts = (default, evened(sizes, taken)) if case.machine.gpus > 1 else (default,)
-        return roomiest(case, cuts, lambda cut: held_by(cut, sizes, taken)) or default
+        if case.machine.gpus == 1:
+            return default_shares(case.machine)
+        sizes, taken = loads(case, {}, copies=False)
+        tried = cuts(case, sizes, taken)
+        return roomiest(case, tried, lambda cut: held_by(cut, sizes, taken)) or tried[0]
 
     def check(self, case: Case) -> None:
         super().check(case)
@@ -80,5 +79,5 @@ class AllGpu(System):
 
     def launch(self, case: Case) -> Launch:
         shares = self.shares(case)
-        cuts = ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *cuts, *self.serving_words(case)))
+        cut = ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
+        return Launch(llama_words(case, "-ngl", "99", *cut, *self.serving_words(case)))

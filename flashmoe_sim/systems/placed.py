@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -41,9 +41,8 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.prompt import batched
 from flashmoe_sim.systems.split import (
     besides,
+    cuts,
     default_shares,
-    evened,
-    fastest_first,
     held_by,
     loads,
     of_other_gpus,
@@ -182,16 +181,9 @@ class PlacedLayers(System):
             return default_shares(case.machine)
         return tuple(self.fitting(case) or next(iter(self.cuts(case))))
 
-    def cuts(self, case: Case) -> Iterator[Sequence[float]]:
-        """The cuts worth trying, best first: equal ones need no flag; of unlike GPUs, the slow ones get as few layers
-        as they can.
-        """
-        default = default_shares(case.machine)
-        if case.machine.cards:
-            yield fastest_first(case, *self.loads(case, default))
-            return
-        yield default
-        yield evened(*self.loads(case, default))
+    def cuts(self, case: Case) -> Iterable[Sequence[float]]:
+        """The cuts worth trying, best first; see `split.cuts`."""
+        return cuts(case, *self.loads(case, default_shares(case.machine)))
 
     def fitting(self, case: Case) -> Sequence[float] | None:
         """The cut that leaves each GPU room, or None if none of those tried does."""
@@ -265,8 +257,8 @@ class PlacedLayers(System):
             return Launch(llama_words(case, *self.serving_words(case)))  # --fit is on
         placed = ("-ot", self.ot) if self.ot else ("--n-cpu-moe", str(self.cpu_layers))
         shares = self.shares(case)
-        cuts = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *placed, *cuts, *self.serving_words(case)))
+        cut = ("-ts", written(shares, ",")) if self.ts or len(set(shares)) > 1 else ()
+        return Launch(llama_words(case, "-ngl", "99", *placed, *cut, *self.serving_words(case)))
 
     def serving_words(self, case: Case, *, maps: bool = True) -> tuple[str, ...]:
         batch = ("-b", str(self.ubatch)) if (self.ubatch or 0) > BATCH else ()

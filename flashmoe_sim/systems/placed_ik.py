@@ -60,14 +60,14 @@ class PlacedIk(PlacedLayers):
 
     def cuts(self, case: Case) -> Iterator[Sequence[float]]:
         """As for `placed`; then one found step by step, since a cut decides which layers are on the CPU."""
-        yield from super().cuts(case)
-        free = rooms(case)
+        tried, free = [*super().cuts(case)], rooms(case)
+        yield from tried
 
         def excess(counts: Sequence[float]) -> list[int]:
             return [held - room for held, room in zip(self.held(case, counts), free, strict=True)]
 
         layers = max(case.model.layers) + 1
-        for cut in (*super().cuts(case), free):
+        for cut in (*tried, free):
             gpu_of = gpu_of_layers(cut, layers)
             yield eased([gpu_of.count(gpu) for gpu in range(len(free))], excess)
 

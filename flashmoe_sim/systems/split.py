@@ -103,6 +103,15 @@ def overflow(case: Case, held: Sequence[int], spare_bytes: int = 0) -> tuple[int
     return next(((gpu, size) for gpu, (size, room) in enumerate(each) if size > room), None)
 
 
+def cuts(case: Case, sizes: Sequence[int], taken: Sequence[int]) -> list[Sequence[float]]:
+    """The cuts worth trying, best first: equal ones need no flag; of unlike GPUs, the slow ones get as few layers as
+    they can. sizes, taken: as `loads` gives them.
+    """
+    if case.machine.cards:
+        return [fastest_first(case, sizes, taken)]
+    return [default_shares(case.machine), evened(sizes, taken)]
+
+
 def roomiest(
     case: Case, cuts: Iterable[Sequence[float]], held: Callable[[Sequence[float]], list[int]]
 ) -> Sequence[float] | None:
