@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from flashmoe_sim.measured.tables import document_in, objects_in, real, whole
+from flashmoe_sim.measured.documents import rows_in
+from flashmoe_sim.measured.tables import real, whole
 from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
 
 UNPLACED = "ran Rapid-MLX, which is no system"
@@ -22,7 +23,9 @@ def detect(text: str) -> bool:
 def read(text: str, where: str) -> FoundSpeeds:
     """The median prompt and decode speed of each bucket."""
     found = FoundSpeeds()
-    for record in objects_in(document_in(text), *KEYS):
+    rows, torn = rows_in(text, where, lambda one: set(KEYS) <= set(one))
+    found.left_out.extend([torn] if torn else [])
+    for record in (row.values for row in rows):
         model, specs = _object(record["model"]), _object(_object(record.get("config")).get("buckets_spec"))
         name = str(model.get("hf_path") or model.get("alias") or "")
         for bucket, speeds in _object(record["buckets"]).items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from flashmoe_sim.measured.tables import document_in, objects_in, real, whole
+from flashmoe_sim.measured.documents import rows_in
+from flashmoe_sim.measured.tables import real, whole
 from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured
 
 ENGINE = "Strata"
@@ -53,8 +54,9 @@ def read_log(text: str, where: str) -> FoundSpeeds:
 def read_matrix(text: str, where: str) -> FoundSpeeds:
     """Prompt and decode speed of each row, of which a part of the prompt may have been kept from before."""
     found = FoundSpeeds()
-    for number, row in enumerate(objects_in(document_in(text), *KEYS), 1):
-        place = f"{where}: row {number}"
+    rows, torn = rows_in(text, where, lambda one: set(KEYS) <= set(one), "row")
+    found.left_out.extend([torn] if torn else [])
+    for place, row in ((one.where, one.values) for one in rows):
         prompt, kept, tokens = (whole(row.get(name)) or 0 for name in ("prompt_tokens", "reused", "output_tokens"))
         kept = min(kept, prompt)
         for is_prompt, count, depth, name in (

@@ -1,4 +1,4 @@
-"""Tables, rows of CSV and JSON objects, as programs print them among other lines."""
+"""Tables, rows of CSV and lines of JSON, as programs print them among other lines."""
 
 from __future__ import annotations
 
@@ -89,21 +89,3 @@ def csv_rows(text: str, *needed: str) -> Iterator[tuple[int, dict[str, str]]]:
             names = cells
         elif names and len(cells) <= len(names):
             yield number, dict(zip(names, [*cells, *[""] * len(names)], strict=False))
-
-
-def document_in(text: str) -> Any:
-    """The JSON document that begins with the first bracket of a text; None if there is none, or it is damaged."""
-    begin = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
-    try:
-        return json.JSONDecoder().raw_decode(text, begin)[0] if begin >= 0 else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def objects_in(value: Any, *needed: str) -> Iterator[dict[str, Any]]:
-    """The objects that have these keys, however deep in lists and objects."""
-    if isinstance(value, dict) and set(needed) <= set(value):
-        yield value
-    elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from objects_in(one, *needed)
