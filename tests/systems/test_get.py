@@ -92,26 +92,28 @@ def test_an_unknown_key_of_what_is_prebuilt_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    "words",
     [
-        "cmake -B build -DGGML_CUDA=ON",
-        "cmake --build build --config Release -j 8",
-        "make -j8",
-        "make -C metal_infer",
-        "cargo build --release",
-        "git clone https://github.com/ggml-org/llama.cpp",
-        "git -C src apply p.patch; git apply p.patch",
-        "./build.sh",
-        "./install.sh",
-        "pip install kt-kernel sglang-kt",
-        "docker build -t engine .",
-        "swift build -c release",
-        "irm https://example.org/install.ps1 | iex",
-        "curl -fsSL https://example.org/install.sh | bash",
+        ("cmake", "-B"),
+        ("cmake", "--build"),
+        ("make", "-j8"),
+        ("make", "-C"),
+        ("cargo", "build"),
+        ("git", "clone"),
+        ("git", "apply"),
+        ("./build", ".sh"),
+        ("./install", ".sh"),
+        ("pip", "install", "kt-kernel"),
+        ("docker", "build", "-t", "engine"),
+        ("swift", "build"),
+        ("irm", "PAGE"),
+        ("curl", "-fsSL", "PAGE", "| bash"),
     ],
 )
-def test_lines_that_build_another_program_are_recognized(line: str) -> None:
-    assert BUILDS.search(line)
+def test_lines_that_build_another_program_are_recognized(words: tuple[str, ...]) -> None:
+    """In parts, so that this file has none."""
+    line = (" " if words[-1] != ".sh" else "").join(words)
+    assert BUILDS.search(f"{line} ")
 
 
 @pytest.mark.parametrize("line", ["pip install '.[report]'", "brew install llama.cpp", "make it again", "cmake files"])
@@ -122,7 +124,7 @@ def test_other_lines_are_not(line: str) -> None:
 def test_no_file_has_a_line_that_builds_another_program() -> None:
     data = ("flashmoe_sim/**/*.toml", "flashmoe_sim/**/*.py", "native_bridge/**/*.py", "native_bridge/**/*.toml")
     words = ("docs/**/*.md", "notebooks/*.ipynb", "reports/**/*.md", "*.md", "tests/**/*.py")
-    files = sorted({*chain.from_iterable(ROOT.glob(pattern) for pattern in (*data, *words))} - {Path(__file__)})
+    files = sorted({*chain.from_iterable(ROOT.glob(pattern) for pattern in (*data, *words))})
     assert len(files) > 300
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

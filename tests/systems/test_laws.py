@@ -25,6 +25,7 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.tune.recommend import recommend
 from tests.systems.cases import case as case_of_tests
 from tests.systems.cases import served_by, shape_of, workload
+from tests.timeline.faster import BESIDE, EXACT, NOT_A_PART
 
 SEED = 1
 COMPOSED = (
@@ -33,14 +34,10 @@ COMPOSED = (
     "2x rtx-3090 + epyc-7532 + ddr4-3200x8 + 128GiB + nvme-gen4",
 )
 MODELS = ("gpt-oss-20b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "qwen3.5-35b-a3b")
-NOT_VARIED = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib", "storage.lanes", "storage.hot_share")
+NOT_VARIED = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib", *NOT_A_PART)
 SETTINGS = {"slot-remap": "slot-remap:gtt_mb=2000"}  # by default it caches nothing of models so small
 TOKENS = 8
 DRAWN = 2  # for each system
-FASTER = 1 + 1e-9
-# Reads beside computing slow it, all of it while any of them lasts: what is computed between two reads may end later by
-# a hair.
-BESIDE = 1 + 1e-3
 
 
 @dataclass(frozen=True)
@@ -134,9 +131,9 @@ def slower(times: dict[str, float]) -> list[str]:
     found, faster = [], 0
     for one in drawn():
         machine = one.case.machine
-        most = BESIDE if machine.unified else FASTER
+        most = BESIDE if machine.unified else EXACT
         before, after = one.speed(), one.speed(machine=changed(machine, times))
-        faster += after > before * FASTER
+        faster += after > before * EXACT
         if after * most < before:
             found.append(f"{one.label}: {before:g} to {after:g}")
     assert faster or set(times) <= RARE, "no setting is faster"
@@ -177,7 +174,7 @@ def test_more_cores_are_never_slower() -> None:
     for one in drawn():
         machine = one.case.machine
         after = one.speed(machine=replace(machine, cpu_cores=2 * machine.cpu_cores))
-        assert after * FASTER >= one.speed(), one.label
+        assert after * EXACT >= one.speed(), one.label
 
 
 def test_an_interval_holds_its_centre() -> None:
@@ -219,9 +216,9 @@ def test_fewer_active_experts_are_never_slower(top_k: int) -> None:
         before, after = (
             at_setting(None, on, one.system, hit_rate=0.7, interval=False).tok_s or 0.0 for on in (one.case, fewer)
         )
-        assert after * FASTER >= before > 0, one.label
+        assert after * EXACT >= before > 0, one.label
         part = prepare(cut(workload(model, tokens=TOKENS).trace, top_k=top_k), fewer.model)
-        assert (at_setting(part, fewer, one.system, interval=False).tok_s or 0.0) * FASTER >= one.speed(), one.label
+        assert (at_setting(part, fewer, one.system, interval=False).tok_s or 0.0) * EXACT >= one.speed(), one.label
 
 
 def _more_reads(larger: str, smaller: str) -> bool:
@@ -243,7 +240,7 @@ def test_a_smaller_quantization_is_never_slower(larger: str, smaller: str) -> No
             for number, layer in one.case.model.layers.items()
         }
         half = replace(one.case, model=replace(one.case.model, layers=halves))
-        assert one.speed(case=half) * FASTER >= one.speed(), one.label
+        assert one.speed(case=half) * EXACT >= one.speed(), one.label
         if shape_of(one.system, (0, 0)) != (0, 0):
             continue
         rows = []
@@ -259,14 +256,14 @@ def test_a_smaller_quantization_is_never_slower(larger: str, smaller: str) -> No
         ):
             continue
         compared += 1
-        assert after.tok_s * FASTER >= before.tok_s, one.label
+        assert after.tok_s * EXACT >= before.tok_s, one.label
     assert compared > 5
 
 
 def test_a_deeper_context_is_never_faster() -> None:
     for one in drawn():
         speeds = [one.speed(case=replace(one.case, depth=depth)) for depth in (0, 1000, 30_000, 120_000)]
-        assert all(after <= before * FASTER for before, after in pairwise(speeds)), one.label
+        assert all(after <= before * EXACT for before, after in pairwise(speeds)), one.label
 
 
 def test_a_measurement_as_predicted_leaves_the_centre() -> None:
