@@ -39,8 +39,8 @@ _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
 # What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
 _FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
-# What the name of a quantization tells: its bits in the first group, the format of its files, and the bits that scales
-# and a mix add.
+# For names of quantizations: a pattern with the bits in its first group, the format of the files, and how many bits
+# scales and a mix add.
 _BITS = (
     (r"^(?:mlx\D*)?(\d+(?:\.\d+)?)-?bit|^mlx\D*(\d)", "mlx", 0.5),
     (r"^(?:nv|mx)fp(\d)|^(?:awq|gptq)\D*(\d)", "safetensors", 0.5),
@@ -337,7 +337,7 @@ def _letters(name: str) -> str:
 
 
 def _bits_asked(name: str) -> tuple[str, float] | None:
-    """The format of files and the bits of a weight that a quantization's name tells; None for any other word."""
+    """The format of files and the bits of a weight, from the name of a quantization; None for any other word."""
     plain = name.removeprefix("ud-")
     if known := BY_NAME.get(plain.upper()):
         return _format_of(known.name), 8 * known.block_bytes / known.block_weights

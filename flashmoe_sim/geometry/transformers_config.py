@@ -26,7 +26,7 @@ ADVICE = "give a GGUF file, or a name such as qwen3-30b-a3b (`sim model list`)"
 
 
 def read_config(path: Path) -> ModelGeometry | None:
-    """The known model with the dimensions of a file, in its default quantization; None if it is no such file.
+    """The known model with the dimensions of a file, in its default quantization; None if the file is no config.json.
 
     Raises BadInput for a model without experts, and for dimensions that no known model has, or several have.
     """

@@ -53,11 +53,11 @@ def read(text: str, where: str) -> FoundSpeeds:
     found, lines = FoundSpeeds(), text.split("\n")
     settings, at = dict[str, str](), 0
     for row in _rows(text):
-        told = dict[str, str]()
+        noted = dict[str, str]()
         for number in range(at, row.line - 1):
-            _note(told, lines, number)
-        if told or any(set(COLUMNS) <= set(cells_of(line)) for line in lines[at : row.line - 1]):
-            settings = told  # of another run, which a pasted table need not tell
+            _note(noted, lines, number)
+        if noted or any(set(COLUMNS) <= set(cells_of(line)) for line in lines[at : row.line - 1]):
+            settings = noted  # another run's, which may be without any
         at = row.line
         place = f"{where}: line {row.line}"
         if None in (row.prompt, row.decoded, row.n_kv, row.prompt_tok_s, row.tok_s):
@@ -114,7 +114,7 @@ def _of_json(text: str) -> Iterator[BatchRow]:
 
 
 def _note(settings: dict[str, str], lines: list[str], number: int) -> None:
-    """Take the settings that a line before a table tells."""
+    """Add the settings in a line before a table."""
     line = lines[number][:MOST_LINE]
     if _COMMAND.search(line):
         end = number

@@ -102,7 +102,7 @@ def _add(
 
 
 def _placed(stream: Mapping[str, int] | None) -> dict[str, Any]:
-    """The system of a run, or why it is none. stream: how it read its experts; None: not told."""
+    """The system of a run, or why it is none. stream: how it read its experts; None if unknown."""
     if stream is None:
         return {"system": SYSTEM}
     threads = {"threads": str(stream["threads"])} if stream.get("threads") else {}

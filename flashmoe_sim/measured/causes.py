@@ -1,4 +1,4 @@
-"""Why a machine may be slower or faster than its parts: the causes that can be, and what tells each."""
+"""Why a machine may be slower or faster than its parts: the possible causes, and how to check each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "causes.toml"
 MOST, FEWEST = 3, 2  # causes that are named
 LEAST = 0.08  # of the likelihood of the most likely one, for those beyond FEWEST
 OF_SERVERS_GB_S = 120  # more than two channels of RAM deliver
-FULL = 0.8  # of a memory, by the plan: a context that was not told, a desktop and the plan's error fill it
+FULL = 0.8  # of a memory, by the plan: a context of unknown size, a desktop and the plan's error fill it
 SAME = 0.97  # of the speed: a cause that changes less explains nothing
 PATHS = {
     "RAM": (
@@ -203,7 +203,7 @@ def _effects(cause: Cause, ran: Ran, expected: float) -> list[float]:
 
 
 def _in_words(cause: Cause, machine: Machine) -> Cause:
-    """The cause, with what tells it on this machine."""
+    """The cause, with how to check it on this machine."""
     windows, macos = machine.os == "windows", machine.os == "macos"
     words = {
         "busy": "Activity Monitor" if macos else "Task Manager" if windows else "`top`",

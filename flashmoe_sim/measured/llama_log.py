@@ -49,7 +49,7 @@ class TimingLine:
 
 
 def read(text: str, where: str) -> FoundSpeeds:
-    """Each timing of a request, with the settings that the log told before it."""
+    """Each timing of a request, with the settings that the log gave before it."""
     states, timings = {"": State()}, list[TimingLine]()
     lines = [line[:MOST_LINE] for line in text.split("\n")]
     for number, line in enumerate(lines, 1):

@@ -14,7 +14,7 @@ from flashmoe_sim.measured.placement import with_layers
 from flashmoe_sim.measured.value import FEW_PROMPT, Measured, known_by_hand, missing
 from flashmoe_sim.measured.which import model_that_ran
 
-PROMPT_TOKENS = 512  # of a timed prompt whose length is not told
+PROMPT_TOKENS = 512  # of a timed prompt of unknown length
 FEW_AT_ONCE = 0.5  # of the tokens that are predicted to be read together; fewer are slower
 OFF = {"0", "off", "disabled", "false"}
 
@@ -75,7 +75,7 @@ def _other_split(one: Measured, machine: Machine) -> str:
 
 
 def _system(one: Measured, machine: Machine) -> str:
-    """The system that ran: as told, or the only one that a machine leaves open."""
+    """The system that ran: as given, or the only one that this machine can run."""
     if one.system:
         return one.system
     if not known_by_hand(one):
