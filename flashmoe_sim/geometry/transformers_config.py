@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,8 @@ def read_config(path: Path) -> ModelGeometry | None:
     text = max(texts, key=lambda one: _number(one, EXPERTS))
     found = [name for name, model in named_models().items() if _is_of(text, model)]
     vocab, kind_of = _number(text, VOCAB), re.sub("[^a-z0-9]", "", str(text.get("model_type")).lower())
-    for alike in (
-        {name: named_models()[name].vocab in (0, vocab or named_models()[name].vocab) for name in found},
-        {name: named_models()[name].arch == kind_of for name in found},
-    ):
-        found = [name for name in found if alike[name]] or found
+    found = _narrowed(found, lambda model: not vocab or model.vocab in (0, vocab))
+    found = _narrowed(found, lambda model: model.arch == kind_of)
     own = meant(str(document.get("_name_or_path") or path.absolute().parent.name))
     if own in found or len(found) == 1:
         chosen = own if own in found else found[0]
@@ -60,6 +57,11 @@ def read_config(path: Path) -> ModelGeometry | None:
     if found:
         raise UnknownName(f"{what}; {', '.join(found[:MOST_NAMES])} have its {sizes}", advice="give one of these names")
     raise UnknownName(f"{what}; no model with a name has its {sizes}", advice=ADVICE)
+
+
+def _narrowed(names: list[str], alike: Callable[[NamedModel], bool]) -> list[str]:
+    """Those of the models that are alike, or all if none is."""
+    return [name for name in names if alike(named_models()[name])] or names
 
 
 def _document(path: Path) -> dict[str, Any] | None:

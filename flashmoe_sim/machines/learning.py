@@ -33,11 +33,6 @@ class Observation:
     sd: float
 
 
-def after(machine: Machine, seen: Sequence[Observation], notes: Sequence[str] = ()) -> Machine:
-    """The machine after these measurements, with notes on them for users."""
-    return Learner(machine).after(seen, notes)
-
-
 class Learner:
     """A machine, and what one standard deviation of each of its numbers does to each measured speed."""
 

@@ -20,7 +20,7 @@ import polars as pl
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import at, error_loads
-from flashmoe_sim.machines.learning import Observation, after
+from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.measured.learn import DOUBTED, Expected
@@ -118,7 +118,7 @@ def _case(number: int, chosen: list[Ran], random: np.random.Generator) -> list[d
         z, of_wrong = (expects.off(times * seen.tok_s) for times in (1.0, WRONG[number % 2]))
         rows[-1] |= {"doubted": abs(z) > DOUBTED, "wrong_doubted": abs(of_wrong) > DOUBTED}
         known.append(seen)
-        now = after(machine, known)
+        now = Learner(machine).after(known)
     return rows
 
 

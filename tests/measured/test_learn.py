@@ -17,7 +17,7 @@ from flashmoe_sim.cli.main import main
 from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete, Malformed
 from flashmoe_sim.machines.belief import at, error_loads
-from flashmoe_sim.machines.learning import Learner, Observation, after
+from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.machines.write import write_machine
@@ -177,7 +177,7 @@ def test_the_posterior_is_that_of_weighted_draws() -> None:
     weights = np.exp(-0.5 * ((math.log(measured) - speeds[0]) / seen[0].sd) ** 2)
     mean = float(np.average(speeds[1], weights=weights))
     sd = math.sqrt(np.average((speeds[1] - mean) ** 2, weights=weights))
-    now = predicted(after(on, [replace(seen[0], tok_s=measured)]), "cpu")
+    now = predicted(Learner(on).after([replace(seen[0], tok_s=measured)]), "cpu")
     assert now.draws is not None
     assert float(np.log(now.draws).mean()) == pytest.approx(mean, abs=0.35 * sd)
     assert float(np.log(now.draws).std()) == pytest.approx(sd, rel=0.2)
