@@ -42,6 +42,13 @@ class RoutedCall(NamedTuple):
     ahead: Mapping[int, NDArray[np.int32]] = MappingProxyType({})
 
 
+class Written(NamedTuple):
+    """What a file holds for certain."""
+
+    size_bytes: int
+    steps: int
+
+
 class TraceWriter:
     """Writes routed calls in the runtime's layout, without `slots` and with `phase`, `step`, and `weights` and `ahead`
     if they have them; in `ahead` all tokens' first choices come first.
@@ -59,12 +66,11 @@ class TraceWriter:
             raise Malformed(f"{path}: the name tells no format; end it in {', '.join(PACKERS)}")
         refuse_existing(path, force=force)
         self.calls = 0
-        self.steps = 0
-        self.written_bytes = 0
+        self._written = Written(size_bytes=0, steps=0)
         self._path = path
         self._pack = pack
         self._origin = origin
-        self._lines: list[bytes] = []
+        self._waiting: list[bytes] = []
         self._flushed_at = -FLUSH_S
         self._is_new = not path.exists()
         try:
@@ -72,6 +78,15 @@ class TraceWriter:
             self._file = path.open("ab" if force else "xb", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    @property
+    def steps(self) -> int:
+        """Steps in the file, and those that wait to be written."""
+        return self._written.steps + len(self._waiting)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._written.size_bytes
 
     def __enter__(self) -> Self:
         return self
@@ -89,18 +104,17 @@ class TraceWriter:
 
         Raises BadInput if the disk is full or the file may not grow; earlier content is kept.
         """
-        for call in calls:
-            self._lines.append(self._line(call, phase))
-            self.calls += 1
-        self.steps += 1
+        lines = [self._line(call, phase, seq=self.calls + number) for number, call in enumerate(calls)]
+        self._waiting.append(b"".join(lines))
+        self.calls += len(calls)
         plain, due = self._pack is bytes, time.monotonic() - self._flushed_at >= FLUSH_S
-        if plain or due or sum(map(len, self._lines)) >= FLUSH_BYTES:
+        if plain or due or sum(map(len, self._waiting)) >= FLUSH_BYTES:
             self._flush()
 
-    def _line(self, call: RoutedCall, phase: int) -> bytes:
+    def _line(self, call: RoutedCall, phase: int, *, seq: int) -> bytes:
         n_tokens, n_expert_used = call.experts.shape
         record: dict[str, Any] = {
-            "seq": self.calls,
+            "seq": seq,
             "layer": call.layer,
             "n_expert_used": n_expert_used,
             "n_tokens": n_tokens,
@@ -112,25 +126,26 @@ class TraceWriter:
             record["weights"] = np.ascontiguousarray(call.weights, np.float32).ravel()
         if call.ahead:
             record["ahead"] = {str(calls): experts.T.ravel() for calls, experts in call.ahead.items()}
-        if not self.calls:
+        if not seq:
             record["origin"] = self._origin
         return orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
     def _flush(self) -> None:
-        if not self._lines:
+        """Write the steps that wait, whole: of an interrupted write nothing stays, and the next one repeats it."""
+        if not self._waiting:
             return
-        left = memoryview(self._pack(b"".join(self._lines)))
-        self._lines.clear()
+        before = self._written
+        left = memoryview(self._pack(b"".join(self._waiting)))
+        after = Written(before.size_bytes + len(left), before.steps + len(self._waiting))
         try:
-            if not self.written_bytes:
-                self._file.truncate(0)
-            end = self.written_bytes + len(left)
+            self._file.truncate(before.size_bytes)
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            self._file.truncate(self.written_bytes)  # a half-written part would break the compressed file
+            self._file.truncate(before.size_bytes)  # a half-written part would break the compressed file
+            self._waiting = []
             raise self._unwritable(error) from None
-        self.written_bytes = end
+        self._written, self._waiting = after, []
         self._flushed_at = time.monotonic()
 
     def _unwritable(self, error: OSError) -> BadInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import resource
@@ -10,9 +11,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput, Exists
 from flashmoe_sim.trace.load import load_trace
@@ -70,6 +73,56 @@ def test_it_can_be_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.
                 copy = tmp_path / f"copy-{name}"
                 shutil.copy(tmp_path / name, copy)
                 assert load_trace(copy).calls == 2 * (step + 1)
+
+
+class Interrupting(dict[int, NDArray[np.int32]]):
+    """A call whose writing is interrupted half-way through its step."""
+
+    def items(self) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.jsonl.zst"])
+@pytest.mark.parametrize("flushed_after_s", [0.0, 1000.0])
+def test_an_interrupted_step_is_not_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, flushed_after_s: float
+) -> None:
+    monkeypatch.setattr(record, "FLUSH_S", flushed_after_s)
+    path = tmp_path / name
+    interrupted = call(1, (1, 2))._replace(ahead=Interrupting({1: np.zeros((1, 1), np.int32)}))
+    with TraceWriter(path, origin={}) as writer:
+        for _ in range(3):
+            writer.add([call(0, (1, 2)), call(1, (1, 2))], phase=2)
+        with pytest.raises(KeyboardInterrupt):
+            writer.add([call(0, (1, 2)), interrupted], phase=2)
+    assert writer.steps == 3
+    trace = load_trace(path)
+    assert (trace.calls, len(set(trace.steps.tolist()))) == (6, 3)
+
+
+def test_an_interrupted_write_is_repeated_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "FLUSH_S", 0.0)
+    path = tmp_path / "t.jsonl.zst"
+
+    class Interrupted(io.FileIO):
+        writes = 0
+
+        def write(self, content: Any) -> int:
+            self.writes += 1
+            if self.writes == 3:
+                super().write(content[: len(content) // 2])
+                raise KeyboardInterrupt
+            return super().write(content)
+
+    monkeypatch.setattr(Path, "open", lambda path, mode, buffering: Interrupted(path, mode))
+    with TraceWriter(path, origin={}) as writer:
+        for _ in range(2):
+            writer.add([call(0, (1, 2))], phase=2)
+        with pytest.raises(KeyboardInterrupt):
+            writer.add([call(0, (1, 2))], phase=2)
+    monkeypatch.undo()
+    assert writer.steps == load_trace(path).calls == 3
+    assert writer.written_bytes == path.stat().st_size
 
 
 def test_compressed_steps_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
