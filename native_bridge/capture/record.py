@@ -138,7 +138,7 @@ class TraceWriter:
         left = memoryview(self._pack(b"".join(self._waiting)))
         after = Written(before.size_bytes + len(left), before.steps + len(self._waiting))
         try:
-            self._file.truncate(before.size_bytes)
+            self._file.seek(self._file.truncate(before.size_bytes))
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
