@@ -221,7 +221,7 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
         unified=False,
         memory=memory,
         storage=_storage(parts),
-        link=None if gpu is None else _link(gpu, parts, delivered),
+        link=None if gpu is None else _link(parts, delivered),
         gpu=None if gpu is None else _gpu(gpu, parts.n_gpus),
         cpu=Compute(
             weights_gb_s=replace(weights, guessed=cpu is None),
@@ -281,14 +281,19 @@ def _nominal_ram(parts: Parts) -> Quantity:
     return ram_by_size(parts.ram_gib or 0, parts.generation, parts.by_kind.get("gpu"))
 
 
-def _link(gpu: Part, parts: Parts, delivered: Quantity) -> Link:
-    """The link common to the card and the given link, else the CPU's. RAM limits its rate."""
-    given, cpu = parts.by_kind.get("link"), parts.by_kind.get("cpu")
+def link_of(parts: Parts) -> Part:
+    """The link common to the card and the given link, else the CPU's."""
+    gpu, given, cpu = (parts.by_kind.get(kind) for kind in ("gpu", "link", "cpu"))
+    assert gpu is not None
     link = catalogue()[gpu.pcie]
     if given is not None:
-        link = _narrower(link, given)
-    elif cpu is not None and cpu.pcie:
-        link = _narrower(link, catalogue()[cpu.pcie])
+        return _narrower(link, given)
+    return _narrower(link, catalogue()[cpu.pcie]) if cpu is not None and cpu.pcie else link
+
+
+def _link(parts: Parts, delivered: Quantity) -> Link:
+    """RAM limits the link's rate."""
+    link, given = link_of(parts), parts.by_kind.get("link")
     pinned = link.numbers.get("pinned_gb_s") or _scaled(link.numbers["gb_s"], LINK_SHARE, DESKTOPS, "pinned RAM")
     if given is None:
         source = f"no link given: {link.name}, the best that the other parts have; {pinned.source}"

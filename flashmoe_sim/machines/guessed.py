@@ -1,16 +1,28 @@
-"""What of a machine is guessed, and the sentence that asks for it."""
+"""What of a machine was given, came from a preset, is assumed or guessed, in one sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.compose import compose_parts, link_of
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import SYSTEMS, Machine, Quantity
 from flashmoe_sim.machines.parts import Parts, catalogue
+from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import parse_parts
 
 GUESSED = {
     "cpu.weights_gb_s": "the CPU",
     "memory.bandwidth_gb_s": "the speed of the RAM",
     "storage.read_gb_s": "the SSD",
+}
+# What decides the speed beside the GPU, and the kinds of parts that determine it.
+RATES = {
+    "memory.bandwidth_gb_s": ("RAM at", ("memory", "chip")),
+    "cpu.weights_gb_s": ("a CPU at", ("cpu", "chip")),
+    "link.pinned_gb_s": ("a link of", ("link",)),
+    "storage.read_gb_s": ("storage of", ("storage",)),
 }
 # Examples of CPUs: for at most so many GiB of RAM, and for a laptop.
 CPUS = ((128, "ryzen-5600"), (256, "ryzen-9950x"), (float("inf"), "epyc-7763"))
@@ -19,23 +31,78 @@ LAPTOP_CPU, SSD = "ryzen-7840hs", "nvme-gen4"
 
 def guessed(machine: Machine) -> tuple[str, ...]:
     """What of CPU, RAM and SSD nobody named or measured, in words such as `the speed of the RAM`."""
-    quantities = dict(machine.quantities())
-    return tuple(words for path, words in GUESSED.items() if path in quantities and quantities[path].guessed)
+    return tuple(GUESSED[path] for path in _guesses(machine))
 
 
-def ask(machine: Machine) -> str:
-    """A sentence that asks for what is guessed, with an example from the user's own parts; empty if nothing is."""
-    names = guessed(machine)
-    if not names:
-        return ""
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-    verb, them = ("are", "them") if len(names) > 1 else ("is", "it")
-    statement = f"{listed[:1].upper()}{listed[1:]} {verb} guessed"
+def basis(machine: Machine) -> str:
+    """What was given, what a preset brings, what is assumed, and a request for what is guessed, with an example.
+
+    Empty if every part is named, and for a file of the user's own that guesses nothing.
+    """
+    if brought := _brought(machine):
+        return brought
+    guesses = _guesses(machine)
+    names = tuple(GUESSED[path] for path in guesses)
+    ranges = _listed([f"{GUESSED[path]} ({one.lo:.3g} to {one.hi:.3g} GB/s)" for path, one in guesses.items()])
+    them = "them" if len(names) > 1 else "it"
     try:
         parts = parse_parts(machine.name)
+        assumed = list(_assumed(machine, parts))
     except BadInput:
-        return f"{statement}: measure {them} with `sim machine probe`, or write {them} in the machine's file."
-    return f'{statement}: name {them}, as in `--machine "{" + ".join(_example(parts, names))}"`.'
+        how = f"measure {them} with `sim machine probe`, or write {them} in the machine's file"
+        return f"Guessed: {ranges}; {how}." if names else ""
+    if not names and not assumed:
+        return ""
+    clauses = [f"Given: {_listed(parts.names)}", *([f"assumed: {_listed(assumed)}"] if assumed else [])]
+    if names:
+        example = " + ".join(_example(parts, names))
+        clauses.append(f'guessed: {ranges}; name {them}, as in `--machine "{example}"`')
+    return f"{'; '.join(clauses)}."
+
+
+def notes(machine: Machine) -> tuple[str, ...]:
+    """What a user of this machine's seconds must know, the basis first."""
+    said = tuple(f"{path} is a guess" for path in _guesses(machine))
+    return (
+        *filter(None, (basis(machine).removesuffix("."),)),
+        *(note for note in machine.notes if not any(guess in note for guess in said)),
+    )
+
+
+def _guesses(machine: Machine) -> dict[str, Quantity]:
+    quantities = dict(machine.quantities())
+    return {path: quantities[path] for path in GUESSED if path in quantities and quantities[path].guessed}
+
+
+def _brought(machine: Machine) -> str:
+    """What a preset brings beside its GPU or chip; empty for another machine, and for a preset's edited file."""
+    name, _, system = machine.name.partition(" + ")
+    if name not in PRESETS or system not in ("", *SYSTEMS):
+        return ""
+    own, now = dict(load_machine(name).quantities()), dict(machine.quantities())
+    rates = {path: words for path, (words, _) in RATES.items() if path in own}
+    if machine.learnt is None and any(own[path] != now.get(path) for path in ("memory.ram_gib", *rates)):
+        return ""
+    each = [f"{words} {own[path].value:.3g} GB/s" for path, words in rates.items()]
+    ram = f"{own['memory.ram_gib'].value:.3g} GiB of {each[0]}"
+    return f"From the preset {name}: {_listed([ram, *each[1:]])}; if yours has others, name its parts."
+
+
+def _assumed(machine: Machine, parts: Parts) -> Iterator[str]:
+    """Parts that were not named, whose numbers follow from the others.
+
+    Raises BadInput if the parts make no machine.
+    """
+    made, now = dict(compose_parts(parts).quantities()), dict(machine.quantities())
+    for path, (words, kinds) in RATES.items():
+        named = any(kind in parts.by_kind for kind in kinds)
+        if named or path not in made or made[path] != now.get(path) or made[path].guessed:
+            continue
+        yield f"a {link_of(parts).name} link" if "link" in kinds else f"{words} {made[path].value:.3g} GB/s"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:

@@ -14,7 +14,7 @@ from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.arithmetic import most_gb_s
-from flashmoe_sim.machines.guessed import ask
+from flashmoe_sim.machines.guessed import basis
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
@@ -85,11 +85,11 @@ def _run(found: Recommendation) -> Section:
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
             f"{three(seconds)} s."
         )
-    question = filter(None, (ask(found.case.machine),))
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
     words = [f"{word}: {meaning}." for word, meaning in placeholders(best.launch).items()]
-    parts: list[Part] = [Verdict(first), *measured, *question, Command(best.launch.line), *words]
+    taken = filter(None, (basis(found.case.machine),))
+    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *words, *taken]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_drafts(found),))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):

@@ -11,6 +11,7 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, TooLarge
 from flashmoe_sim.io.sizes import given_size, size
+from flashmoe_sim.machines.guessed import notes as machine_notes
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
@@ -65,7 +66,7 @@ def resolve(
             "seconds need the size of an expert; give --model with one or several names of `sim model list`, such as "
             "--model gpt-oss-20b,qwen3-30b-a3b"
         )
-    notes = list(machine.notes)
+    notes = list(machine_notes(machine))
     dense_bytes = None if memory.dense is None else given_size("--dense", memory.dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)

@@ -6,6 +6,7 @@ import numpy as np
 
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.belief import errors, unknown
+from flashmoe_sim.machines.guessed import notes
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.systems.doubt import MADE_MISSES
@@ -24,6 +25,7 @@ def evidence(found: Recommendation) -> list[str]:
     """One or two sentences each; notes of the trace and the machine last."""
     system = found.best.best.system
     plan = system.plan(found.case)
+    of_machine = notes(found.case.machine)
     ran, replayed = sum(one.runs for one in found.found.systems), found.found.evaluations
     return [
         _trace(found),
@@ -35,7 +37,7 @@ def evidence(found: Recommendation) -> list[str]:
         *_intervals(plan.machine),
         f"{replayed} setting{'s' * (replayed > 1)} of {ran} system{'s' * (ran > 1)} "
         f"{'were' if replayed > 1 else 'was'} replayed.",
-        *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in found.case.machine.notes),
+        *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in of_machine),
     ]
 
 

@@ -110,7 +110,6 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
     def run(self, progress: Progress | None = None) -> Comparison:
         """Compare the systems on a trace, or on a model alone with a hit rate or a borrowed trace."""
         from flashmoe_sim.io.errors import Conflict, OutOfRange
-        from flashmoe_sim.machines.guessed import ask
         from flashmoe_sim.systems.compare import compare, with_filled, with_undrafted
         from flashmoe_sim.systems.fits import nothing_runs
         from flashmoe_sim.systems.resolve import resolve
@@ -147,7 +146,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         rows = [with_undrafted(on.workload, on.case, row, **given) for row in rows]
         if not any(row.tok_s for row in rows):
             raise nothing_runs(on.case, [(row.system, row.why_not) for row in rows])
-        notes = (*filter(None, (ask(on.case.machine).rstrip("."),)), *on.notes)
+        notes = on.notes
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
         builds = {row.system.name: row.system.builds for row in rows if row.system.builds and row.tok_s is not None}
@@ -211,11 +210,15 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
 
 
 def _caption(found: Comparison, legend: str) -> str:
-    """The legend and the notes; each measurement has a line of its own."""
-    learnt = found.case.machine.learnt
-    measured = () if learnt is None else learnt.notes
-    others = [note for note in found.notes if note not in measured]
-    return "\n".join(["; ".join([legend, *others]), *measured])
+    """The legend and the notes; what the machine was taken as, and each measurement, has a line of its own."""
+    from flashmoe_sim.machines.guessed import basis
+
+    machine = found.case.machine
+    taken = [sentence] if (sentence := basis(machine)) else []
+    measured = () if machine.learnt is None else machine.learnt.notes
+    alone = (*(sentence.removesuffix(".") for sentence in taken), *measured)
+    others = [note for note in found.notes if note not in alone]
+    return "\n".join(["; ".join([legend, *others]), *taken, *measured])
 
 
 def _compared(found: Comparison) -> Table:

@@ -135,6 +135,14 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         machines = list(PRESETS) if self.machine == "all" else machines_in(str(self.machine))
         return machines, [] if model is None else [name.strip() for name in str(model).split(",")]
 
+    def _taken(self) -> list[str]:
+        """What each machine was taken as; of all presets, `sim machine list` says it."""
+        from flashmoe_sim.machines.guessed import basis
+        from flashmoe_sim.machines.load import load_machine
+
+        machines = [] if self.machine == "all" else [load_machine(name) for name in self._names()[0]]
+        return [sentence.removesuffix(".") for one in machines if (sentence := basis(one))]
+
     def _several(self) -> bool:
         return any(len(names) > 1 for names in self._names())
 
@@ -292,7 +300,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         from flashmoe_sim.tune.many import Cells
 
         if isinstance(found, Cells):
-            return {"rows": [cell.as_row() for cell in found.cells], "evaluations": found.evaluations}
+            rows = [cell.as_row() for cell in found.cells]
+            return {"rows": rows, "evaluations": found.evaluations, "notes": self._taken()}
         from flashmoe_sim.report.advice_json import document
 
         return document(found)
@@ -303,7 +312,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
 
         if isinstance(found, Cells):
             of_machines = len(self._names()[0]) > 1
-            return [Section("", tuple(_fastest(found, of_machines=of_machines)))]
+            taken = [f"{sentence}." for sentence in self._taken()]
+            return [Section("", (*_fastest(found, of_machines=of_machines), *taken))]
         from flashmoe_sim.report.advice import sections
 
         return sections(found)

@@ -10,10 +10,12 @@ import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.machines.guessed import basis
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.schema import COMPARED
 from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.tune.pays import LIKELY_KEYS
-from tests.support import document, refusal
+from tests.support import document, printed_by, refusal
 
 ASKED = ["compare", "python-256", "--machine", "rtx-3090", "--kv", "1GiB"]
 
@@ -48,7 +50,10 @@ def test_the_context_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> Non
     assert (answer["context"], answer["kv_bytes"], answer["notes"]) == (
         32768,
         context,
-        ["room for a context of 32,768 tokens, 786 MiB; speeds are at an empty one"],
+        [
+            basis(load_machine("rtx-3090")).removesuffix("."),
+            "room for a context of 32,768 tokens, 786 MiB; speeds are at an empty one",
+        ],
     )
     assert {share["what"]: share["bytes"] for share in answer["rows"][0]["memory"]}["context"] == context
     assert {term["what"]: term["bytes"] for term in answer["budget"]}["context"] == context
@@ -75,12 +80,15 @@ def test_a_model_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, *asked, "--hit-rate", "80%")["rows"][0]["hit_rate"] == 1.0
 
 
-def test_what_is_guessed_is_the_first_note(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_machine_was_taken_as_is_the_first_note(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("compare", "--model", "deepseek-v2-lite", "--system", "cpu", "--hit-rate", "80%", "--machine")
     answer = document(capsys, *asked, "RTX 3060 12GB + 64GB")
-    assert answer["notes"][0].startswith("The CPU, the speed of the RAM and the SSD are guessed: name them, as in")
+    assert answer["notes"][0].startswith("Given: rtx-3060 and 64GiB; assumed: a pcie4x16 link; guessed: the CPU (")
     named = document(capsys, *asked, "rtx-3060 + ryzen-5600 + ddr4-3200 + 64GiB + nvme-gen4")
     assert not any("guessed" in note for note in named["notes"])
+    assert document(capsys, *asked, "rtx-3060")["notes"][0].startswith("From the preset rtx-3060: 32 GiB of RAM at 45")
+    lines = printed_by(capsys, *asked, "rtx-3060").splitlines()
+    assert sum(line.startswith("From the preset rtx-3060: ") for line in lines) == 1
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

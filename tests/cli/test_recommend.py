@@ -28,16 +28,31 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
     assert "\x1b" not in printed.out
 
 
-def test_what_is_guessed_is_asked_for_below_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_machine_was_taken_as_stands_below_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
-    output = " ".join(printed_by(capsys, *asked, "ryzen-5600 + 64GiB").split("How large")[0].split())
+    output = " ".join(printed_by(capsys, *asked, "ryzen-5600 + 64GiB").split())
     sentence = (
-        "The speed of the RAM and the SSD are guessed: name them, as in "
-        '`--machine "ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"`.'
+        "Given: ryzen-5600 and 64GiB; guessed: the speed of the RAM (18.4 to 48.6 GB/s) and the SSD (0.5 to 7 GB/s); "
+        'name them, as in `--machine "ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"`.'
     )
-    assert sentence in output
-    assert output.index("Run ") < output.index(sentence) < output.index("llama-")
+    assert output.count(sentence) == 1
+    assert output.index("Run ") < output.index("llama-") < output.index(sentence) < output.index("It takes ")
     assert "guessed" not in printed_by(capsys, *asked, "ryzen-5600 + ddr4-3200 + 64GiB + nvme-gen4")
+    preset = " ".join(printed_by(capsys, *asked, "rtx-3060").split())
+    assert preset.count("From the preset rtx-3060: 32 GiB of RAM at 45 GB/s, ") == 1
+    assert document(capsys, *asked, "rtx-3060")["notes"][0].startswith("From the preset rtx-3060: ")
+
+
+def test_a_table_says_what_its_machines_were_taken_as(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "--model", "deepseek-v2-lite", "--system", "cpu", "--machine"]
+    printed = printed_by(capsys, *asked, "rtx-3060,rtx-3060 + 32GiB")
+    assert "\nFrom the preset rtx-3060: 32 GiB" in printed
+    assert "\nGiven: rtx-3060 and 32GiB; assumed: a pcie4x16 link; guessed: the CPU" in printed
+    notes = document(capsys, *asked, "rtx-3060,rtx-3060 + 32GiB")["notes"]
+    assert [note.partition(";")[0] for note in notes] == [
+        "From the preset rtx-3060: 32 GiB of RAM at 45 GB/s, a CPU at 33 GB/s, a link of 20 GB/s and storage of 3 GB/s",
+        "Given: rtx-3060 and 32GiB",
+    ]
 
 
 def test_json_has_every_part_and_the_api_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.machines.compose import compose
-from flashmoe_sim.machines.guessed import ask, guessed
+from flashmoe_sim.machines.guessed import basis, guessed, notes
 from flashmoe_sim.machines.guesses import BY_SIZE, DDR5_CARDS, ram_by_size
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.parts import catalogue
@@ -38,25 +38,70 @@ CPU, RAM, SSD = "the CPU", "the speed of the RAM", "the SSD"
 )
 def test_what_is_guessed(machine: str, names: tuple[str, ...]) -> None:
     assert guessed(load_machine(machine)) == names
-    assert bool(ask(load_machine(machine))) == bool(names)
+    assert ("guessed: " in basis(load_machine(machine))) == bool(names)
 
 
 def test_presets_guess_nothing() -> None:
     assert not any(guessed(load_machine(name)) for name in PRESETS)
 
 
-def test_the_sentence() -> None:
-    assert ask(load_machine("rtx-3060 + 64GiB")) == (
-        "The CPU, the speed of the RAM and the SSD are guessed: name them, as in "
-        '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"`.'
-    )
-    assert ask(load_machine("rtx-3060 + ryzen-5600 + 64GiB + nvme-gen3")) == (
-        "The speed of the RAM is guessed: name it, as in "
-        '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + nvme-gen3 + 64GiB"`.'
-    )
-    assert ask(load_machine("strix-halo-64")) == (
-        'The SSD is guessed: name it, as in `--machine "strix-halo + 64GiB + nvme-gen4"`.'
-    )
+RANGES = "the CPU (7.5 to 90 GB/s), the speed of the RAM (15 to 114 GB/s) and the SSD (0.5 to 7 GB/s)"
+EXAMPLE = '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"`'
+
+
+@pytest.mark.parametrize(
+    ("machine", "sentence"),
+    [
+        (
+            "rtx-3060",
+            "From the preset rtx-3060: 32 GiB of RAM at 45 GB/s, a CPU at 33 GB/s, a link of 20 GB/s and storage of "
+            "3 GB/s; if yours has others, name its parts.",
+        ),
+        (
+            "rtx-3060 + 32GiB",
+            f"Given: rtx-3060 and 32GiB; assumed: a pcie4x16 link; guessed: {RANGES}; name them, as in {EXAMPLE}.",
+        ),
+        (
+            "rtx-3060 + 32GiB + ddr4-3200x2",
+            "Given: rtx-3060, ddr4-3200x2 and 32GiB; assumed: a pcie4x16 link; guessed: the CPU (15.4 to 38.4 GB/s) "
+            f"and the SSD (0.5 to 7 GB/s); name them, as in {EXAMPLE}.",
+        ),
+        (
+            "rtx-3060 + ryzen-5600 + 64GB DDR4 + nvme-gen3",
+            "Given: rtx-3060, ryzen-5600, nvme-gen3, 64GiB and ddr4; assumed: RAM at 38.9 GB/s and a pcie4x16 link.",
+        ),
+        ("rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4 + pcie3x8", ""),
+        (
+            "strix-halo-64",
+            "Given: strix-halo and 64GiB; guessed: the SSD (0.5 to 7 GB/s); name it, as in "
+            '`--machine "strix-halo + 64GiB + nvme-gen4"`.',
+        ),
+        ("m2-ultra-192", "Given: m2-ultra and 192GiB; assumed: storage of 6.9 GB/s."),
+        (
+            "m3-max-48",
+            "From the preset m3-max-48: 48 GiB of RAM at 410 GB/s, a CPU at 170 GB/s and storage of 5.5 GB/s; if yours "
+            "has others, name its parts.",
+        ),
+    ],
+)
+def test_what_was_given_brought_assumed_and_guessed(machine: str, sentence: str) -> None:
+    assert basis(load_machine(machine)) == sentence
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_says_what_it_brings_unless_its_file_was_edited(name: str) -> None:
+    machine = load_machine(name)
+    assert basis(parse_machine(toml(machine), where="")).startswith(f"From the preset {name}: ")
+    assert basis(machine.scaled({"storage.read_gb_s": 0.5})) == ""
+    assert basis(machine.scaled({"memory.reserve_gib": 0.5})) == basis(machine)
+
+
+@pytest.mark.parametrize("machine", ["rtx-3060 + 64GiB", "strix-halo-64", "ryzen-5600 + 64GiB"])
+def test_what_is_guessed_is_said_once(machine: str) -> None:
+    said = notes(load_machine(machine))
+    assert "guessed: " in said[0]
+    assert not any("is a guess" in note for note in said)
+    assert any("is a guess" in note for note in load_machine(machine).notes)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +121,9 @@ def test_the_sentence() -> None:
     ],
 )
 def test_following_the_example_leaves_nothing_open(machine: str) -> None:
-    match = re.search(r'--machine "(.*)"`\.$', ask(load_machine(machine)))
+    match = re.search(r'--machine "(.*)"`\.$', basis(load_machine(machine)))
     named = load_machine(match[1])
-    assert ask(named) == ""
+    assert guessed(named) == ()
     assert set(load_machine(machine).name.split(" + ")) < set(match[1].split(" + "))
 
 
@@ -89,9 +134,9 @@ def test_a_measured_number_is_not_guessed() -> None:
     edited = text.replace("guessed = true\n", "", 1)
     assert guessed(parse_machine(edited, where="")) == (CPU, SSD)
     named = text.replace('name = "rtx-3060 + 64GiB"', 'name = "mine"')
-    assert ask(parse_machine(named, where="")) == (
-        "The CPU, the speed of the RAM and the SSD are guessed: measure them with `sim machine probe`, or write them "
-        "in the machine's file."
+    assert basis(parse_machine(named, where="")) == (
+        "Guessed: the CPU (10.2 to 86.2 GB/s), the speed of the RAM (20.4 to 109 GB/s) and the SSD (0.5 to 7 GB/s); "
+        "measure them with `sim machine probe`, or write them in the machine's file."
     )
 
 
