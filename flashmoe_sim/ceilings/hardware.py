@@ -20,28 +20,34 @@ RAM = "memory.ram_gib"
 
 
 class Change(NamedTuple):
-    """A change of the machine: in words, and by what it multiplies the machine's quantities."""
+    """A change of the machine: in words, by what it multiplies the machine's quantities, and which kinds of
+    `bottleneck.FREED` it makes cheaper."""
 
     words: str
     factors: Mapping[str, float]
+    kinds: tuple[str, ...]
 
 
 CHANGES = {
     "twice storage.read_gb_s": Change(
-        "storage that is twice as fast", {"storage.read_gb_s": TWICE, "storage.request_us": HALF}
+        "storage that is twice as fast", {"storage.read_gb_s": TWICE, "storage.request_us": HALF}, ("read",)
     ),
-    "twice memory.copy_gb_s": Change("copying within RAM twice as fast", {"memory.copy_gb_s": TWICE}),
-    "twice memory.ram_gib": Change("twice the RAM", {RAM: TWICE}),
-    "twice link.pinned_gb_s": Change("a link to the GPU that is twice as fast", {"link.pinned_gb_s": TWICE}),
+    "twice memory.copy_gb_s": Change("copying within RAM twice as fast", {"memory.copy_gb_s": TWICE}, ("read",)),
+    "twice memory.ram_gib": Change("twice the RAM", {RAM: TWICE}, ("read",)),
+    "twice link.pinned_gb_s": Change(
+        "a link to the GPU that is twice as fast", {"link.pinned_gb_s": TWICE}, ("upload",)
+    ),
     "twice link.pageable_gb_s": Change(
-        "copies from pageable RAM to the GPU twice as fast", {"link.pageable_gb_s": TWICE}
+        "copies from pageable RAM to the GPU twice as fast", {"link.pageable_gb_s": TWICE}, ("upload",)
     ),
-    "twice gpu.weights_gb_s": Change("GPU memory that is twice as fast", {"gpu.weights_gb_s": TWICE}),
-    "half gpu.layer_us": Change("half the GPU's fixed time per layer", {"gpu.layer_us": HALF}),
-    "twice cpu.weights_gb_s": Change("a CPU that reads weights twice as fast", {"cpu.weights_gb_s": TWICE}),
-    "half cpu.layer_us": Change("half the CPU's fixed time per layer", {"cpu.layer_us": HALF}),
-    "half host.call_us": Change("half the host's time per call", {"host.call_us": HALF}),
-    "half host.install_us": Change("half the host's time per install", {"host.install_us": HALF}),
+    "twice gpu.weights_gb_s": Change("GPU memory that is twice as fast", {"gpu.weights_gb_s": TWICE}, ("compute",)),
+    "half gpu.layer_us": Change("half the GPU's fixed time per layer", {"gpu.layer_us": HALF}, ("compute",)),
+    "twice cpu.weights_gb_s": Change(
+        "a CPU that reads weights twice as fast", {"cpu.weights_gb_s": TWICE}, ("cpu", "compute")
+    ),
+    "half cpu.layer_us": Change("half the CPU's fixed time per layer", {"cpu.layer_us": HALF}, ("cpu", "compute")),
+    "half host.call_us": Change("half the host's time per call", {"host.call_us": HALF}, ("compute",)),
+    "half host.install_us": Change("half the host's time per install", {"host.install_us": HALF}, ("upload",)),
 }
 
 
@@ -66,7 +72,7 @@ def hardware_moves(
     before = _speed(workload, setup, work, machine, conditions)
     has = dict(machine.quantities()).keys()
     moves = []
-    for name, (_, factors) in CHANGES.items():
+    for name, (_, factors, _) in CHANGES.items():
         if not has >= factors.keys():
             continue
         other, its_work = machine.scaled(factors), work

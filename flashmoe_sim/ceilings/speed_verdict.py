@@ -18,6 +18,8 @@ WORDS = {
     "min": "the best policy",
 }
 
+COSTS = {"read": "reads", "cpu": "misses on the CPU", "upload": "uploads and installs", "compute": "computing"}
+
 
 @dataclass(frozen=True)
 class SpeedVerdict:
@@ -54,11 +56,25 @@ def speed_verdict(
         parts[1] = ", ".join([f"{first} would give {speed}", *map(" ".join, others)])
     if hardware and hardware[0].gain >= WORTH_NAMING:
         best = hardware[0]
-        parts.append(f"the most helpful hardware change is {CHANGES[best.name].words}: {three(best.tok_s)} tok/s")
+        parts.append(
+            f"the most helpful hardware change is {CHANGES[best.name].words}: {three(best.tok_s)} tok/s"
+            f"{_elsewhere(held.kind, hardware)}"
+        )
     else:
         parts.append("no single hardware change helps")
     text = "; ".join(parts) + "."
     return SpeedVerdict(held.kind, text, tok_s, held.free_tok_s, held.free_misses_tok_s, tuple(moves), hardware)
+
+
+def _elsewhere(kind: str, hardware: tuple[Move, ...]) -> str:
+    """Why the best change is of something else than what holds the run back; empty if it is not."""
+    if kind not in COSTS or kind in CHANGES[hardware[0].name].kinds:
+        return ""
+    why = ", as each change halves one part only"
+    own = next(move for move in hardware if kind in CHANGES[move.name].kinds)
+    if own.gain < WORTH_NAMING:
+        return f"{why}, and of {COSTS[kind]} none gains"
+    return f"{why}: of {COSTS[kind]}, {CHANGES[own.name].words} gives most, {three(own.tok_s)}"
 
 
 def _cause(held: Bottleneck) -> str:

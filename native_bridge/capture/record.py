@@ -42,7 +42,7 @@ class RoutedCall(NamedTuple):
     ahead: Mapping[int, NDArray[np.int32]] = MappingProxyType({})
 
 
-class Written(NamedTuple):
+class WrittenSteps(NamedTuple):
     """What a file holds for certain."""
 
     size_bytes: int
@@ -66,7 +66,7 @@ class TraceWriter:
             raise Malformed(f"{path}: the name tells no format; end it in {', '.join(PACKERS)}")
         refuse_existing(path, force=force)
         self.calls = 0
-        self._written = Written(size_bytes=0, steps=0)
+        self._written = WrittenSteps(size_bytes=0, steps=0)
         self._path = path
         self._pack = pack
         self._origin = origin
@@ -136,7 +136,7 @@ class TraceWriter:
             return
         before = self._written
         left = memoryview(self._pack(b"".join(self._waiting)))
-        after = Written(before.size_bytes + len(left), before.steps + len(self._waiting))
+        after = WrittenSteps(before.size_bytes + len(left), before.steps + len(self._waiting))
         try:
             self._file.seek(self._file.truncate(before.size_bytes))
             while left:

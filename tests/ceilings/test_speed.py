@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.api import load_trace as load_workload
-from flashmoe_sim.ceilings.bottleneck import FREED, bottleneck, without
+from flashmoe_sim.ceilings.bottleneck import FREED, Bottleneck, bottleneck, without
+from flashmoe_sim.ceilings.hardware import CHANGES, Move
 from flashmoe_sim.ceilings.speed import SpeedCeilings, ceilings
+from flashmoe_sim.ceilings.speed_verdict import speed_verdict
 from flashmoe_sim.io.errors import Incomplete, TooLarge
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import Anchors, Machine
@@ -184,6 +186,33 @@ def test_reads_are_named_where_they_and_uploads_take_most_of_a_token() -> None:
     assert verdict.kind == "read"
     assert verdict.text.startswith("Reads hold it back (free reads: 468 tok/s instead of 295); ")
     assert found(workload_of(one_layer(UNIONS)), tiny(gpu__layer_us=1750), 2).verdict.kind == "compute"
+
+
+def test_a_change_of_something_else_than_what_holds_it_back_is_explained() -> None:
+    """Computing takes 4 x 0.9 ms of layers, 8 x 0.5 of experts and 0.2 of lookups, reads 5, uploads and installs 2.55.
+
+    Half the reads saves 2.5 ms of 15.35, half of the experts' time 2.
+    """
+    machine = tiny(gpu__layer_us=900, gpu__weights_gb_s=0.002)
+    verdict = found(workload_of(one_layer(UNIONS)), machine, 2).verdict
+    assert verdict.kind == "compute"
+    assert verdict.text.startswith("Computing holds it back (free layers, experts and slot lookups: 530 tok/s instead ")
+    assert verdict.text.endswith(
+        "; the most helpful hardware change is storage that is twice as fast: 311 tok/s, as each change halves one "
+        "part only: of computing, GPU memory that is twice as fast gives most, 300."
+    )
+
+
+@pytest.mark.parametrize("kind", FREED)
+def test_a_change_that_would_contradict_is_explained_for_every_kind(kind: str) -> None:
+    """First with a change of another kind that gains most, then with one of its own."""
+    held = Bottleneck(kind, 10.0, dict.fromkeys(FREED, 20.0), 20.0)
+    own = [Move(name, 12.0, 0.2) for name, change in CHANGES.items() if kind in change.kinds]
+    other = [Move(name, 13.0, 0.3) for name, change in CHANGES.items() if kind not in change.kinds]
+    assert "as each change halves one part only: of " in speed_verdict(held, 10.0, {}, (*other, *own)).text
+    idle = tuple(Move(move.name, 10.0, 0.0) for move in own)
+    assert speed_verdict(held, 10.0, {}, (*other, *idle)).text.endswith(" none gains.")
+    assert "halves one part" not in speed_verdict(held, 10.0, {}, (*own, *other)).text
 
 
 def test_where_all_is_resident_there_is_only_the_hit_path() -> None:

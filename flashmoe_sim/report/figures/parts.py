@@ -10,7 +10,7 @@ from flashmoe_sim.report.figures.style import TITLE_LETTERS, Chart, Row, altair_
 from flashmoe_sim.timeline.names import PART_WORDS, STALLS
 
 LEAST_SHARE = 0.0005
-KINDS = COMPUTES, WAITS, HITS = "computing", "waiting", "all hits"
+KINDS = COMPUTES, WAITS, HITS, HOST = "computing", "waiting", "all hits", "the host's own work"
 
 
 def waterfall(found: SpeedCeilings) -> Chart:
@@ -28,7 +28,7 @@ def waterfall(found: SpeedCeilings) -> Chart:
     start = 0.0
     for name, ms in parts.items():
         text = f"{three(ms)} ms ({_percent(ms / total)})"
-        kind = WAITS if name in STALLS else COMPUTES
+        kind = HOST if name == "host" else WAITS if name in STALLS else COMPUTES
         rows.append({"part": PART_WORDS[name], "text": text, "kind": kind, "start": start, "end": start + ms, "ms": ms})
         start += ms
     if_all_hit = ""

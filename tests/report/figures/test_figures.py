@@ -50,6 +50,16 @@ def test_a_waterfall_adds_up(tmp_path: Path) -> None:
         figures.waterfall(ceilings_of(all_hit=25))
 
 
+def test_the_host_has_a_colour_of_its_own_in_a_waterfall(tmp_path: Path) -> None:
+    """Its lookups are a part of the time with all hits, its installs are not."""
+    chart = figures.waterfall(ceilings_of(all_hit=25, parts={"dense": 30.0, "host": 10.0, "read": 60.0}))
+    kinds = [one["kind"] for one in rows_of(chart, "part")]
+    assert kinds == ["computing", "the host's own work", "waiting", "all hits"]
+    drawn = svg(chart, tmp_path)
+    assert all(f">{kind}<" in drawn for kind in kinds)
+    assert len({colour for colour in PALETTES["light"].lines if f'fill="{colour}"' in drawn}) == len(kinds)
+
+
 def layers(banks: int) -> polars.DataFrame:
     rows = [
         row(bank, layer=layer, requests=100, misses=60 - bank + layer, misses_per_token=0.5)
