@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flashmoe_sim.io.errors import Missing
 from flashmoe_sim.io.home import without_home
 from flashmoe_sim.io.printable import printable
-from flashmoe_sim.io.sections import Figure, Section
+from flashmoe_sim.io.sections import Figure, Section, Verdict
 from flashmoe_sim.io.version import program
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn])
     scripts = _scripts() if drawn else ()
     return _template().render(
         title=title,
+        says=_says(sections[0]),
         sections=list(zip(sections, kinds, strict=True)),
         drawn=drawn,
         navigated=len(sections) >= NAVIGATED,
@@ -85,6 +86,12 @@ def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn])
         wide=WIDE,
         program=program(),
     )
+
+
+def _says(section: Section) -> str:
+    """What a preview of the page shows below its title: the verdict, or else the first sentence."""
+    texts = [part for part in section.parts if isinstance(part, str)]
+    return next((part.text for part in section.parts if isinstance(part, Verdict)), texts[0] if texts else "")
 
 
 def _drawn(figure: Figure) -> Drawn:

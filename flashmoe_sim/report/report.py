@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from flashmoe_sim.io.cells import count, interval, percent, speed
 from flashmoe_sim.io.sections import Command, Figure, Part, Section, Table
-from flashmoe_sim.io.sizes import size
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.report import of_rows, of_trace
 from flashmoe_sim.report.advice import sections as advised
 from flashmoe_sim.report.cells import page_table
 from flashmoe_sim.report.close import knee
-from flashmoe_sim.report.figures import predicted_measured, speeds_by_depth, systems
+from flashmoe_sim.report.figures import predicted_measured, speeds_by_depth
 from flashmoe_sim.report.material import Material, Row
-from flashmoe_sim.schema import BY_DEPTH, COMPARED, PREDICTED, frame
+from flashmoe_sim.report.side_by_side import picture
+from flashmoe_sim.schema import BY_DEPTH, PREDICTED, frame
 from flashmoe_sim.sweep.summary import of_user
 from flashmoe_sim.sweep.task import SEMANTICS
 from flashmoe_sim.timeline.models.table import parse_execution
@@ -170,28 +170,8 @@ def side_by_side(found: Material) -> list[Section]:
     """Every system at its best, and the advice after its first line."""
     if found.advice is None:
         return []
-    advice = found.advice
-    every = [advice.best.best, *(one.best for one in advice.others)]
-    often = {one.best.system: percent(advice.wins(one)) for one in advice.timed}
-    columns = [
-        ("system", "left", lambda one: one.system.spec),
-        ("tok/s", "right", lambda one: speed(one.tok_s)),
-        ("90%", "right", lambda one: interval(one.tok_s_lo, one.tok_s_hi)),
-        ("faster in %", "right", lambda one: often.get(one.system, "")),
-        ("hit %", "right", lambda one: percent(one.hit_rate)),
-        ("GPU", "right", lambda one: size(one.gpu_bytes)),
-        ("RAM", "right", lambda one: size(one.held_bytes)),
-        ("why not", "left", lambda one: one.why_not),
-    ]
-    caption = (
-        f"{advice.case.model.name} on {advice.case.machine.title}: the real programs, each at its best setting, what "
-        "is recommended first, with 90% intervals, which rise and fall together. Faster in: the share of draws of all "
-        "that is unknown in which a program is faster than the recommended one."
-    )
-    chart = systems(frame([one.as_row() for one in every], COMPARED))
-    parts: tuple[Part, ...] = (Figure("systems", chart, caption, page_table(columns, every)),)
-    rest = [one for one in advised(advice)[1:] if one.title not in SHOWN]
-    return [Section("Systems side by side", parts), *rest]
+    rest = [one for one in advised(found.advice)[1:] if one.title not in SHOWN]
+    return [Section("Systems side by side", (picture(found.advice),)), *rest]
 
 
 def by_depth(found: Material) -> Section:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.notes import CUT_OFF, code_of
-from flashmoe_sim.io.sections import Item, Part, Section
+from flashmoe_sim.io.sections import Command, Item, Part, Section
 from flashmoe_sim.options import FORCE, MEASURED, MODEL, MemoryOptions, Several, option, option_field
 from flashmoe_sim.verbs.base import Progress, Verb
 
@@ -112,6 +113,10 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         if (save := self.save) is not None:
             if save.suffix not in PAGES:
                 raise Malformed(f"{save}: expected a name that ends in {' or '.join(PAGES)}")
+            if save.suffix == ".html":
+                from flashmoe_sim.report.page import check_installed
+
+                check_installed()
             earlier = any(save.with_suffix(suffix).exists() for suffix in PAGES)  # whose files may well be the same
             for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
                 refuse_existing(path, force=self.force)
@@ -284,12 +289,21 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         if self.save is None or isinstance(found, Cells):
             return
         from flashmoe_sim.io.sections import markdown
+        from flashmoe_sim.io.version import program
         from flashmoe_sim.report.advice import sections
         from flashmoe_sim.report.page import html
+        from flashmoe_sim.report.side_by_side import picture
         from flashmoe_sim.systems.files import write_together
 
         content = sections(_with_files(found, Path(), self.save.stem)[0])  # its reader has another folder
-        page = html(content[0].title, content) if self.save.suffix == ".html" else markdown(content)
+        content[0] = replace(content[0], parts=(f"{date.today()}, {program()}", *content[0].parts))
+        if self.save.suffix == ".html":
+            at = next(number for number, part in enumerate(content[0].parts, 1) if isinstance(part, Command))
+            parts = content[0].parts
+            content[0] = replace(content[0], parts=(*parts[:at], picture(found), *parts[at:]))
+            page = html(content[0].title, content)
+        else:
+            page = markdown(content)
         _, files = _with_files(found, self.save.parent, self.save.stem)
         files[self.save] = page.encode()
         write_together(files, force=self.force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,26 @@ def test_a_saved_page_and_the_files_of_its_command(
         assert "--moe-cache-profile mine/advice-profile.csv" in printed.out
         page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
         assert "--moe-cache-profile advice-profile.csv" in page
+        assert f"{date.today()}, flashmoe-sim " in page.replace("\\", "")
         assert ("<html" in page) == (suffix == ".html")
         assert Path("mine/advice-profile.csv").stat().st_size
         assert "exists" in refusal(capsys, *asked, f"mine/advice{suffix}")
     assert main([*asked, "mine/advice.md", "--force"]) == 0
+
+
+def test_a_saved_page_shows_the_systems_in_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Below the command, by their names in words; what does not run is in the table. A preview says the verdict."""
+    out = tmp_path / "advice.html"
+    assert main([*ASKED[:-1], "placed,cpu,all-gpu,turbofieldfare", "--save", str(out)]) == 0
+    verdict = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Run "))
+    page = out.read_text()
+    assert f'<meta property="og:description" content="{verdict}' in page
+    assert page.count('<figure id="systems">') == 1
+    assert page.index("llama-server") < page.index('<figure id="systems">') < page.index("It takes ")
+    chart = re.search(r'<script type="application/json">(.*?)</script>', page)[1]
+    assert "llama.cpp, experts placed by layer" in chart
+    assert "TurboFieldfare" not in chart
+    assert "turbofieldfare" in page
 
 
 def test_what_exists_is_refused_before_the_search(

@@ -18,7 +18,7 @@ WAITS = {"read_ms": "reads", "upload_ms": "uploads to the GPU", "cpu_ms": "exper
 NOTHING = "nothing"
 LEAST_MS = 1e-9
 LINE_LETTERS = 50  # of a reason
-NAME_LETTERS = 44
+NAME_LETTERS = 52
 TOP = 8  # pixels between the axis and the first row
 
 
@@ -82,7 +82,7 @@ def systems(table: polars.DataFrame) -> Chart:
     if not ran:
         subtitle = "None of them runs there."
     else:
-        subtitle = f"{label(ran[0]['setting'])} is the fastest: {rows[0]['speed']}."
+        subtitle = f"{label(ran[0]['setting'], NAME_LETTERS)} is predicted to be the fastest: {rows[0]['speed']}."
         if cannot:
             subtitle += f" {len(cannot)} of {len(every)} do not run."
     if rows:

@@ -127,7 +127,7 @@ def test_systems_are_sorted_and_refusals_listed(tmp_path: Path) -> None:
     drawn = svg(chart, tmp_path)
     for text in ("5.00 tok/s (2.50 to 10.0)", "no: does not run", "needs a GPU", "misses wait for", "reads"):
         assert f">{text}<" in drawn
-    assert "fast is the fastest: 5.00 tok/s (2.50 to 10.0). 1 of 3 do not run." in chart.description
+    assert "fast is predicted to be the fastest: 5.00 tok/s (2.50 to 10.0). 1 of 3 do not run." in chart.description
     assert "None of them runs there." in figures.systems(table.filter(polars.col("tok_s").is_null())).description
 
 
