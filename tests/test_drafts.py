@@ -25,7 +25,10 @@ from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.speculate import speculate
+from flashmoe_sim.tune.cliffs import cliffs
+from flashmoe_sim.verbs.compare import Compare
 from flashmoe_sim.verbs.given import workload_of
+from flashmoe_sim.verbs.recommend import Recommend
 from tests.support import refused
 
 OSS, QWEN = "gpt-oss-120b", "qwen3.6-35b-a3b"
@@ -171,7 +174,8 @@ def test_engines_that_do_not_draft_are_refused_with_the_reason() -> None:
     glm = case_of(load_model("glm-4.5-air"), "rtx-4090", mtp)
     assert SYSTEMS["placed-ik"]().why_not_drafts(glm) == ""
     assert SYSTEMS["placed"]().why_not_drafts(glm) == (
-        "drafts with the model's own layer for qwen35moe, cohere2moe or step35, not glm4moe"
+        "drafts with the model's own layer for qwen35moe, cohere2moe, step35, qwen3next or qwen4exp, not glm4moe; "
+        "--drafter ngram needs no layer"
     )
     edge = SYSTEMS["big-moe-on-edge"]()
     assert edge.why_not_drafts(case_of(model, "rtx-4090", replace(mtp, count=9) if mtp else None)) == (
@@ -186,6 +190,27 @@ def test_engines_that_do_not_draft_are_refused_with_the_reason() -> None:
     ):
         case = case_of(model, "rtx-4090", drafts)
         assert parse_system(name).sized(case).started(case).line.endswith(words)
+
+
+def test_a_layer_that_needs_a_build_of_its_own_is_priced_and_the_build_is_said() -> None:
+    """Qwen3.8-Flash-Next's drafting layer is a file beside the model, which the main line did not read in September."""
+    model = load_model("qwen3.8-flash-next")
+    mtp, ngram = (given_drafts(2, 0.7, drafter, model) for drafter in (None, "ngram"))
+    case, builds = case_of(model, "rtx-4090", mtp), "Unsloth's releases, or with pull request 28243"
+    for name in ("placed", "cached", "all-gpu", "cpu"):
+        system = SYSTEMS[name]()
+        assert system.why_not_drafts(case) == ""
+        assert system.of_builds(case)[-1] == f"drafts with the own layer of qwen4exp in {builds}"
+        words = system.sized(case).started(case).line
+        assert words.endswith("--spec-draft-model DRAFT.gguf --spec-type draft-mtp --spec-draft-n-max 2")
+    assert SYSTEMS["placed"]().of_builds(case_of(model, "rtx-4090", ngram)) == []
+    assert SYSTEMS["placed"]().of_builds(case_of(load_model(QWEN), "rtx-4090", mtp)) == []
+    assert "DRAFT" not in SYSTEMS["placed"]().started(case_of(model, "rtx-4090", ngram)).line
+    assert SYSTEMS["neurall"]().of_builds(case) == []
+    found = Compare(model=model, machine="rtx-4090", systems="placed", draft=2, accept=0.7).run()
+    assert f"placed drafts with the own layer of qwen4exp in {builds}" in found.notes
+    advice = Recommend(model=model, machine="rtx-4090", systems="placed", draft=2, accept=0.7).advise()
+    assert f"placed drafts with the own layer of qwen4exp in {builds}." in cliffs(advice)
 
 
 def test_a_cache_that_verification_bypasses_does_not_serve_it() -> None:

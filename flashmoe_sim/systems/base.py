@@ -375,6 +375,14 @@ class System(ABC):
             return ""
         return self.facts.drafts.why_not(case.drafts, case.model.arch)
 
+    def of_builds(self, case: Case) -> list[str]:
+        """Of which builds of its engine the answer is, in clauses after its name; none for those of its source."""
+        clauses = [f"is {self.builds}"] if self.builds else []
+        if case.drafts is not None and self.facts is not None:
+            needed = self.facts.drafts.needs(case.drafts, case.model.arch)
+            clauses += [f"drafts with the own layer of {case.model.arch} in {needed}"] if needed else []
+        return clauses
+
     def why_not_kv_type(self, case: Case) -> str:
         """Why its engine cannot keep keys and values as the case asks, or empty."""
         if case.kv_type in self.kv_types:
@@ -449,7 +457,7 @@ class System(ABC):
         launch = self.launch(case)
         if case.drafts is None or self.facts is None:
             return launch
-        return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts)))
+        return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts, case.model.arch)))
 
     def conditions(self, plan: Plan, case: Case) -> Conditions:
         """How a plan of it runs, with what its engine takes for drafts."""

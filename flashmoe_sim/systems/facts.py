@@ -188,8 +188,9 @@ class CanDraft:
 
     mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens, or {window} for one more;
     empty if it has none.
-    archs: the architectures whose own layer it can use; empty for all. most: of tokens; 0: no limit. call_us: what a
-    routed call of several tokens takes longer, beside its experts. no: why it cannot draft at all.
+    archs: the architectures whose own layer it can use; empty for all. apart: others, whose layer is a file of its own,
+    and which need a build such as `builds` says, in words. most: of tokens; 0: no limit. call_us: what a routed call of
+    several tokens takes longer, beside its experts. no: why it cannot draft at all.
     """
 
     source: str
@@ -197,6 +198,8 @@ class CanDraft:
     ngram: str = ""
     model: str = ""
     archs: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    builds: str = ""
     most: int = 0
     call_us: float = 0.0
     no: str = ""
@@ -208,15 +211,22 @@ class CanDraft:
         if not getattr(self, drafts.kind):
             known = [kind for kind in (MTP, NGRAM, MODEL) if getattr(self, kind)]
             return f"is not known to draft with --drafter {drafts.kind}; it does with {_or(known)}"
-        if drafts.kind == MTP and self.archs and arch not in self.archs:
-            return f"drafts with the model's own layer for {_or(self.archs)}, not {arch or 'an unknown architecture'}"
+        if drafts.kind == MTP and self.archs and arch not in (*self.archs, *self.apart):
+            known, instead = _or((*self.archs, *self.apart)), "; --drafter ngram needs no layer" if self.ngram else ""
+            return f"drafts with the model's own layer for {known}, not {arch or 'an unknown architecture'}{instead}"
         if self.most and drafts.count > self.most:
             return f"drafts at most {self.most} tokens"
         return ""
 
-    def words(self, drafts: Drafts) -> tuple[str, ...]:
+    def needs(self, drafts: Drafts, arch: str) -> str:
+        """The builds that can make such drafts, in words; empty if all can."""
+        return self.builds if drafts.kind == MTP and arch in self.apart else ""
+
+    def words(self, drafts: Drafts, arch: str) -> tuple[str, ...]:
         """The flags for drafts that it can make."""
         flags: str = getattr(self, drafts.kind)
+        if drafts.kind == MTP and arch in self.apart:
+            flags = f"--spec-draft-model DRAFT.gguf {flags}"
         return tuple(flags.format(n=drafts.count, window=drafts.count + 1).split())
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.tune.recommend import Recommendation
@@ -18,16 +18,13 @@ def cliffs(found: Recommendation) -> list[str]:
     """What the user should know before choosing another size, one or two sentences each."""
     best = found.best
     plan = best.best.system.plan(found.case)
-    sentences = [_builds(best.best.system), _profile(found), _too_large(found), _aliasing(best)]
+    of_builds = [f"{best.best.system.name} {clause}." for clause in best.best.system.of_builds(found.case)]
+    sentences = [*of_builds, _profile(found), _too_large(found), _aliasing(best)]
     if plan.setup.scope == "global":
         sentences.append(_token_cycle(found.case, best.best))
     elif plan.setup.contract == "runtime":
         sentences.append(_micro_batch(found.workload, found.case, best.best))
     return [one for one in sentences if one]
-
-
-def _builds(system: System) -> str:
-    return f"{system.name} is {system.builds}." if system.builds else ""
 
 
 def largest_union(workload: Workload) -> tuple[int, int]:

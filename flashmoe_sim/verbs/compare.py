@@ -149,8 +149,9 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         notes = on.notes
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
-        builds = {row.system.name: row.system.builds for row in rows if row.system.builds and row.tok_s is not None}
-        notes = (*notes, *(f"{name}: {words}" for name, words in builds.items()))
+        ran = dict.fromkeys(row.system.name for row in rows if row.tok_s is not None)
+        of_builds = {row.system.name: row.system.of_builds(on.case) for row in rows if row.system.name in ran}
+        notes = (*notes, *(f"{name} {clause}" for name, clauses in of_builds.items() for clause in clauses))
         return Comparison(on.case, rows, notes, on.borrowed, self.hit_rate)
 
     def document(self, found: Comparison) -> dict[str, Any]:
