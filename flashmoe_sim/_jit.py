@@ -74,8 +74,9 @@ def kernel_cache() -> Path | None:
             return None
         if not folder.exists():
             folder.mkdir()
-            versions = sorted(root.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
-            for old in versions[_KEPT_VERSIONS:]:
+            others = [entry for entry in root.iterdir() if entry != folder]  # a clock set back makes it the oldest
+            others.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+            for old in others[_KEPT_VERSIONS - 1 :]:
                 shutil.rmtree(old, ignore_errors=True)
     except (OSError, RuntimeError):  # the latter if there is no home folder
         return None

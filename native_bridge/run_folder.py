@@ -144,10 +144,27 @@ def text_of(work: Path, prompt: str) -> bytes | None:
 
 
 def put(work: Path, folder: Path) -> None:
-    """Give the finished folder its name; an existing one is a run's, and may be overwritten."""
+    """Give the finished folder its name; an existing one is a run's, and may be overwritten.
+
+    Raises SimError if it cannot; both runs are then kept, this one beside `folder`.
+    """
+    old = work.with_name(f".{folder.name}.old.part")
     try:
         if folder.exists():
-            shutil.rmtree(folder)
-        work.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        try:
+            work.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
     except OSError as error:
-        raise SimError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
+        kept = f"{folder.name}-{os.getpid()}"
+        try:
+            work.rename(folder.with_name(kept))
+        except OSError:
+            kept = ""
+        where = f"this run is in {folder.with_name(kept)}" if kept else "choose another folder"
+        raise SimError(f"{folder}: cannot be written ({error.strerror}); {where}") from None
+    shutil.rmtree(old, ignore_errors=True)

@@ -198,6 +198,16 @@ def test_only_the_newest_versions_are_kept(run: Run, package: Path, tmp_path: Pa
     assert len(kept) == _jit._KEPT_VERSIONS
 
 
+def test_a_clock_that_was_set_back_keeps_the_version_in_use(run: Run, package: Path, tmp_path: Path) -> None:
+    versions = tmp_path / "cache" / "kernels"
+    for number in range(7):
+        (versions / f"later-{number}").mkdir(parents=True)
+        os.utime(versions / f"later-{number}", (2**33 + number, 2**33 + number))
+    assert run(package, tmp_path / "cache") == ["4", "0"]
+    assert run(package, tmp_path / "cache") == ["4", "1"]
+    assert len(list(versions.iterdir())) == _jit._KEPT_VERSIONS
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(run: Run, package: Path, tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()
     for _ in range(2):

@@ -69,8 +69,8 @@ def write_results(
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder), tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
-            new, old = Path(scratch, "new"), Path(scratch, "old")
+        with _locked(folder), _scratch(folder) as scratch:
+            new, old = scratch / "new", scratch / "old"
             new.mkdir()
             old.mkdir()
             # through memory, since polars reports a full disk with errors of many kinds
@@ -91,7 +91,9 @@ def write_results(
             with suppress(OSError):
                 place.rmdir()
         if isinstance(error, OSError):
-            raise Unusable(f"{folder}: {error.strerror or error}; nothing was written") from None
+            kept = any(folder.glob(f"{SCRATCH}*/{READY}"))
+            left = "the next sweep into it puts its files in place" if kept else "nothing was written"
+            raise Unusable(f"{folder}: {error.strerror or error}; {left}") from None
         raise
     if failed is not None:
         problem = f"{type(failed).__name__}: {failed}"
@@ -110,22 +112,36 @@ def _drawn(draw: Callable[[Sequence[dict[str, Any]], Path], None], rows: Any, pa
     return None
 
 
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A temporary folder. It stays if it has finished files that could be moved neither in nor back."""
+    scratch, moved = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder)), False
+    try:
+        yield scratch
+        moved = True
+    finally:
+        if moved or not (scratch / READY).exists():
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _move_in(new: Path, folder: Path, old: Path) -> None:
     """Move all files from `new` to `folder`, and first what they replace to `old`; undo all if one cannot be moved."""
     ready = new.rename(new.with_name(READY))
+    names = [name for name in FILES if (ready / name).exists()]
     try:
         for name in FILES:
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
-        for path in [*ready.iterdir()]:
-            os.replace(path, folder / path.name)
+        for name in names:
+            os.replace(ready / name, folder / name)
     except BaseException:
-        for name in FILES:
+        for name in names:
             if not (ready / name).exists():
-                (folder / name).unlink(missing_ok=True)
+                os.replace(folder / name, ready / name)
         for name in FILES:
             if (old / name).exists():
                 os.replace(old / name, folder / name)
+        ready.rename(new)
         raise
 
 
@@ -140,9 +156,12 @@ def _finish_killed(folder: Path) -> None:
         for scratch in found:
             if not {entry.name for entry in scratch.iterdir()} <= {"new", "old", READY}:
                 continue
-            for name in FILES:
-                if (scratch / READY / name).exists():
+            left = [name for name in FILES if (scratch / READY / name).exists()]
+            for name in FILES[FILES.index(left[0]) :] if left else ():  # they are moved in this order
+                if name in left:
                     os.replace(scratch / READY / name, folder / name)
+                else:  # an older sweep's
+                    (folder / name).unlink(missing_ok=True)
             shutil.rmtree(scratch)
 
 

@@ -222,6 +222,43 @@ def test_a_killed_sweep_leaves_no_mixture_and_is_put_in_order(tmp_path: Path, *,
     assert ends == ({"old", "new"} if existing else {"", "new"})
 
 
+@pytest.mark.parametrize("existing", [True, False])
+@pytest.mark.parametrize("forever", [True, False])
+@pytest.mark.parametrize("picture", [True, False])
+@pytest.mark.parametrize("failing", range(1, 8))
+def test_a_move_that_fails_loses_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, existing: bool, forever: bool, picture: bool, failing: int
+) -> None:
+    """Once or from then on: the folder is as it was, or the next sweep into it finds all files of the new one."""
+    folder, number, move = tmp_path / "results", 0, os.replace
+    if existing:
+        write_results([ROW], folder, draw=draw)
+    before = snapshot(tmp_path)
+
+    def replace(source: Path, target: Path) -> None:
+        nonlocal number
+        number += 1
+        if number == failing or (forever and number > failing):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        move(source, target)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", replace)
+        moves = 2 + picture + 3 * existing
+        if failing > moves:
+            write_results([ROW, EMPTY], folder, draw=draw if picture else None)
+            return
+        with pytest.raises(Unusable, match=r"results: Invalid cross-device link; (.*)") as refused:
+            write_results([ROW, EMPTY], folder, draw=draw if picture else None)
+    if "nothing was written" in str(refused.value):
+        assert snapshot(tmp_path) == before
+        return
+    assert "the next sweep into it puts its files in place" in str(refused.value)
+    check_folder(folder, force=True)
+    assert polars.read_parquet(folder / "results.parquet").height == 2
+    assert sorted(os.listdir(folder)) == sorted(FILES if picture else FILES[:2])
+
+
 def test_results_that_are_replaced_hand_on_their_mode(tmp_path: Path) -> None:
     write_results([ROW], tmp_path, draw=draw)
     (tmp_path / "results.csv").chmod(0o600)
