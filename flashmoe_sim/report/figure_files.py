@@ -84,8 +84,7 @@ class FigureFiles:
 
     def drawn(self, sections: list[Section], *, force: bool) -> dict[Path, bytes]:
         """Each figure in each format, by file; of a figure without a table there is none."""
-        from tempfile import TemporaryDirectory
-
+        from flashmoe_sim.io.scratch import temporary_folder
         from flashmoe_sim.io.sections import latex, table_markdown
         from flashmoe_sim.io.whole import refuse_existing
         from flashmoe_sim.report.figures import save, styled
@@ -103,14 +102,14 @@ class FigureFiles:
         for name in wanted:
             refuse_existing(self.folder / name, force=force)
         files = {}
-        with TemporaryDirectory() as scratch:
+        with temporary_folder() as scratch:
             for name, (figure, kind) in wanted.items():
                 if kind in writers:
                     assert figure.table is not None
                     files[self.folder / name] = writers[kind](figure.table).encode()
                 else:
                     chart = styled(figure.chart, **style) if style else figure.chart
-                    drawn = save(chart, Path(scratch, name), in_points="width" in style)
+                    drawn = save(chart, scratch / name, in_points="width" in style)
                     files[self.folder / name] = drawn.read_bytes()
         return files
 

@@ -8,7 +8,6 @@ import pickle
 import re
 import secrets
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from typing import Any
 
 import flashmoe_sim
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, SimError, Unusable
+from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.outside import is_users
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.estimate import kept_bytes
@@ -68,7 +68,7 @@ def _local(processes: int) -> Iterator[Workers]:
         stack.enter_context(_quiet())
         import distributed
 
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sim-", ignore_cleanup_errors=True))
+        folder = str(stack.enter_context(temporary_folder()))
         start: Any = distributed.LocalCluster  # its types are incomplete, here and below
         started = start(
             n_workers=processes,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +13,7 @@ from flashmoe_sim.budget import wired_limit_advice
 from flashmoe_sim.drafts import Drafts, break_even, drafted
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
+from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
@@ -433,8 +432,8 @@ def _replayed(workload: Workload, case: Case, system: System, prompt_tokens: int
     """The workload that a system replays, and the replay; only the second half if its profile is from the first."""
     if system.learns_first_half:
         first, second = _halves(workload)
-        with TemporaryDirectory() as folder:
-            if (profiled := system.with_profile_of(first, Path(folder))) is not None:
+        with temporary_folder() as folder:
+            if (profiled := system.with_profile_of(first, folder)) is not None:
                 routed = profiled.prepared(_asked(second, case.drafts, prompt_tokens))
                 return routed, profiled.replay(routed, profiled.plan(case).setup)
     routed = system.prepared(_asked(workload, case.drafts, prompt_tokens))

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
 
 import numpy as np
 
 from flashmoe_sim.io.errors import Unsupported
+from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -137,8 +137,8 @@ class HotCache(System):
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
         if self.profile != HALF or not isinstance(setup.policy, HotProfile):
             return super().replay(workload, setup)
-        with TemporaryDirectory() as folder:
-            file = Path(folder, "profile.json")
+        with temporary_folder() as folder:
+            file = folder / "profile.json"
             file.write_bytes(_profile_of_half(workload))
             policy = replace(setup.policy, profile=str(file))
             return super().replay(workload, replace(setup, policy=policy))

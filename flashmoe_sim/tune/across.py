@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
@@ -129,8 +128,8 @@ def _with_profile(
 ) -> Transfer:
     if found.chosen is None or found.own is None:
         return found
-    with TemporaryDirectory() as folder:
-        system = found.chosen.with_profile_of(first.trace, Path(folder))
+    with temporary_folder() as folder:
+        system = found.chosen.with_profile_of(first.trace, folder)
         if system is None:
             return found
         seconds = objective.seconds(_timed(second, case, system, objective))

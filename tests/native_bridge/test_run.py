@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -176,6 +177,40 @@ def test_a_disk_that_is_full_after_a_while(once: Any, tmp_path: Path, monkeypatc
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["log.txt", "run.json", "trace.jsonl"]
     assert load_trace(tmp_path / "run" / "trace.jsonl").calls > 0
     assert flags(tmp_path / "run")["rc"] == 1
+
+
+@pytest.mark.parametrize("existing", [True, False])
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_run_whose_folder_cannot_be_named_is_kept_beside_it(
+    once: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, existing: bool, failing: int
+) -> None:
+    """As on a folder that is mounted. The run before stays; the new one took hours."""
+    if existing:
+        once()
+    before, number, rename = flags(tmp_path / "run") if existing else None, 0, Path.rename
+
+    def busy(path: Path, target: Path) -> Path:
+        nonlocal number
+        number += 1
+        if number == failing:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return rename(path, target)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "rename", busy)
+        if failing > (2 if existing else 1):
+            once(force=True)
+            return
+        with pytest.raises(
+            SimError, match=r"run: cannot be written \(Device or resource busy\); this run is in .*/run-"
+        ):
+            once(force=True)
+    (kept,) = tmp_path.glob("run-*")
+    assert load_trace(kept / "trace.jsonl.gz").calls > 0
+    assert flags(kept)["rc"] == 0
+    assert (tmp_path / "run").exists() == existing
+    assert not existing or flags(tmp_path / "run") == before
+    assert list(tmp_path.glob(".*")) == []
 
 
 def test_what_cannot_be_started_leaves_nothing(once: Any, stand_in: Runtime, tmp_path: Path) -> None:
