@@ -415,8 +415,8 @@ def _bought(found: Recommendation) -> Section:
     parts: list[str | Table | Command] = []
     if bought.sentence:
         parts.append(bought.sentence)
-    if isinstance(bought, NextBetter) and (better := _without_a_price(bought, found.levers)):
-        parts.append(better)
+    if isinstance(bought, NextBetter):
+        parts += filter(None, (bought.if_used, _without_a_price(bought, found.levers)))
     if rows:
         shown = rows[:BOUGHT] if isinstance(bought, Advice) else rows
         now = bought.present.tok_s

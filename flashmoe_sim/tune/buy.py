@@ -74,7 +74,8 @@ class NextBetter:
     present: what is recommended on the machine as it is. rows: by kind of part, desktop cards before others, then by
     speed; one more card like the present one is among them even if it gains nothing. useless: kinds in which no better
     part gains 3%. note: what was not changed, and why, or empty. n_machines, evaluations: numbers of machines and
-    settings tried. prices: of parts, if given.
+    settings tried. prices: of parts, if given. used: with a card that is within the budget only if it is bought used, if
+    that is faster than all rows.
     """
 
     present: Compared
@@ -84,6 +85,18 @@ class NextBetter:
     n_machines: int
     evaluations: int
     prices: Prices | None = None
+    used: Bought | None = None
+
+    @property
+    def if_used(self) -> str:
+        """What an old card gives that is bought used; empty if that is no faster."""
+        if self.used is None or self.prices is None or self.prices.budget is None:
+            return ""
+        most, price = plain(self.prices.budget), plain(self.used.price or 0.0)
+        return (
+            f"Used, if you find it for at most {most}, {self.used.changes[0]} gives more: {speed(self.used.found)}; it "
+            f"cost {price} when it came out."
+        )
 
     @property
     def sentence(self) -> str:
@@ -151,5 +164,9 @@ def next_better(stock: Stock, *, progress: Callable[[int, int], None] | None = N
     useless = tuple(kind for kind in options if all(row.kinds != (kind,) for row in rows))
     if stock.prices is not None:
         rows.sort(key=lambda one: one.order)
+    used = stock.fastest_used()
+    most = max((row.found.tok_s or 0.0 for row in rows), default=present.tok_s or 0.0)
+    if used is not None and (used.found.tok_s or 0.0) * (1 - NEAR) <= most:
+        used = None
     tried = len(stock.tried), stock.resizer.evaluations
-    return NextBetter(present, tuple(rows), useless, _note(stock), *tried, stock.prices)
+    return NextBetter(present, tuple(rows), useless, _note(stock), *tried, stock.prices, used)

@@ -16,6 +16,8 @@ from flashmoe_sim.tune.shop import OtherPart
 
 _RAM = re.compile(r"[0-9.]+GiB")
 _AT_LAUNCH = Path(__file__).with_name("launch_prices.csv")
+OLD = "2022-01"  # four years before the latest of the launch prices
+LEAST_USED = 0.4  # of the price at launch: a card is hardly sold for less
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Prices:
     """What parts cost, and the most to spend. A processor with RAM of another generation costs that RAM too.
 
     by_name: by a part's name, a size of RAM such as `64GiB`, or a chip with its RAM such as `m4-max + 64GiB`; all in
-    one currency. budget: None for no limit. at_launch: in US dollars when the part came out, not today.
+    one currency. budget: None for no limit. at_launch: in US dollars when the part came out, not today. old: cards so
+    old that they are mostly sold used.
     """
 
     by_name: Mapping[str, float]
     budget: float | None = None
     at_launch: bool = False
+    old: frozenset[str] = frozenset()
 
     def of(self, changes: Iterable[OtherPart], parts: Parts) -> float | None:
         """The price of these changes of parts; None if one of them has none."""
@@ -39,6 +43,13 @@ class Prices:
         """Whether these changes have prices, and cost no more than the budget."""
         price = self.of(changes, parts)
         return price is not None and (self.budget is None or price <= self.budget)
+
+    def perhaps_used(self, change: OtherPart, parts: Parts) -> bool:
+        """Whether a change costs more than the budget at launch, but may not if it is bought used."""
+        price = self.of([change], parts)
+        if price is None or self.budget is None or change.name not in self.old:
+            return False
+        return self.budget < price <= self.budget / LEAST_USED
 
     def unused(self, changes: Iterable[OtherPart]) -> list[str]:
         """Names of parts with a price that are none of these changes; of sizes of RAM none."""
@@ -60,7 +71,8 @@ def _name(change: OtherPart) -> str:
 
 def launch_prices(budget: float | None = None) -> Prices:
     """What graphics cards cost when they came out, in US dollars, as `launch_prices.csv` has it with its sources."""
-    return replace(read_prices(_AT_LAUNCH, budget), at_launch=True)
+    old = {row["part"] for _, row in read_table(_AT_LAUNCH)[1] if row["launched"] < OLD}
+    return replace(read_prices(_AT_LAUNCH, budget), at_launch=True, old=frozenset(old))
 
 
 def read_prices(file: Path, budget: float | None = None) -> Prices:

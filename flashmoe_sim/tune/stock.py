@@ -80,16 +80,18 @@ class Stock:
 
     prices: of parts, which leave out what has none or costs more than the budget; None for all parts.
     now: the machine as it is. options: possible changes, by kind. tried: the fastest system for each set of changes.
-    unpriced: how many changes have no price. unused: parts with a price that are no change of this machine.
+    unpriced: how many changes have no price. unused: parts with a price that are no change of this machine. used: cards
+    that are within the budget only if they are bought used.
     """
 
     def __init__(self, resizer: Resizer, parts: Parts, prices: Prices | None = None) -> None:
         self.resizer, self.parts, self.prices, self.now = resizer, parts, prices, compose_parts(parts)
-        self.options, self.unpriced, self.unused = changes(parts), 0, list[str]()
+        self.options, self.unpriced, self.unused, self.used = changes(parts), 0, list[str](), list[OtherPart]()
         if prices is not None:
             each = [one for kept in self.options.values() for one in kept]
             self.unpriced = sum(prices.of([one], parts) is None for one in each)
             self.unused = [] if prices.at_launch else prices.unused(each)
+            self.used = [one for one in each if prices.perhaps_used(one, parts)]
             for kind, kept in self.options.items():
                 self.options[kind] = [one for one in kept if prices.within([one], parts)]
         self.machines: dict[tuple[OtherPart, ...], Machine] = {}
@@ -178,6 +180,16 @@ class Stock:
     def fastest(self) -> Bought | None:
         """The fastest of all sets tried."""
         most = max(self.tried, key=self.speed, default=())
+        return self.bought(most) if most and self.speed(most) else None
+
+    def fastest_used(self) -> Bought | None:
+        """The fastest with one card that is within the budget only if it is bought used."""
+        found = []
+        for one in self.used:
+            if (machine := machine_of(self.parts_with([one]), self.parts)) is not None:
+                self.machines[one,] = machine
+                found += [] if self._size(one) is None else [(one,)]
+        most = max(found, key=self.speed, default=())
         return self.bought(most) if most and self.speed(most) else None
 
     def bought(self, one: tuple[OtherPart, ...]) -> Bought:

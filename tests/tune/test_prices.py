@@ -123,6 +123,28 @@ def test_prices_at_launch() -> None:
     assert not prices.within([OtherPart("gpu", "rtx-3090")], DESKTOP)
 
 
+def test_an_old_card_is_named_that_fits_the_budget_only_used() -> None:
+    """An RTX 3090 cost 1,499 in 2020; an RTX 4090, of 2022, is not taken for an old card."""
+    prices = launch_prices(700)
+    card = OtherPart("gpu", "rtx-3090")
+    assert prices.perhaps_used(card, DESKTOP)
+    assert not launch_prices(1500).perhaps_used(card, DESKTOP), "it is within the budget new"
+    assert not launch_prices(500).perhaps_used(card, DESKTOP), "nobody sells it for a third"
+    assert not launch_prices().perhaps_used(card, DESKTOP)
+    assert not launch_prices(1000).perhaps_used(OtherPart("gpu", "rtx-4090"), DESKTOP)
+    assert not Prices(prices.by_name, 700).perhaps_used(card, DESKTOP), "a table of yours has your prices"
+    desktop = parts_of("rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen3")
+    small = Stock(Resizer(OF_LARGE, Case(LARGE, compose_parts(desktop)), [PlacedLayers()]), desktop, prices)
+    found = next_better(small)
+    assert found.used is not None
+    assert found.used.price is not None
+    assert found.used.price > 700
+    assert found.used.found.tok_s > max(row.found.tok_s for row in found.rows)  # type: ignore[operator, type-var]
+    begins = "Used, if you find it for at most 700, NVIDIA GeForce RTX 3090"
+    assert re.fullmatch(rf"{begins}.* gives more: .*; it cost 1499 when it came out\.", found.if_used)
+    assert next_better(stock(launch_prices())).if_used == ""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
