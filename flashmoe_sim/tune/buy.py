@@ -74,8 +74,8 @@ class NextBetter:
     present: what is recommended on the machine as it is. rows: by kind of part, desktop cards before others, then by
     speed; one more card like the present one is among them even if it gains nothing. useless: kinds in which no better
     part gains 3%. note: what was not changed, and why, or empty. n_machines, evaluations: numbers of machines and
-    settings tried. prices: of parts, if given. used: with a card that is within the budget only if it is bought used, and
-    faster than all rows.
+    settings tried. prices: of parts, if given. used: a machine with a card that is within the budget only if it is
+    bought used, and faster than all rows.
     """
 
     present: Compared

@@ -17,6 +17,7 @@ from flashmoe_sim.report.figures.lines import (
     toggled_by_legend,
 )
 from flashmoe_sim.report.figures.style import HEIGHT, Chart, Row, altair_module, label, need, titled, values
+from flashmoe_sim.sweep.summary import foresees
 
 if TYPE_CHECKING:
     import polars
@@ -52,7 +53,8 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     drawn = [row for some in shown.values() for row in some if not (optimum and line_of(row)[:2] == ("min", "none"))]
     names = named(drawn, "hit_rate") if drawn else Named({}, ())
     toggled = None if names.few and len(shown) == 1 else toggled_by_legend()
-    lowest = 100 * min(row["hit_rate"] for row in drawn or known)
+    coloured = [row for row in drawn if names.of[line_of(row)] in names.coloured]
+    lowest = 100 * min(row["hit_rate"] for row in coloured or known)
     low = 0.0 if lowest < LEAST_START else (lowest - ROOM) // TENS * TENS
     panels = [  # one selection holds for all; altair warns if each panel has it
         _panel(some, names, toggled, low, chooses=number == 0) for number, some in enumerate(shown.values())
@@ -60,7 +62,8 @@ def hit_curves(rows: polars.DataFrame) -> Chart:
     first, of = next(iter(shown.values())), [label(name, 40) for _, name in shown]
     subtitle = _at_middle_bank(first)
     if names.others:
-        subtitle += f" Grey: {names.others} others."
+        below = {line_of(row) for row in drawn if 100 * row["hit_rate"] < low}
+        subtitle += f" Grey: {names.others} others{f', {len(below)} of them below the axis in part' if below else ''}."
     description = f"Hit rate against the bank. {subtitle}"
     if len(panels) == 1:
         return titled(panels[0], f"Hit rate against the bank: {of[0]}", subtitle, description)
@@ -106,11 +109,14 @@ def _best_layers(rows: list[Row], axis: Axis, y: Any) -> list[Any]:
         return []
     best.sort(key=lambda row: row["x"])
     ceiling = altair.Chart(values(best)).encode(x=axis.x(), y=y)
+    first = {"x": best[0]["x"], "y": best[0]["y"], "name": "min"}
+    name = altair.Chart(values([first])).encode(x=axis.x(), y=y, text="name:N")
     return [
         ceiling.mark_area(style="shade").encode(y2="top:Q"),
         ceiling.mark_line(style="ceiling")
         if len(best) > 1
         else ceiling.mark_tick(style="ceiling", orient="horizontal", size=80, thickness=2),
+        name.mark_text(align="left", baseline="bottom", dx=4, dy=-6, style="note"),
     ]
 
 
@@ -118,13 +124,15 @@ def _at_middle_bank(rows: list[Row]) -> str:
     """The hit rates at the middle bank, in words."""
     ticks = list(bank_axis(rows).ticks())
     bank = ticks[len(ticks) // 2]
-    at = {row["policy"]: row["hit_rate"] for row in rows if row["bank"] == bank and row["policy"] != "min"}
+    at = {row["policy"]: row["hit_rate"] for row in rows if row["bank"] == bank and not foresees(row)}
     best = _ceiling(rows).get(bank)
     parts = []
     if at:
         policy = "lru" if "lru" in at else max(at, key=at.__getitem__)
         evicts = ", which evicts the expert used longest ago," if policy == "lru" else ""
         parts.append(f"{label(policy)}{evicts} hits {at[policy]:.1%}")
+        if at[most := max(at, key=at.__getitem__)] > at[policy]:
+            parts.append(f"{label(most)} most, {at[most]:.1%}")
     if best is not None:
         parts.append(f"min (dashed), the best from an empty bank, {best:.1%}")
     unit = " slots" if bank.isdigit() else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flashmoe_sim.io.errors import Incomplete
-from flashmoe_sim.report.figures.gains import KINDS, ROW_PIXELS, kind_of
+from flashmoe_sim.report.figures.gains import HINDSIGHT, KINDS, ROW_PIXELS, kind_of
 from flashmoe_sim.report.figures.style import Chart, Row, altair_module, cleaned, label, labels, need, titled, values
 
 if TYPE_CHECKING:
     import polars
 
 MOST_ROWS = 24
+MOST_LISTED = 4  # traces in the subtitle
 FINE = 0.3  # opacity of one trace's interval
 ENDS = {"value": "difference", "lo": "lower end", "hi": "upper end"}
 
@@ -80,11 +81,20 @@ def judged(rows: polars.DataFrame) -> Chart:
             chart.mark_point(opacity=max(opacity, 0.6), size=8 * weight + 12).encode(x=x),
         ]
     traces = len({row["trace"] for row in every} - {None})
-    first = [scale * row[value] for row in ranked if row["policy"] == ranked[0]["policy"]]
-    ends = " to ".join(f"{end:{'.2f' if timed else '+.1f'}}" for end in dict.fromkeys((min(first), max(first))))
-    subtitle = f"{label(ranked[0]['policy'])}: {ends} {'times as fast' if timed else 'points'}. Lines: intervals."
+    real = [row["policy"] for row in ranked if kinds[row["bank"], row["policy"]] != HINDSIGHT]
+    most = max(real or best, key=best.__getitem__)
+
+    def ends(policy: str) -> str:
+        found = [scale * row[value] for row in ranked if row["policy"] == policy]
+        return " to ".join(f"{end:{'.2f' if timed else '+.1f'}}" for end in dict.fromkeys((min(found), max(found))))
+
+    of_best = "" if most == ranked[0]["policy"] else f"; the best, {label(most)}: {ends(most)}"
+    subtitle = f"{label(ranked[0]['policy'])}: {ends(ranked[0]['policy'])} {'times as fast' if timed else 'points'}"
+    subtitle += f"{of_best}. Lines: intervals."
     if means is not every:
-        subtitle += f" Fine: each of {traces} traces; heavy: their means."
+        of = sorted({label(row["trace"]) for row in every if row["trace"] is not None})
+        listed = f", from top: {', '.join(of)}" if len(of) <= MOST_LISTED else ""
+        subtitle += f" Fine: each of {traces} traces{listed}; heavy: their means."
     if left := len(means) - len(ranked):
         subtitle += f" Not shown: {left} others."
     bank = f", bank {cleaned(means[0]['bank'])}" if one_bank else ""

@@ -227,7 +227,7 @@ def line_layers(
         grey = [row for row in data if row["line"] not in names.coloured]
         layers.append(
             altair.Chart(values(grey))
-            .mark_line(style="other")
+            .mark_line(style="other", clip=True)
             .encode(x=axis.x(), y=y, detail="line:N", tooltip=tooltip[:1])
         )
     drawn = altair.Chart(values(coloured)).encode(x=axis.x(), y=y, color=colour, opacity=faded)

@@ -21,6 +21,7 @@ INSTALL = "pip install '.[report]'"
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 FONT_SIZE = 12
 HEIGHT = 300
+LEAST_HEIGHT = 120
 WIDTH = 640
 NARROW = 480  # below this width, panels and legend entries are stacked
 PHONE = 320  # the width that a title must fit if the real one is unknown
@@ -94,8 +95,8 @@ def styled(
 ) -> Chart:
     """The chart in a theme, with a width: pixels of all panels together, or `container` for the width of its element.
 
-    height: of each panel's axes, in pixels; None as it is. title: False for a figure whose caption stands in a paper.
-    font: names as in CSS. font_size: of texts in the figure, in pixels; others follow.
+    height: of each panel's axes, in pixels; None as it is, or less for lines that are narrow. title: False for a figure
+    whose caption stands in a paper. font: names as in CSS. font_size: of texts in the figure, in pixels; others follow.
     A page that switches themes embeds `chart.to_dict()` without its `config`, and passes `config(theme)` to vega-embed.
     Raises BadInput for panels of several traces in a container: give pixels, or make a chart for each trace.
     """
@@ -111,6 +112,8 @@ def styled(
         shown.concat = [one.properties(**size) for one in shown.concat]
     else:
         shown.width = width
+        if height is None and width != "container" and width < WIDTH and shown.height == HEIGHT:
+            height = max(round(HEIGHT * width / WIDTH), LEAST_HEIGHT)
         if height is not None:
             shown.height = height
         shown.autosize = altair.AutoSizeParams(type="fit-x", contains="padding")

@@ -37,14 +37,17 @@ def test_each_trace_and_the_mean_have_their_ends() -> None:
     assert {line: pytest.approx(ends) for line, ends in expected.items()} == drawn
     kinds = {one["policy"]: one["kind"] for one in rows_of(chart, "kind")}
     assert kinds == {"lfu-decay": "online", "fifo": "online", "min": "knows the future"}
-    assert "lfu-decay: +4.5 points. Lines: intervals. Fine: each of 2 traces; heavy: their means." in chart.description
+    fine = "Fine: each of 2 traces, from top: prose-256, python-256; heavy: their means."
+    assert f"lfu-decay: +4.5 points. Lines: intervals. {fine}" in chart.description
     assert "Policies against lru on 2 traces, bank 32" in chart.description
 
 
 def test_your_own_policy_is_first_and_others_follow_by_their_means(tmp_path: Path) -> None:
     rows = [against_lru(name, None, more) for name, more in (("arc", 0.02), ("gap", -0.05), ("s3fifo", 0.04))]
-    drawn = svg(judged(table(*rows)), tmp_path)
+    chart = judged(table(*rows))
+    drawn = svg(chart, tmp_path)
     assert drawn.index(">gap<") < drawn.index(">s3fifo<") < drawn.index(">arc<")
+    assert "gap: -5.0 points; the best, s3fifo: +4.0. Lines: intervals." in chart.description
 
 
 def test_speeds_of_one_trace_in_several_banks() -> None:

@@ -27,12 +27,36 @@ def test_hit_rates_are_those_of_the_rows(tmp_path: Path) -> None:
     drawn = svg(chart, tmp_path)
     for text in ("Hit rate against the bank: a trace", "hit rate, %", "bank, slots of each layer", "lru", "fifo"):
         assert f">{text}<" in drawn
+    assert drawn.count(">min<") == 1
     assert ">16</tspan>" in drawn
     assert ">3.00 GiB</tspan>" in drawn
     assert (
         "At a bank of 64 slots, lru, which evicts the expert used longest ago, hits 70.0%, min (dashed)"
         in chart.description
     )
+
+
+def test_the_subtitle_says_what_hits_most_without_hindsight() -> None:
+    rates = {"lru": 0.7, "arc": 0.75, "fifo": 0.6, "static": 0.9}
+    table = results(*(row(bank, policy, hit_rate=rate) for bank in (16, 64) for policy, rate in rates.items()))
+    assert "hits 70.0%, arc most, 75.0%, " in hit_curves(table).description
+
+
+def test_one_low_grey_line_does_not_take_the_height_of_the_others() -> None:
+    rates = {f"lfu-decay:factor=0.{number}": 0.6 + number / 100 for number in range(1, 10)} | {"lru": 0.6, "fifo": 0.1}
+    table = results(*(row(bank, policy, hit_rate=rate) for bank in (16, 64) for policy, rate in rates.items()))
+    chart = hit_curves(table)
+    assert "Grey: 5 others, 1 of them below the axis in part." in chart.description
+    domains = {tuple(layer["encoding"]["y"]["scale"]["domain"]) for layer in chart.to_dict()["layer"]}
+    assert domains == {(50, 100)}
+    assert sum(layer["mark"].get("clip", False) for layer in chart.to_dict()["layer"]) == 1
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 300), (320, 150), (238, 120), (900, 300)])
+def test_a_narrow_figure_of_lines_is_lower(width: int, height: int) -> None:
+    chart = hit_curves(results(row(16), row(32)))
+    assert styled(chart, width=width).height == height
+    assert styled(chart, width=width, height=200).height == 200
 
 
 def test_a_curve_has_its_own_optimum_and_no_other_line() -> None:
