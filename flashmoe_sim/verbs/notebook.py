@@ -68,7 +68,10 @@ class CopyNotebooks(Verb[CopiedNotebooks]):
         copied: list[Path] = []
         kept: list[Path] = []
         chosen = known if self.name is None else [_find(self.name, known)]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unusable(f"{self.folder}: {error.strerror or error}; give another folder with --dir") from None
         for one in chosen:
             path = self.folder / f"{one.name}.ipynb"
             if path.exists() and not self.force:

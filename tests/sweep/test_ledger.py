@@ -227,6 +227,16 @@ def test_a_row_without_an_id_is_not_kept(tmp_path: Path) -> None:
         (b'{"crc":"of another program"', "is not a ledger of results"),
         (module.line_of([1]), "is not a ledger of results"),
         (module.line_of(module.HEADER | {"semantics": 0}), "is of another version, whose rows may differ"),
+        (module.line_of(module.HEADER | {"ledger": 2}), "is of another version, whose rows may differ"),
+        (
+            module.line_of(module.HEADER | {"columns": module.COLUMNS[:-1]}),
+            "is of another version, whose rows may differ",
+        ),
+        (
+            module.line_of(module.HEADER | {"columns": [*module.COLUMNS, "joules"]}),
+            "is of another version, whose rows may",
+        ),
+        (module.line_of(module.HEADER | {"more": 1}), "is of another version, whose rows may differ"),
     ],
 )
 def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
