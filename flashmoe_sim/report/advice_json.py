@@ -97,7 +97,7 @@ def _bought_json(bought: Advice | NextBetter | None) -> dict[str, Any] | None:
         "useless": [] if isinstance(bought, Advice) else list(bought.useless),
         "target_tok_s": bought.target_tok_s if isinstance(bought, Advice) else None,
         "rows": [one.as_row() for one in rows],
-        "used": None if advice is not None or bought.used is None else bought.used.as_row(),
+        "used": bought.used.as_row() if isinstance(bought, NextBetter) and bought.used else None,
         "note": bought.note or None,
         "machines": bought.n_machines,
         "evaluations": bought.evaluations,

@@ -212,8 +212,9 @@ class CanDraft:
             known = [kind for kind in (MTP, NGRAM, MODEL) if getattr(self, kind)]
             return f"is not known to draft with --drafter {drafts.kind}; it does with {_or(known)}"
         if drafts.kind == MTP and self.archs and arch not in (*self.archs, *self.apart):
-            known, instead = _or((*self.archs, *self.apart)), "; --drafter ngram needs no layer" if self.ngram else ""
-            return f"drafts with the model's own layer for {known}, not {arch or 'an unknown architecture'}{instead}"
+            layers = _or((*self.archs, *self.apart))
+            instead = "; --drafter ngram needs no layer" if self.ngram else ""
+            return f"drafts with the model's own layer for {layers}, not {arch or 'an unknown architecture'}{instead}"
         if self.most and drafts.count > self.most:
             return f"drafts at most {self.most} tokens"
         return ""

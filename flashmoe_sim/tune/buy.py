@@ -165,8 +165,8 @@ def next_better(stock: Stock, *, progress: Callable[[int, int], None] | None = N
     if stock.prices is not None:
         rows.sort(key=lambda one: one.order)
     used = stock.fastest_used()
-    most = max((row.found.tok_s or 0.0 for row in rows), default=present.tok_s or 0.0)
-    if used is not None and (used.found.tok_s or 0.0) * (1 - NEAR) <= most:
+    fastest = max(one.tok_s or 0.0 for one in (present, *(row.found for row in rows)))
+    if used is not None and (used.found.tok_s or 0.0) * (1 - NEAR) <= fastest:
         used = None
     tried = len(stock.tried), stock.resizer.evaluations
     return NextBetter(present, tuple(rows), useless, _note(stock), *tried, stock.prices, used)
