@@ -71,8 +71,8 @@ def _elsewhere(kind: str, hardware: tuple[Move, ...]) -> str:
     if kind not in COSTS or kind in CHANGES[hardware[0].name].kinds:
         return ""
     why = ", as each change halves one part only"
-    own = next(move for move in hardware if kind in CHANGES[move.name].kinds)
-    if own.gain < WORTH_NAMING:
+    own = next((move for move in hardware if kind in CHANGES[move.name].kinds), None)
+    if own is None or own.gain < WORTH_NAMING:
         return f"{why}, and of {COSTS[kind]} none gains"
     return f"{why}: of {COSTS[kind]}, {CHANGES[own.name].words} gives most, {three(own.tok_s)}"
 
