@@ -104,11 +104,23 @@ def error_draws(machine: Machine, whose: Whose | None, *, prompt: bool = False) 
     return found
 
 
-def learnt_times(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> float:
-    """How many times as fast as predicted an engine is on a machine, by what was measured there."""
-    if machine.learnt is None:
+def times_of(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> float:
+    """How many times as fast as its parts say an engine is, by published speeds of it; as most are if it has none.
+
+    1 of those that machines are fitted on, whose recorded runs say how fast they are.
+    """
+    if prompt or whose is None or whose.system in FITTED or not error_loads(machine, whose):
         return 1.0
-    return math.exp(machine.learnt.of(error_loads(machine, whose, prompt=prompt))[0])
+    known: dict[str, float] = errors()["times"]
+    return known.get(whose.system, known[ANY])
+
+
+def learnt_times(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> float:
+    """The same, also by what was measured on the machine."""
+    times = times_of(machine, whose, prompt=prompt)
+    if machine.learnt is None:
+        return times
+    return times * math.exp(machine.learnt.of(error_loads(machine, whose, prompt=prompt))[0])
 
 
 def error_loads(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> Loads:

@@ -379,7 +379,7 @@ def _cache_pays(found: Recommendation) -> Section:
     known = gains()
     parts.append(
         f"The probability is fitted on {known.pairs} published pairs of speeds with and without a cache, on "
-        f"{known.machines} machines; with a pair's machine left out, it named the faster one in {known.right:.0%}."
+        f"{known.machines} machines; without who measured a pair, it named the faster one in {known.right:.0%}."
     )
     return Section("Does a cache pay?", tuple(filter(None, parts)))
 

@@ -14,7 +14,7 @@ from flashmoe_sim.drafts import Drafts, break_even, drafted
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
 from flashmoe_sim.io.scratch import temporary_folder
-from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times
+from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times, times_of
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
@@ -388,7 +388,7 @@ def at_setting(
 
 
 def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: int = 0) -> Callable[[Machine], float]:
-    """The speed of a setting on any machine of the same sizes, without an engine's error, in tokens a second.
+    """The speed of a setting on any machine of the same sizes, in the middle of its engine's error: tokens a second.
 
     prompt_tokens: as for `at_setting`; if given, it is the speed of the prompt.
     Raises BadInput if the setting does not run on the case.
@@ -411,13 +411,14 @@ def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: i
         return total_seconds(some, costs, conditions.execution) / tokens_of(some)
 
     here = seconds(plan.machine)
+    times = times_of(plan.machine, system.whose(case.model.base_name), prompt=bool(prompt_tokens))
 
     def speed(machine: Machine) -> float:
         own = system.machine_of(replace(case, machine=machine))
         token_s = seconds(own) / (known * here)
         if prompt_tokens:
             token_s += own_attention_s(routed, own, conditions, tokens=prompt_tokens, batch=batch)
-        return 1 / token_s
+        return times / token_s
 
     return speed
 

@@ -18,7 +18,7 @@ from flashmoe_sim.tune.recommend import Recommendation
 
 MOST_NAMED = 4
 FEW_RUNS = 2
-LEAST_MACHINES = 3
+LEAST_PEOPLE = 3
 
 
 def evidence(found: Recommendation) -> list[str]:
@@ -114,17 +114,19 @@ def _checked(found: Recommendation, machine: Machine) -> str:
             f"Over those the median error was {everything['median_error']:.0%}."
         )
     machines = count(published["machines"], "machine")
-    of = f"{count(published['rows'], 'published speed')} of this engine, on {machines}"
-    every = "too few machines to know its error"
-    if published["machines"] >= LEAST_MACHINES:
+    people = "one person" if published["people"] == 1 else f"{published['people']} people"
+    of = f"{count(published['rows'], 'published speed')} of this engine, by {people} on {machines}"
+    every = "too few people measured it to know its error"
+    if published["people"] >= LEAST_PEOPLE:
         every = (
-            f"over all of them the median error was {published['median_error']:.0%}, and {published['within_2']:.0%} "
-            "were within a factor of two"
+            f"answered without who measured them, the median error was {published['median_error']:.0%}, "
+            f"{published['within_2']:.0%} were within a factor of two, and {published['inside_without_source']:.0%} in "
+            f"the interval ({published['inside_without_machine']:.0%} without the machine alone)"
         )
     if not proof.rows:
-        return f"Not checked with {arch} on such a machine: none of {of} is of it; {every}."
+        return f"Not checked with {arch} on such a machine: none of {of}, is of it; {every}."
     are = "are" if proof.rows > 1 else "is"
-    return f"Checked: of {of}, predicted from other machines, {proof.rows} {are} of {arch} on such a GPU; {every}."
+    return f"Checked: of {of}, {proof.rows} {are} of {arch} on such a GPU; {every}."
 
 
 def _intervals(machine: Machine) -> list[str]:
@@ -132,4 +134,7 @@ def _intervals(machine: Machine) -> list[str]:
     if machine.anchors is not None:
         return []
     checked = errors()["checked"]
-    return [f"Intervals that are made like these held {checked['inside']:.0%} of {checked['rows']} published speeds."]
+    return [
+        f"Intervals like these held {checked['without_source']:.0%} of {checked['rows']} published speeds, each fitted "
+        f"without who measured it, and {checked['without_machine']:.0%} without its machine alone."
+    ]

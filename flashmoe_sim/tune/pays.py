@@ -38,7 +38,8 @@ class Gains:
     engine's gains and its standard deviation, by kind of cache; ANY for any other kind. engines: how far an engine's
     level is from its kind's, and the standard deviation of its level. systems: level and standard deviation of the
     systems whose engine has pairs.
-    pairs, machines: how many were fitted. right: share of pairs whose faster row was named, fitted on other machines.
+    pairs, machines: how many were fitted. right: the share named rightly of pairs that were not fitted, nor any by who
+    measured them.
     """
 
     weight: float

@@ -1,6 +1,6 @@
 """Whether a change made the predictions of the field better or worse: two tables of results, machine by machine.
 
-git show COMMIT:reports/field/results.csv >before.csv
+git show COMMIT:reports/field/residuals.csv >before.csv
 python -m reports.field.changed before.csv
 """
 
@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from reports.field.report import RESULTS
+from reports.field.residuals import TABLE, on_parts
 
-SCORED = ("tok_s", "without_series_tok_s", "without_machine_tok_s")
 DRAWS, SEED = 4000, 1
 
 
@@ -35,13 +34,13 @@ class Changed(NamedTuple):
     worse: int
 
 
-def changed(before: pl.DataFrame, after: pl.DataFrame, column: str) -> Changed:
-    """Compare the errors of a column on the rows that both tables predict.
+def changed(before: pl.DataFrame, after: pl.DataFrame) -> Changed:
+    """Compare the errors on the rows that both tables answer.
 
     Rows of a machine move together, so the bootstrap draws machines.
     """
-    then = before.select("id", pl.col(column).alias("then"))
-    both = after.select("id", "machine_id", "measured_tok_s", pl.col(column).alias("now")).join(then, on="id")
+    then = before.select("id", pl.col("tok_s").alias("then"))
+    both = after.select("id", "machine_id", "measured_tok_s", pl.col("tok_s").alias("now")).join(then, on="id")
     both = both.drop_nulls()
     errors = np.abs(both.select(pl.col("then", "now") / pl.col("measured_tok_s") - 1).to_numpy())
     _, of = np.unique(both["machine_id"].to_numpy(), return_inverse=True)
@@ -59,15 +58,13 @@ def changed(before: pl.DataFrame, after: pl.DataFrame, column: str) -> Changed:
 
 
 def main(before: Path) -> None:
-    """Print a line for each way to predict."""
-    then, now = pl.read_csv(before), pl.read_csv(RESULTS)
-    for column in SCORED:
-        found = changed(then, now, column)
-        print(
-            f"{column}: {found.before:.1%} before, {found.after:.1%} now on {found.rows} rows of {found.machines} "
-            f"machines; difference {100 * found.lo:+.1f} to {100 * found.hi:+.1f} points (90%); "
-            f"{found.better} machines better, {found.worse} worse"
-        )
+    """Print one line."""
+    found = changed(*(on_parts(pl.read_csv(table)) for table in (before, TABLE)))
+    print(
+        f"{found.before:.1%} before, {found.after:.1%} now on {found.rows} rows of {found.machines} machines; "
+        f"difference {100 * found.lo:+.1f} to {100 * found.hi:+.1f} points (90%); "
+        f"{found.better} machines better, {found.worse} worse"
+    )
 
 
 if __name__ == "__main__":

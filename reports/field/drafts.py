@@ -19,9 +19,8 @@ from flashmoe_sim.options import MemoryOptions
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.compare import at_setting, with_undrafted
 from flashmoe_sim.systems.resolve import DEFAULT_CONTEXT, resolve
-from flashmoe_sim.trace.routing import RoutingTrace
 from reports import pages
-from reports.field.printed import workload_of
+from reports.field.asked import Traces
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 HEAD = """A pass verifies drafted tokens together. The first table has its seconds over those of one token, the second
@@ -73,7 +72,7 @@ def passes() -> list[Judged]:
 @cache
 def pairs() -> list[Judged]:
     """Speed with drafts over speed without, for rows whose machine and acceptance are told."""
-    found, traces = [], dict[object, tuple[RoutingTrace, bool]]()
+    found, traces = [], Traces()
     for row in _with_machine(PAIRS):
         if not row["accepted_share"]:
             continue
@@ -81,7 +80,7 @@ def pairs() -> list[Judged]:
         accept = break_even(drafted, 1 + drafted * float(row["accepted_share"]))  # which yields as many tokens a pass
         memory = MemoryOptions(draft=drafted, accept=accept, drafter=row["drafter"])
         measured = float(row["tok_s_with"]) / float(row["tok_s_without"])
-        gain = _gain(row, memory, workload=workload_of(load_model(row["as_model"]), traces)[0])
+        gain = _gain(row, memory, workload=traces.of(load_model(row["as_model"]))[0])
         found.append(Judged(f"{row['model']}, {row['engine']}, {row['where']}", drafted, measured, gain))
     return found
 

@@ -9,30 +9,34 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from flashmoe_sim.api import load_trace, replay
-from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, normals, shares
+from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, errors, normals, shares
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
+from reports.field.asked import PARTS, Answered
 from reports.field.depth import attended
-from reports.field.lent import made_sd
-from reports.field.model import name_of
-from reports.field.printed import Printed
-from reports.field.prior import logit
+from reports.field.generic import NAME
+from reports.field.lent import logit, made_sd
+from reports.field.rows import source_of
 
 FILE = Path(__file__).parents[2] / "flashmoe_sim" / "machines" / "errors.toml"
 HEAD = """# Written by `python -m reports.field`: how far published speeds and other texts are from predictions.
+# times: how many times as fast as its parts say a system is, by those who measured it; each who did counts once; all:
+# of any other, as the median of these.
 # sd: of ln(measured / predicted) beside what the machine's numbers and the text explain, by system; all: of any other.
 # shares: of its square, what all engines on a machine, all settings of a program, and all of a model have in common.
 # prompts: sd of the speeds of prompts, of any system.
-# checked: how many rows were predicted, and the share of them in the intervals that are printed.
+# checked: how many rows were answered, and the share of them in the intervals that are printed, and in those that are
+# fitted without the machine, or without the person or repository that published the row.
 # hits: of the logarithm of the odds of a hit. text_sd: of another text of the same model; made_sd: of a model from a
 # trace made for it, beside text_sd; profile_lo, profile_hi: 90% interval of how a profile of another text differs.
 """
@@ -41,10 +45,12 @@ SHALLOW = 8192  # tokens in the context
 # ln(predicted / measured) of systems before a cost was fitted on their rows: an unknown one may be as far off.
 FITTED = {"turbofieldfare": 0.58, "neurall": 0.67}
 HELD, ON_MACHINES = 0.9, 5  # intervals hold so many of a system's rows, if these are of so many machines
+OF_SYSTEMS_SD = 0.1  # of the logarithm of how fast systems are beside their parts
+PEOPLE, OF_PEOPLE_SD = 3, 0.3  # of what people find of one system
 POOLED = 6  # how many rows the spread of all counts beside a system's own
 SDS = np.linspace(0.02, 1.2, 119)
 TEXTS = (("python-256", "prose-256", "cpp-256"), ("gpt-oss-120b",), ("deepseek-v2-lite",))
-PARTS = 4  # of a trace that is alone, each of which counts as a text
+PIECES = 4  # of a trace that is alone, each of which counts as a text
 SHARED = ("common", "program", "model")  # what two rows of a machine can have in common: all of them, or one of these
 SHARES = (8, 4, 2)  # one in so many experts is resident
 
@@ -53,6 +59,7 @@ SHARES = (8, 4, 2)  # one in so many experts is resident
 class Errors:
     """The numbers of the file."""
 
+    times: dict[str, float]
     sd: dict[str, float]
     shares: dict[str, float]
 
@@ -60,34 +67,89 @@ class Errors:
 class _Row:
     """ln(measured / predicted) of a row, and the part of it that the machine and the text may explain."""
 
-    def __init__(self, one: Printed) -> None:
-        assert one.found is not None
-        assert one.of_machine is not None
-        self.system, self.program = one.found.system.name, one.found.system.program
-        self.model = name_of(one.row)
-        self.machine, self.named, self.whose = one.row.machine_id or one.row.id, one.machine, one.whose
+    def __init__(self, one: Answered) -> None:
+        self.whose = one.asked.whose
+        self.system, self.program, self.model = self.whose.system, self.whose.program, self.whose.model
+        self.machine, self.source, self.named = one.row.machine_id or one.row.id, source_of(one.row), one.machine
         self.draws = one.of_machine
-        self.off = math.log((one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0))
-        lo, hi = np.quantile(one.of_machine, (0.05, 0.95))
+        self.raw = math.log((one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0)) + math.log(now(self.system))
+        self.off = self.raw
+
+    def centred(self, times: Mapping[str, float]) -> Self:
+        """With what is left of its error if systems are so many times as fast."""
+        self.off = self.raw - math.log(times.get(self.system, times[ANY]))
+        lo, hi = np.quantile(self.draws, (0.05, 0.95))
         self.known_sd = float(hi if self.off > 0 else -lo) / SD_90
+        return self
 
 
-def fitted(ran: Sequence[Printed]) -> Errors:
-    """The spread of rows beside what their machine explains, and how much of it they share; as the file has them."""
-    rows = [_Row(one) for one in _shallow(ran)]
-    sd = _spread(rows)
-    of = {name: round(share, 2) for name, share in _shares(rows, sd).items()}
-    return Errors({name: round(one, 2) for name, one in _holding(rows, sd, of).items()}, of)
+def now(system: str) -> float:
+    """How many times as fast as its parts say the commands take a system to be."""
+    known: dict[str, float] = errors()["times"]
+    return known.get(system, known[ANY])
 
 
-def without_machine(ran: Sequence[Printed], of: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """The spread that is fitted without each machine. of: the shares."""
-    rows, machines = [_Row(one) for one in _shallow(ran)], {one.row.machine_id or one.row.id for one in ran}
-    others = {name: [row for row in rows if row.machine != name] for name in machines}
-    return {name: _holding(some, _spread(some), of) for name, some in others.items()}
+def fitted(ran: Sequence[Answered]) -> Errors:
+    """How fast systems are, the spread beside what the machine explains, and how much of it rows share."""
+    times = centres([_Row(one) for one in ran])
+    rows = [_Row(one).centred(times) for one in _shallow(ran)]
+    of = _shares(known := _known(rows), _spread(known))
+    of = {name: round(share, 2) for name, share in of.items()}
+    sd = {name: round(one, 2) for name, one in _spreads(rows, _all_needed(rows, of)).items()}
+    return Errors(times, sd, of)
 
 
-def _shallow(ran: Sequence[Printed]) -> list[Printed]:
+def left_out(ran: Sequence[Answered], found: Errors, by: str) -> dict[str, Errors]:
+    """What is fitted without each machine or source, with the same shares. by: `machine` or `source`."""
+    every, rows = [_Row(one) for one in ran], [_Row(one).centred(found.times) for one in _shallow(ran)]
+    needed, without = _all_needed(rows, found.shares), dict[str, Errors]()
+    for name in {getattr(row, by) for row in every}:
+        times = centres([row for row in every if getattr(row, by) != name])
+        sd = _spreads([row for row in rows if getattr(row, by) != name], needed)
+        without[name] = Errors(times, sd, found.shares)
+    return without
+
+
+def centres(rows: Sequence[_Row]) -> dict[str, float]:
+    """How many times as fast as its parts say each system is: the middle of those who measured it, each by the median
+    of their rows on parts, drawn towards 1 as a sum of two normal errors would be. A plain engine has no parts to be
+    drawn to.
+
+    Source: a mean of a random effect (Gelman et al. 2013, Bayesian Data Analysis, 5.4), with medians for means.
+    """
+    found = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
+    for row in rows:
+        if row.named == PARTS:
+            found[row.system][row.source].append(row.raw)
+    each = {system: [median(rows) for rows in of.values()] for system, of in sorted(found.items())}
+    systems = {system: _middle(of) for system, of in each.items() if not system.startswith(NAME)}
+    plain = {system: median(of) for system, of in each.items() if system.startswith(NAME)}
+    middles = {ANY: median(systems.values())} | systems | plain
+    return {system: round(math.exp(middle), 2) for system, middle in middles.items()}
+
+
+def _middle(of: Sequence[float]) -> float:
+    """The expected middle of a system's logarithms, from one of each who measured it."""
+    middle = median(of)
+    before = PEOPLE * OF_PEOPLE_SD**2  # as if so many had been so far apart
+    variance = (before + sum((min(abs(one - middle), 1.0)) ** 2 for one in of)) / (PEOPLE + len(of) - 1)
+    return middle * OF_SYSTEMS_SD**2 / (OF_SYSTEMS_SD**2 + variance / len(of))
+
+
+def _spreads(rows: Sequence[_Row], needed: Mapping[_Row, float]) -> dict[str, float]:
+    """The spread of each system, and of engines without one, which say nothing of systems."""
+    found = _spread(_known(rows))
+    for name in sorted({row.system for row in rows if row.program == NAME}):
+        own = [row for row in rows if row.system == name]
+        found[name] = _middle_spread(_likelihood(own, Counter(row.machine for row in own)))
+    return _holding(rows, found, needed)
+
+
+def _known(rows: Sequence[_Row]) -> list[_Row]:
+    return [row for row in rows if row.program != NAME]
+
+
+def _shallow(ran: Sequence[Answered]) -> list[Answered]:
     """The rows in which attention takes little: what it adds is the machine's, and repeats the error of its series."""
     return [one for one in ran if attended(one.row) <= SHALLOW]
 
@@ -104,16 +166,19 @@ def _spread(rows: Sequence[_Row]) -> dict[str, float]:
     return found
 
 
-def _holding(rows: Sequence[_Row], sd: Mapping[str, float], of: Mapping[str, float]) -> dict[str, float]:
+def _holding(rows: Sequence[_Row], sd: Mapping[str, float], needed: Mapping[_Row, float]) -> dict[str, float]:
     """The spread by system, and more where the printed intervals would not hold their share of a system's rows."""
     found = dict(sd)
     for name in sorted({row.system for row in rows}):
         own = [row for row in rows if row.system == name]
-        if len({row.machine for row in own}) < ON_MACHINES:
-            continue
-        needed = [_needed(row, of) for row in own]
-        found[name] = max(found[name], float(np.quantile(needed, HELD, method="inverted_cdf")))
+        if len({row.machine for row in own}) >= ON_MACHINES:
+            least = float(np.quantile([needed[row] for row in own], HELD, method="inverted_cdf"))
+            found[name] = max(found[name], least)
     return found
+
+
+def _all_needed(rows: Sequence[_Row], of: Mapping[str, float]) -> dict[_Row, float]:
+    return {row: _needed(row, of) for row in rows}
 
 
 def _needed(row: _Row, of: Mapping[str, float]) -> float:
@@ -197,13 +262,16 @@ class _Pair:
         self.alike = 1.0, float(one.program == other.program), float(one.model == other.model)
 
 
-def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, rows: int, inside: float) -> str:
-    """The file as it should be. rows, inside: how many were predicted, and the share inside the printed intervals."""
-    lines = [HEAD, "[sd]"]
-    lines += [f"{name} = {sd:.2f}" for name, sd in found.sd.items()]
-    lines += ["", "[shares]", *(f"{name} = {share:.2f}" for name, share in found.shares.items())]
+def text(found: Errors, hits: dict[str, float], *, prompt_sd: float, checked: Mapping[str, float]) -> str:
+    """The file as it should be. checked: how many rows were answered, and the shares inside their intervals."""
+    lines = [HEAD]
+    for table, values in (("times", found.times), ("sd", found.sd)):
+        lines += [f"[{table}]"]
+        lines += [f'"{name}" = {one:.2f}' if " " in name else f"{name} = {one:.2f}" for name, one in values.items()]
+        lines += [""]
+    lines += ["[shares]", *(f"{name} = {share:.2f}" for name, share in found.shares.items())]
     lines += ["", "[prompts]", f"sd = {prompt_sd:.2f}"]
-    lines += ["", "[checked]", f"rows = {rows}", f"inside = {inside:.4f}"]
+    lines += ["", "[checked]", *(f"{name} = {round(value, 4):g}" for name, value in checked.items())]
     lines += ["", "[hits]", *(f"{name} = {value:.2f}" for name, value in hits.items()), ""]
     return "\n".join(lines)
 
@@ -240,7 +308,7 @@ def hits() -> dict[str, float]:
 
 def _parts(whole: Workload) -> list[Workload]:
     steps = np.unique(whole.trace.steps)
-    ends = [int(steps[round(place)]) for place in np.linspace(0, len(steps) - 1, PARTS + 1)]
+    ends = [int(steps[round(place)]) for place in np.linspace(0, len(steps) - 1, PIECES + 1)]
     return [prepare(cut(whole.trace, steps=pair), whole.geometry) for pair in itertools.pairwise(ends)]
 
 

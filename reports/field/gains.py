@@ -1,5 +1,6 @@
 """Fits how likely a cache is faster, on published pairs of speeds with and without one: `flashmoe_sim.tune.pays`.
 
+The predicted gain is that of the commands' own answers.
 Both runs of a pair are on one machine, so that an error of its speed cancels. What is left is the engine's error, the
 machine's (its CPU against its GPU, its hits) and the pair's own. A measured gain is a sum of a level, the predicted
 gain with a weight, and these errors; kinds of caches and engines have levels of their own, drawn towards the common
@@ -10,21 +11,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from flashmoe_sim.tune import pays
 from flashmoe_sim.tune.pays import ANY, Gains, cut, despite
-from reports.checked import ROWS
-from reports.field.outcome import Outcome
-from reports.field.pairs import Pair, both_ways
-from reports.field.tune import engine_of
+from reports.field.answers import Answer
+from reports.field.engines import engine_of
+from reports.field.pairs import Pair, Speed, pairs
+from reports.field.residuals import known, on_parts
+from reports.field.rows import FieldRow, source_of
 
 FILE = Path(pays.__file__).with_name(pays.FILE)
 MIDDLE, SPREAD = np.array([0.0, 1.0]), np.array([0.5, 0.5])  # of the level and the gain's weight
@@ -36,7 +39,7 @@ DIGITS = 6
 class Seen(NamedTuple):
     """A pair as the fit sees it, with the logarithms of its predicted and its measured gain.
 
-    measured: NaN if a speed is not known.
+    measured: NaN if a speed is not known. system: None of an engine without one.
     """
 
     machine: str
@@ -44,19 +47,23 @@ class Seen(NamedTuple):
     engine: str
     predicted: float
     measured: float
+    source: str = ""
+    system: str | None = None
 
 
-def seen(alone: Sequence[Pair]) -> list[Seen]:
-    """Pairs, predicted from the parts, as the fit sees them."""
+def seen(found: Sequence[Pair]) -> list[Seen]:
+    """Pairs as the fit sees them: a plain engine has no cache, so that it predicts no gain."""
     return [
         Seen(
             one.cached.machine_id,
             one.cached.strategy,
             engine_of(one.cached),
-            math.log(one.predicted),
+            0.0 if one.with_cache.system is None else math.log(one.predicted),
             math.log(one.measured) if one.cached.decode_tok_s and one.plain.decode_tok_s else math.nan,
+            source_of(one.cached),
+            one.with_cache.system,
         )
-        for one in alone
+        for one in found
     ]
 
 
@@ -65,13 +72,14 @@ def p_of(found: Gains, pair: Seen) -> float:
     return found.of_engine(pair.kind, pair.engine, pair.predicted)
 
 
-def fitted(found: Sequence[Seen], *, leaving: Set[str] = frozenset()) -> Gains:
-    """The gains of measured pairs on machines that are not left out; a machine counts as the square root of its pairs.
+def fitted(found: Sequence[Seen], *, leaving: str | None = None) -> Gains:
+    """The gains of measured pairs, but those of the source that is left out; a machine counts as the square root of its
+    pairs.
 
     The standard deviations are the likeliest ones, and the levels and the weight follow from them. `right` is 0: see
     `with_score`.
     """
-    some = [one for one in found if one.machine not in leaving and not math.isnan(one.measured)]
+    some = [one for one in found if one.source != leaving and not math.isnan(one.measured)]
     fit = _Fit(some)
     start = np.full(4, math.log(OWN_SD))
     log_sds = minimize(fit.misfit, start, method="L-BFGS-B").x
@@ -89,25 +97,17 @@ def fitted(found: Sequence[Seen], *, leaving: Set[str] = frozenset()) -> Gains:
         own, sd = level(("kind", kind), ("engine", engine))
         engines[engine] = own - kinds[kind][0], sd
     systems = {}
-    for kind, engine in sorted({(one.kind, one.engine) for one in some}):
-        if (name := system_name(kind, engine)) is not None:
-            more, sd = engines[engine]
-            systems[name] = kinds[kind][0] + more, sd
+    for system, kind, engine in sorted({(one.system, one.kind, one.engine) for one in some if one.system is not None}):
+        more, sd = engines[engine]
+        systems[system] = kinds[kind][0] + more, sd
     machines = len({one.machine for one in some})
     return Gains(
         float(middle[1]), math.hypot(pair_sd, machine_sd), kinds, engines, systems, len(some), machines, right=0.0
     )
 
 
-def system_name(kind: str, engine: str) -> str | None:
-    """The system that runs an engine's cache of a kind; None if there is none."""
-    return next(
-        (name for name, (programs, kinds) in ROWS.items() if engine in programs and (not kinds or kind in kinds)), None
-    )
-
-
 def with_score(found: Sequence[Seen]) -> Gains:
-    """The gains of all pairs, with the share of pairs whose faster row is named if their machine is left out."""
+    """The gains of all pairs, with the share of pairs whose faster row is named if their source is left out."""
     named = [(p > 0.5) == (one.measured > 0) for one, p in zip(found, left_out(found), strict=True)]
     return replace(fitted(found), right=sum(named) / len(named))
 
@@ -159,9 +159,9 @@ class _Fit:
 
 
 def left_out(found: Sequence[Seen]) -> list[float]:
-    """The probability of each pair, fitted on the pairs of other machines."""
-    others = {machine: fitted(found, leaving={machine}) for machine in sorted({one.machine for one in found})}
-    return [p_of(others[one.machine], one) for one in found]
+    """The probability of each pair, fitted on the pairs of other sources."""
+    others = {source: fitted(found, leaving=source) for source in sorted({one.source for one in found})}
+    return [p_of(others[one.source], one) for one in found]
 
 
 def save(found: Gains, path: Path = FILE) -> None:
@@ -173,6 +173,12 @@ def save(found: Gains, path: Path = FILE) -> None:
         lines += ["", f"[{table}]"]
         lines += [f'"{name}" = [{level:.4f}, {sd:.4f}]' for name, (level, sd) in getattr(found, table).items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def pairs_of(rows: Sequence[FieldRow], answered: pl.DataFrame) -> list[Pair]:
+    """The pairs of rows that systems answered, on the machine of their parts. answered: lines of residuals.csv."""
+    lines = known(on_parts(answered)).select("id", *Speed._fields).iter_rows()
+    return pairs(rows, {row_id: Speed(*speed) for row_id, *speed in lines})
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,12 @@ class Chance:
         )
 
 
-def chances(found: Sequence[Outcome], gains: Gains) -> list[Chance]:
-    """Every pair of predicted rows with and without a cache; no measured speed is used."""
-    _, alone = both_ways(found)
-    return [Chance(pair, round(p_of(gains, one), DIGITS)) for pair, one in zip(alone, seen(alone), strict=True)]
+def chances(rows: Sequence[FieldRow], found: Sequence[Answer], gains: Gains) -> list[Chance]:
+    """Every pair of answered rows with and without a cache; no measured speed is used."""
+    speeds = {
+        one.id: Speed(one.tok_s, one.lo, one.hi, one.system)
+        for one in found
+        if one.tok_s is not None and one.lo is not None and one.hi is not None
+    }
+    of = pairs(rows, speeds)
+    return [Chance(pair, round(p_of(gains, one), DIGITS)) for pair, one in zip(of, seen(of), strict=True)]

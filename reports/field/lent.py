@@ -21,7 +21,6 @@ from flashmoe_sim.io.cells import signed
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.borrow import MOST_LIKE, lenders, made_like
 from flashmoe_sim.trace.cut import cut
-from reports.field.prior import logit
 from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("lent.csv")
@@ -142,3 +141,9 @@ def _rms(by_model: Mapping[str, Sequence[float]]) -> float:
 
 if __name__ == "__main__":
     rows().write_csv(TABLE)
+
+
+def logit(share: float) -> float:
+    """The logarithm of the odds; a share near 0 or 1 counts as one in ten thousand from it."""
+    share = min(max(share, 1e-4), 1 - 1e-4)
+    return math.log(share / (1 - share))

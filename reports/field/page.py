@@ -1,211 +1,225 @@
-"""The page of the field report, from the judged rows and what is tuned."""
+"""The page of the field report: whether a printed speed can be trusted, from residuals.csv and the tables beside it."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 
-from reports.field import choosing, depth_page, pairs_page
-from reports.field.choosing import choices, plain_speed
-from reports.field.rows import FieldRow
-from reports.field.scores import Judged, Ranked, Score, grouped, machine_id, naive_score, ranked, score
-from reports.field.tune import Cost, Tuned, engine_of
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from flashmoe_sim.tune.pays import Gains
+from reports.field import gains
+from reports.field.pairs import Pair
+from reports.field.residuals import known, on_parts, score
 from reports.pages import joined, table, wrapped
 
-LEAST_ROWS = 3
-WAYS = ("in_sample", "without_series", "without_machine")
+LEAST_ROWS, LARGEST = 3, 10
+SOURCE, MACHINE = "without_source_", "without_machine_"
+LEFT = ("median error", "without its source", "within 2x", "ends apart", "inside", "without its machine", "its source")
+TENTHS = np.linspace(0, 1, 11)
+BINS = (0.5, 0.6, 0.75, 0.9, 1.0)
+CUTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 HEAD = """# Speeds that others measured
 
-People publish how fast a mixture-of-experts model decodes on their own machines. This page predicts those speeds
-from the parts of the machine, the shape of the model and the settings alone, and compares them. The rows are
-[field.csv](../../data/published/field.csv): those of confidence A and B without a note against their use.
-`./dev report` makes the page, its figures and [results.csv](results.csv) again.
+People publish how fast a mixture-of-experts model decodes on their own machines. Here the commands are asked for these
+speeds: `sim compare` with the row's system and setting, on the machine of the row's parts, with the trace that the
+commands take when they are given the model alone; and again on a preset with the row's GPU, if there is one. The rows
+are those of confidence A and B of [field.csv](../../data/published/field.csv), and of
+[field_2026_11.csv](../../data/published/field_2026_11.csv), on which no constant was set.
+[residuals.csv](residuals.csv) has every answer; `./dev report` makes it and this page again, and `python -m
+reports.field FILE.csv` answers rows of your own.
 
-A few numbers are tuned on the same rows: one cost per engine. So there are three errors. *With all rows* is what to
-expect for a new run of a known engine. *Without its series* and *without its machine* tune on the other rows only; the
-last is what to expect for a machine that no one has measured. *On paper* divides the active bytes by the bandwidth of
-their memory, and treats all experts as equally likely.
+What is fitted on the rows is how many times as fast as its parts say a system is, and how far from that its speeds
+are. Each who published counts once, and a system that few people measured stays near its parts. So there are three
+answers to a row: the printed one, *without its machine*, and *without its source*, the person or repository that
+published it with all its machines. *inside* counts measured speeds in the 90% interval.
 """
-HOW = """## How a row is predicted
-
-Machine, model and settings become a way of serving tokens: which layers or which share of the experts are resident, who
-computes the others, and what RAM serves of the reads. The timeline's execution models price it. If the row does not
-state its hit rate, it comes from a curve: the odds of a hit are the odds of being resident to a power, times a
-constant. It is
-fitted on bundled traces and on [published hit rates](../../data/published/hit_curves.csv), not on speeds.
-The interval combines the uncertainty of the machine and the curve with the errors of left-out rows of the engine.
+ENGINES = """An engine without a system is answered as a plain one: all on the GPU, experts on the CPU, or streamed from
+storage. People: who published, on however many machines.
 """
-LIMITS = """## The largest errors, and why
+RELIABLE = """In which tenth of its interval's probability is a measured speed, if its source is left out? In each about
+as many, if intervals are right; in the first are those that were far slower than predicted.
+"""
+WINS = """Two programs on one machine with one model: in how many of the shared draws is the one faster that is
+predicted to be, and how often was it? `sim recommend` lets a fork lead from nine of ten on.
+"""
+PAIRS = """A pair is two rows of one machine, model, quantization and depth: one with an expert cache, and one without
+of llama.cpp or ik_llama.cpp, or of the same program in the same series. How likely the cache is faster is fitted on the
+predicted and measured gains of pairs ([gains.toml](../../flashmoe_sim/tune/gains.toml)), with levels by kind of cache
+and engine, each drawn towards the common one; each pair is judged by the pairs of other sources. `sim recommend` and
+`sim compare` print the mean of such probabilities over draws.
+"""
+LIMITS = """- **Engines that their authors alone measured** are too fast for others: a stranger's build, disk and text
+differ in ways that no part here has.
+- **Newer builds**: an engine gets faster than the build whose rows are known, Strata above all.
+- **Disk streaming**: how a file's pages are kept and read decides by a factor of two to four, and no row says enough.
+- **Old AMD server cards** (MI50, MI300X) reach half of what their bandwidth allows others.
+- **Few threads**: rows that vary the threads of a CPU are answered as if all its cores computed.
+- **Two sockets** count as 1.4 times one where the row names no rate; 0.9 to 2 times are published.
+- **Drafts** are answered of Strata alone, with a window of four; other rows with drafts are answered without them.
 
-- **Disk streaming** (`ssd_stream`, most of it colibri): rows of the engine's first builds take two to four times as
-long as priced, rows of later ones about as long. No row says enough to separate the builds' costs, and published
-hit rates do not help.
-- **Depth**: how fast attention reads differs by the version of a backend (ROCm, and ik_llama.cpp on the CPU), and
-ktransformers takes eight times as long as priced.
-- **Paging** (`page_cache_mmap`): three rows, three to four times slower than priced. Page faults reach much less than
-the drive's figure, and how much less is unknown.
-- **An engine on one machine only**: without that machine nothing shows how slow the engine is. That is most of the
-error of `other`, krasis and colibri qwen36 without the row's machine.
-- **Order within a series**: many series vary what no model here has, such as a version, the kind of prompt or a warm
-cache. The table above lists all with three rows.
-- **A published hit rate** does not improve a prediction. Some rates include what RAM served, and some are for a
-prompt.
-- **Two sockets** count as 1.4 times one where the row names no rate; 0.9 to 2 times are published. It depends on NUMA
-settings, which few rows state.
-- **Several cards**: that a token passes from card to card costs nothing here. Two MI50 are 1.3 times slower than
-predicted, four 1.4 times, and four V100 that share each layer more than twice.
-- **RAM that just suffices**: a mapped model whose CPU part nearly fills the RAM is predicted to stay there, and can
-page instead (curtis: three to four times slower).
-- **Drafts** of rows (Strata, with 2.4 to 3.2 tokens a pass, and others) are not modelled; an engine's cost includes
-their average gain. The table of drafts has pairs with and without them.
+What did not help: one model of all errors, with spreads for parts, engines, interfaces, machines, models and sources
+together, and its expectation as the answer. It was nearer on new rows, farther off on the others, and its intervals
+were no narrower. An engine's middle, drawn towards its parts, is what stays right for people who are left out.
 """
 
 
-def markdown(rows: Sequence[Judged], found: Tuned, sections: Mapping[str, str]) -> str:
-    """README.md. sections: its parts that are made from tables, by title."""
+def markdown(lines: pl.DataFrame, sections: Mapping[str, str], pairs: Sequence[Pair]) -> str:
+    """README.md. lines: residuals.csv. sections: parts that are made from other tables, by title. pairs: answered."""
 
     def section(title: str) -> tuple[str, str]:
         return f"## {title}", sections[title]
 
-    series = ranked(rows)
-    parts = [HEAD, "## In short", in_short(rows, series), overall(rows)]
-    parts += ["![Predicted against measured speed](predicted.png)", HOW]
-    for title, key in (("strategy", attrgetter("strategy")), ("engine", engine_of), ("machine", machine_id)):
-        parts += [f"## By {title}", by_group(rows, key, title)]
-        if title == "engine":
-            parts.append("![Predicted over measured speed by engine](engines.png)")
-    parts += [
-        *section("By part"),
-        *section("Predicted before they were used"),
-        *section("As the commands print it"),
-        "## The order of settings",
-        order(series),
-        "## Choosing a setting",
-        choosing.section(rows),
-        "## By depth",
-        depth_page.section([one.in_sample.raw for one in rows]),
-        *section("Prompts"),
-        *section("Drafts"),
-        *section("One measurement of your own"),
-        "## With and without a cache",
-        pairs_page.section(rows),
-        *section("Borrowed traces"),
-        LIMITS,
-        "## What is tuned",
-        tuned_table(found),
-        unpredicted(rows),
-    ]
-    return wrapped(joined(*parts))
-
-
-def in_short(rows: Sequence[Judged], series: Sequence[Ranked]) -> str:
-    """The goals, reached or not."""
-    known = [one for one in rows if one.in_sample.tok_s is not None]
-    every, halves, left = (_scored(known, way) for way in WAYS)
-    taus, regrets = [one.tau for one in series], [one.regret for one in series]
-    tau, lost = statistics.median(taus), statistics.median(regrets)
-    return (
-        f"{len(known)} of {len(rows)} rows have a prediction ({len(known) / len(rows):.0%}; goal 70%). The median "
-        f"error is {every.error:.0%} with all rows, {halves.error:.0%} without the row's series and {left.error:.0%} "
-        f"without its machine (goal 20%). Within a factor of two are {every.within_2:.0%}, {halves.within_2:.0%} and "
-        f"{left.within_2:.0%} (goal 90%). The 90% interval holds {halves.covered:.0%} of rows without their series "
-        f"and {left.covered:.0%} without their machine. Over {len(series)} series the median of Kendall's tau is "
-        f"{tau:.2f} (goal 0.8), and choosing the best predicted setting loses {lost:.1%} in the median (goal 3%) and "
-        f"{statistics.fmean(regrets):.0%} on average. {choosing.goals(choices(rows, plain_speed))}"
-    )
-
-
-def overall(rows: Sequence[Judged]) -> str:
-    """One line for each way to judge."""
-    known = [one for one in rows if one.in_sample.tok_s is not None]
-    informed = [one for one in known if one.in_sample.raw.informed is not None]
-    ways = [
-        ("with all rows", known, "in_sample"),
-        ("without its series", known, "without_series"),
-        ("without its machine", known, "without_machine"),
-        ("the same, ignoring published hit rates", known, "blind"),
-        ("rows with a published hit rate, used", informed, "without_machine"),
-        ("rows with a published hit rate, ignored", informed, "blind"),
-    ]
-    scores = {what: _scored(of, way) for what, of, way in ways} | {"on paper": on_paper(known)}
-    cells = [
-        (what, one.rows, f"{one.error:.1%}", f"{one.within_2:.0%}", "" if one.covered is None else f"{one.covered:.0%}")
-        for what, one in scores.items()
-    ]
-    return table(("tuned", "rows", "median error", "within 2x", "in the interval"), cells, left=None)
-
-
-def by_group(rows: Sequence[Judged], key: Callable[[FieldRow], str], title: str) -> str:
-    """A row for each strategy, engine or machine with at least three rows."""
-    cells = []
-    for name, group in grouped(rows, key).items():
-        if len(group) < LEAST_ROWS:
-            continue
-        every, halves, left = (_scored(group, way) for way in WAYS)
-        shares = (every.error, halves.error, left.error, left.within_2, left.covered, on_paper(group).error)
-        cells.append((name, len(group), *(f"{share:.0%}" for share in shares)))
-    head = ("rows", "with all rows", "without its series", "without its machine", "within 2x", "in the interval")
-    return table((title, *head, "on paper"), cells, left=None)
-
-
-def order(series: Sequence[Ranked]) -> str:
-    """Kendall's tau and regret of every series."""
-    cells = [
-        (
-            *(one.series, one.varies, one.rows, f"{one.tau:.2f}", f"{one.regret:.0%}"),
-            *(f"{one.naive_tau:.2f}", f"{one.naive_regret:.0%}"),
+    parts = on_parts(lines)
+    return wrapped(
+        joined(
+            HEAD,
+            "## In short",
+            in_short(lines),
+            "![Predicted against measured speed](predicted.png)",
+            "## By engine",
+            ENGINES,
+            by_system(parts),
+            "![Predicted over measured speed by engine](engines.png)",
+            "## Are the intervals right?",
+            RELIABLE,
+            tenths(known(parts)),
+            *section("Answered before they were used"),
+            "## Which is faster?",
+            WINS,
+            sections["Shared draws"],
+            PAIRS,
+            caches(pairs),
+            *section("By depth"),
+            *section("Prompts"),
+            *section("Drafts"),
+            *section("One measurement of your own"),
+            *section("Borrowed traces"),
+            "## The largest errors",
+            largest(known(parts)),
+            LIMITS,
         )
-        for one in sorted(series, key=lambda one: (-one.tau, one.series))
-    ]
-    head = ("series", "varies", "rows", "tau", "regret", "tau on paper", "regret on paper")
-    return table(head, cells, left=None)
-
-
-def tuned_table(found: Tuned) -> str:
-    """What tuned.toml has."""
-    intro = (
-        "[tuned.toml](tuned.toml) has it all; `python -m reports.field --tune` makes it. A cost multiplies a part of "
-        "a token's time, or adds time to every layer: the one of them that leaves the smallest errors. It is a median "
-        "over machines, shrunk by rows / (rows + 2). An engine with fewer than three rows gets the cost of its "
-        "strategy."
     )
-    costs = [
-        (name, _cost(cost), f"{found.spread.get(name, found.spread['all']):.2f}")
-        for name, cost in (*found.engines.items(), *found.strategies.items())
+
+
+def in_short(lines: pl.DataFrame) -> str:
+    """A line for all answers of systems, on parts and on presets, and for plain engines."""
+    systems, plain = known(lines), on_parts(lines).filter(pl.col("system").is_null())
+    groups = {
+        "all": systems,
+        "on parts": on_parts(systems),
+        "on presets": systems.filter(pl.col("machine") != "parts"),
+        "engines without a system": plain,
+    }
+    head = ("asked", "rows", "machines", *LEFT)
+    return table(head, [(name, len(some), *_machines(some), *_cells(some)) for name, some in groups.items()])
+
+
+def by_system(parts: pl.DataFrame) -> str:
+    """A line for each system with some rows, and for each way of plain engines."""
+    named = parts.with_columns(
+        pl.when(pl.col("system").is_null())
+        .then("any, " + pl.col("way"))
+        .otherwise("`" + pl.col("system") + "`")
+        .alias("of")
+    )
+    groups = sorted(named.group_by("of"), key=lambda item: (item[0][0].startswith("any"), -len(item[1]), item[0]))
+    cells = [
+        (name, len(some), some["source"].n_unique(), *_machines(some), *_cells(some))
+        for (name,), some in groups
+        if len(some) >= LEAST_ROWS
     ]
-    hits = [
-        (kind, *(f"{curve.hit_rate(share):.0%}" for share in (0.05, 0.1, 0.25, 0.5, 0.75)))
-        for kind, curve in found.curves.items()
-    ]
+    head = ("system", "rows", "people", "machines", *LEFT)
+    return table(head, cells)
+
+
+def _machines(some: pl.DataFrame) -> tuple[int]:
+    return (some["machine_id"].n_unique(),)
+
+
+def _cells(some: pl.DataFrame) -> tuple[str, ...]:
+    printed, machine, source = (score(some, prefix) for prefix in ("", MACHINE, SOURCE))
+    inside = (f"{one.inside:.0%}" for one in (printed, machine, source))
+    errors = (f"{share:.0%}" for share in (printed.error, source.error, source.within_2))
+    return *errors, f"{source.apart:.1f}x", *inside
+
+
+def tenths(parts: pl.DataFrame) -> str:
+    """How many rows are in each tenth of their distribution, taken as normal on either side of the prediction."""
+    place = quantiles(parts)
+    counts, _ = np.histogram(place, TENTHS)
+    names = [f"{lo:.0%} to {hi:.0%}" for lo, hi in itertools.pairwise(TENTHS)]
+    return table(
+        ("tenth", "rows", "share"), [(n, c, f"{c / len(place):.0%}") for n, c in zip(names, counts, strict=True)]
+    )
+
+
+def quantiles(parts: pl.DataFrame) -> NDArray[np.float64]:
+    """The probability of a slower speed than each measured one, if its source is left out: f64 [rows]."""
+    tok_s = parts[f"{SOURCE}tok_s"]
+    off = np.log((parts["measured_tok_s"] / tok_s).to_numpy())
+    lo, hi = (np.log((parts[f"{SOURCE}{end}"] / tok_s).to_numpy()) for end in ("lo", "hi"))
+    sd = np.maximum(np.where(off < 0, -lo, hi), 1e-6) / 1.645
+    return np.array([0.5 * math.erfc(-one / math.sqrt(2)) for one in off / sd])
+
+
+def shared_draws(wins: pl.DataFrame) -> str:
+    """How often what is faster in so many draws was. wins: wins.csv."""
+    cells = []
+    for least, most in itertools.pairwise(BINS):
+        some = wins.filter(pl.col("share").is_between(least, most, closed="both" if most == 1 else "left"))
+        if len(some):
+            means = (f"{np.mean(some[name].to_numpy()):.0%}" for name in ("share", "held"))
+            cells.append((f"{least:.0%} to {most:.0%}", len(some), some["source"].n_unique(), *means))
+    return table(("share of draws", "pairs", "people", "predicted", "was faster"), cells)
+
+
+def caches(pairs: Sequence[Pair]) -> str:
+    """How good the probabilities that a cache is faster are, and what happened beside what was likely."""
+    every = gains.seen(pairs)
+    likely = gains.left_out(every)
+    faster = [one.measured > 0 for one in every]
+    brier = statistics.fmean((p - won) ** 2 for p, won in zip(likely, faster, strict=True))
+    right = statistics.fmean((p > 0.5) == won for p, won in zip(likely, faster, strict=True))
+    order = statistics.fmean((one.predicted > 0) == won for one, won in zip(every, faster, strict=True))
+    cells = []
+    for lo, hi in itertools.pairwise(CUTS):
+        some = [(p, won, one) for p, won, one in zip(likely, faster, every, strict=True) if lo <= p < hi]
+        if some:
+            means = statistics.fmean(p for p, _, _ in some), statistics.fmean(won for _, won, _ in some)
+            people = len({one.source for _, _, one in some})
+            cells.append((f"{lo:.0%} to {hi:.0%}", len(some), people, *(f"{mean:.0%}" for mean in means)))
+    people, machines = (len({getattr(one, name) for one in every}) for name in ("source", "machine"))
+    summary = (
+        f"Of {len(every)} pairs of {people} people on {machines} machines, {right:.0%} are named rightly, with a Brier "
+        f"score of {brier:.3f}; the faster of the two predicted speeds names {order:.0%}."
+    )
     return joined(
-        intro,
-        table(("engine or strategy", "cost", "spread"), costs, left=None),
-        table(("curve of hits", "at 5%", "10%", "25%", "50%", "75% resident"), hits, left=None),
+        summary, table(("probability", "pairs", "people", "mean", "was faster"), cells), levels(gains.fitted(every))
     )
 
 
-def unpredicted(rows: Sequence[Judged]) -> str:
-    """Why rows have no prediction."""
-    why = Counter(one.in_sample.why for one in rows if one.in_sample.tok_s is None)
-    lines = [f"- {reason} ({number})" for reason, number in why.most_common()]
-    return joined("## Rows without a prediction", "\n".join(lines))
+def levels(found: Gains) -> str:
+    """How fast caches are if they are predicted to gain nothing."""
+    kinds = ", ".join(f"{name} {math.exp(level):.2f}" for name, (level, _) in found.kinds.items())
+    return f"A predicted gain has a weight of {found.weight:.2f}. If it is 1, the expected one is by kind: {kinds}."
 
 
-def _cost(cost: Cost) -> str:
-    if cost.part == "layer":
-        return f"{cost.value:.0f} us more a layer"
-    return f"{cost.value:.2f} times {'all' if cost.part == 'all' else 'the ' + cost.part}"
+def largest(parts: pl.DataFrame) -> str:
+    """The rows that are farthest off, one of each source and system."""
+    ratio = pl.col("measured_tok_s") / pl.col("tok_s")
+    ordered = parts.with_columns(ratio.alias("ratio")).sort(pl.col("ratio").log().abs(), descending=True)
+    worst = ordered.unique(["source", "system"], keep="first", maintain_order=True).head(LARGEST)
+    return "\n".join(
+        f"- `{one['id']}` ({one['source']}): `{one['setting']}`, predicted at {one['tok_s']:.3g} tok/s, was measured "
+        f"at {one['measured_tok_s']:.3g}, {_times(one['ratio'])}."
+        for one in worst.iter_rows(named=True)
+    )
 
 
-def on_paper(rows: Sequence[Judged]) -> Score:
-    """Errors of the model on paper."""
-    return naive_score([(one.naive, one.row.decode_tok_s) for one in rows])
-
-
-def _scored(rows: Sequence[Judged], way: str) -> Score:
-    """Errors of one way to judge."""
-    found = score([getattr(one, way) for one in rows])
-    assert found is not None
-    return found
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} times as fast" if ratio > 1 else f"{1 / ratio:.1f} times as slow"

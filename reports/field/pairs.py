@@ -8,23 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reports.field.asked import CACHED
 from reports.field.depth import depth_of
-from reports.field.outcome import Outcome
-from reports.field.price import Priced
+from reports.field.engines import engine_of
 from reports.field.rows import FieldRow
-from reports.field.tune import engine_of, price_of
 
-CACHED = ("vram_lru", "vram_static_profile", "slot_bank_ssd", "ssd_stream")
 PLAIN = ("n_cpu_moe", "cpu_only", "ot_regex", "all_gpu")
 PLAIN_ENGINES = ("llama.cpp", "ik_llama.cpp")
 
 
 class Speed(NamedTuple):
-    """A predicted speed and its interval."""
+    """A predicted speed, its interval, and the system that it is of; None of an engine without one."""
 
     tok_s: float
     lo: float
     hi: float
+    system: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,21 +94,6 @@ def pairs(rows: Sequence[FieldRow], speeds: Mapping[str, Speed]) -> list[Pair]:
         for plain in group
         if cached.strategy in CACHED and plain.strategy in PLAIN and _comparable(cached, plain)
     ]
-
-
-def both_ways(found: Sequence[Outcome]) -> tuple[list[Pair], list[Pair]]:
-    """The pairs of predicted rows with the costs of engines, and the same pairs from the parts alone."""
-    known = [one for one in found if one.tok_s is not None]
-    every = [one.raw.row for one in known]
-    alone = {one.raw.row.id: _speed(price_of(one.raw)) for one in known}
-    return pairs(every, {one.raw.row.id: _speed(one) for one in known}), pairs(every, alone)
-
-
-def _speed(one: Outcome | Priced) -> Speed:
-    assert one.tok_s is not None
-    assert one.lo is not None
-    assert one.hi is not None
-    return Speed(one.tok_s, one.lo, one.hi)
 
 
 def _comparable(cached: FieldRow, plain: FieldRow) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -44,6 +45,7 @@ class FieldRow:
     experts_on_cpu_layers: str
     context: str
     batch_ubatch: str
+    source: str = ""
     engine_version_or_pr: str = ""
     date: str = ""
     notes: str = ""
@@ -58,6 +60,22 @@ class FieldRow:
     varies: str = ""
 
 
+# Repositories and sites where many people publish: there a source is a thread, or a machine.
+MEETING_PLACES = {
+    "ggml-org/llama.cpp",
+    "ikawrakow/ik_llama.cpp",
+    "alexsjones/llmfit",
+    "llmfit",
+    "kvcache-ai/ktransformers",
+    "drumih/turbo-fieldfare",
+    "justvugg/colibri",
+    "niko1221/strata",
+    "antirez/ds4",
+    "raullenchai/rapid-mlx",
+    "nibor1896/crow",
+    "kekzl/imp",
+}
+_LATER = re.compile(r"\(.*")
 WHOLE = ("total_experts", "top_k", "moe_layers")
 NUMBERS = (
     "model_file_gib",
@@ -72,7 +90,17 @@ NUMBERS = (
     "bytes_per_token_read",
 )
 MEASURED = ("prompt_tok_s", "decode_tok_s", "hit_rate_pct", "bytes_per_token_read", "other_breakdown_ms")
-UNNEEDED = (*MEASURED, "engine_version_or_pr", "date", "notes", "confidence", "machine_id", "series", "varies")
+UNNEEDED = (
+    *MEASURED,
+    "source",
+    "engine_version_or_pr",
+    "date",
+    "notes",
+    "confidence",
+    "machine_id",
+    "series",
+    "varies",
+)
 COLUMNS = tuple(field.name for field in fields(FieldRow) if field.name != "where")
 NEEDED = tuple(name for name in COLUMNS if name not in UNNEEDED)
 
@@ -160,3 +188,19 @@ def _check_ids(rows: list[FieldRow]) -> None:
         if row.id in seen:
             raise BadInput(f"{row.where}: id {shown(row.id)} is there twice, first in {seen[row.id]}")
         seen[row.id] = row.where
+
+
+def source_of(row: FieldRow) -> str:
+    """Who measured a row: a person or a repository with all its machines, or a thread where many people write."""
+    source = _LATER.sub("", row.source.removeprefix("https://"))
+    name, *rest = re.split(r"[ @]|(?=#)", source, maxsplit=1)
+    if name.lower() not in MEETING_PLACES:
+        return name
+    thread = re.search(r"#\d+", rest[0]) if rest else None
+    return f"{name} {thread[0]}" if thread else f"{name} {row.machine_id or row.id}"
+
+
+def counts(row: FieldRow, *, decode: bool = True) -> bool:
+    """Whether a row is judged: confidence A or B, no note against it, and a decode speed if that is what is judged."""
+    good = row.confidence in ("A", "B") and "exclude from fits" not in row.notes.lower()
+    return good and (bool(row.decode_tok_s) or not decode)

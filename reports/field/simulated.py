@@ -1,6 +1,6 @@
 """Measurements drawn from the model itself: whether what is learnt from them holds as often as it says.
 
-`python -m reports.field.simulated` writes simulated.csv, in 25 minutes and 15 GB of memory; the page shows it. A
+`python -m reports.field.simulated` writes simulated.csv, in eight minutes and 5 GB of memory; the page shows it. A
 machine is drawn from its own uncertainty, and so are an engine's errors on it; one to three settings are measured
 there, another is predicted. A wrong measurement is four times as fast or a quarter as fast as it was.
 """
@@ -32,7 +32,7 @@ from flashmoe_sim.trace.load import load_trace
 from reports.pages import joined, table
 
 TABLE = Path(__file__).with_name("simulated.csv")
-CASES = 1000
+CASES = 300
 MOST_MEASURED = 3
 WRONG = (0.25, 4.0)
 INTRO = """Machines are drawn from their own uncertainty, with errors of engines from theirs; up to three settings are

@@ -138,7 +138,7 @@ def test_caches_are_held_against_the_best_without_one(capsys: pytest.CaptureFixt
     rows = {row["system"]: row["p_faster_than_plain"] for row in answer["rows"]}
     assert answer["plain"].startswith("placed:")
     assert rows["placed"] is None
-    assert rows["hot-cache"] > 0.8
+    assert rows["hot-cache"] > 0.75
     assert main(["compare", *asked]) == 0
     assert f"Probability that a cache is faster than {answer['plain']}" in " ".join(capsys.readouterr().out.split())
     fixed = document(capsys, "compare", "--model", *asked, "--hit-rate", "80%")

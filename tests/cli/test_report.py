@@ -56,7 +56,9 @@ def test_a_trace_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "&#39;a b.html&#39;" in re.sub("</?span>", "", page)
     assert "What would add more" not in page
     (answer,) = set(re.findall(r"Run [^(]*\(cpu\): ([\d.]+ tok/s) \(90%: ([^)]*)\)", page))  # the page and its preview
-    assert "llama.cpp on the CPU, mapped is predicted to be the fastest: {} ({})".format(*answer) in page
+    fastest = re.search(r"is predicted to be the fastest: ([\d.]+) tok/s", page)
+    assert fastest is not None
+    assert float(fastest[1]) >= float(answer[0].partition(" ")[0])  # the slot bank, which nobody's speeds show
     head, _, rest = shown.partition("How often a bank hits</h2>")
     assert "The question: which engine runs" in head
     assert "in a slot bank" not in head

@@ -6,10 +6,11 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from reports.field.report import raws_with
+import polars as pl
+
+from reports.field.report import judged_rows
+from reports.field.residuals import TABLE
 from reports.field.rows import COLUMNS, FieldRow, read_rows
-from reports.field.scores import Judged, judged
-from reports.field.tune import load
 
 DEFAULTS = {
     "id": "one",
@@ -25,10 +26,15 @@ DEFAULTS = {
 
 
 @cache
-def judged_today() -> tuple[Judged, ...]:
-    """Every published row, as it is predicted today."""
-    curves = load().curves
-    return tuple(judged(raws_with(curves), curves))
+def published() -> dict[str, FieldRow]:
+    """Every published row that counts, by its id."""
+    return {row.id: row for row in judged_rows()}
+
+
+@cache
+def residuals() -> pl.DataFrame:
+    """The committed answers."""
+    return pl.read_csv(TABLE)
 
 
 def write(path: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> Path:

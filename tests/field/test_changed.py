@@ -19,7 +19,7 @@ AFTER = pl.DataFrame(
 
 
 def test_rows_of_both_tables_are_compared() -> None:
-    found = changed(BEFORE, AFTER, "tok_s")
+    found = changed(BEFORE, AFTER)
     assert (found.rows, found.machines, found.better, found.worse) == (3, 2, 1, 1)
     assert (found.before, found.after) == (pytest.approx(0.1), pytest.approx(0.1))  # of 10, 20, 10% and 5, 10, 20%
     assert found.lo == pytest.approx(-0.075)  # machine one alone
@@ -27,5 +27,5 @@ def test_rows_of_both_tables_are_compared() -> None:
 
 
 def test_equal_tables_have_no_difference() -> None:
-    found = changed(AFTER, AFTER, "tok_s")
+    found = changed(AFTER, AFTER)
     assert (found.rows, found.lo, found.hi, found.better, found.worse) == (5, 0.0, 0.0, 0, 0)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from reports.field.depth import attended, depth_of, kv_type_of
-from reports.field.depth_page import order, slopes
-from tests.field.builders import judged_today, row
+from reports.field.depth_page import order, slopes, timed
+from reports.field.residuals import known, on_parts
+from tests.field.builders import published, residuals, row
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,8 @@ def test_an_engine_that_chooses_tokens_reads_no_more(tmp_path: Path) -> None:
 
 def test_slopes_are_as_published() -> None:
     """The rates are medians of published slopes, so this shows that the laws hold, not what a new machine gets."""
-    raws = [one.in_sample.raw for one in judged_today() if one.row.varies.startswith("context")]
-    found = slopes(raws)
+    _, of_parts = timed(published().values(), known(on_parts(residuals())))
+    found = slopes(of_parts)
     assert {one.deep.series for one in found if one.replaced} == {
         "ik357-3090ti",
         "ik357-9355-1gpu",
@@ -59,5 +60,5 @@ def test_slopes_are_as_published() -> None:
     counted = [one for one in found if not one.replaced]
     assert len(counted) >= 25
     assert statistics.median(one.off for one in counted) <= 0.15
-    right, pairs = order(raws)
+    right, pairs = order(of_parts)
     assert right / pairs >= 0.8

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pytest
 
+from reports.field.gains import pairs_of
 from reports.field.pairs import Pair, Speed, pairs
-from reports.field.report import RESULTS, ROWS
 from reports.field.rows import FieldRow, read_rows
-from tests.field.builders import DEFAULTS, write
+from tests.field.builders import DEFAULTS, published, residuals, write
 
 ROW = DEFAULTS | {"machine_id": "m"}
 CACHE = {"engine": "some cache", "strategy": "vram_lru"}
@@ -26,13 +25,6 @@ def rows(folder: Path, *cells: dict[str, str]) -> list[FieldRow]:
 def found(folder: Path, *cells: dict[str, str]) -> list[str]:
     table = rows(folder, *cells)
     return [one.name for one in pairs(table, {row.id: SPEED for row in table})]
-
-
-def committed(kind: str) -> list[Pair]:
-    """The pairs of the committed results."""
-    names = [f"{kind}_{name}" for name in Speed._fields]
-    table = pl.read_csv(RESULTS, infer_schema_length=None).drop_nulls(names)
-    return pairs(read_rows(ROWS), {row["id"]: Speed(*(row[name] for name in names)) for row in table.to_dicts()})
 
 
 def test_every_row_with_a_cache_pairs_with_every_row_without(tmp_path: Path) -> None:
@@ -90,18 +82,12 @@ def test_gain_order_and_overlap_by_hand(tmp_path: Path) -> None:
     assert hi == pytest.approx(0.25 * 2**2**0.5)
 
 
-@pytest.mark.parametrize("kind", ["without_machine", "parts_alone"])
-def test_of_every_pair_the_order_is_right_or_not_claimed(kind: str) -> None:
-    every = committed(kind)
+def test_of_every_pair_the_order_is_right_or_not_claimed() -> None:
+    every = pairs_of(list(published().values()), residuals())
     assert len(every) >= 135
     assert {one.name for one in every if not one.holds} == set(BROKEN)
 
 
 def test_pairs_of_many_caches_are_there() -> None:
-    assert {one.cached.engine for one in committed("without_machine")} >= {
-        "adrianhoehne/llama.cpp hot-cache",
-        "neurall llama.cpp",
-        "leloch moe-cache",
-        "thecodacus/llama.cpp moe-cache",
-        "llama.cpp PR #27861",
-    }
+    systems = {one.with_cache.system for one in pairs_of(list(published().values()), residuals())}
+    assert systems >= {"hot-cache", "neurall", "moe-cache", "static-profile", "nvmoe", "ktransformers", "cached"}

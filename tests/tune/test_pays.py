@@ -53,7 +53,7 @@ def test_probability_is_the_mean_over_draws() -> None:
     known, plain = gains(), ran(PlacedLayers(), 10.0, 10.0, 10.0)
     each = [known.of_system("hot-cache", math.log(gain)) for gain in (2.0, 0.5)]
     assert likely(ran(HotCache(), 11.0, 20.0, 5.0), plain).p == pytest.approx(sum(each) / 2)
-    assert each[0] > 0.9
+    assert each[0] > 0.85
     assert each[1] < 0.1
 
 
@@ -69,7 +69,7 @@ def test_each_cache_is_held_against_the_best_without() -> None:
     plain, surely = found
     assert plain.system == PlacedLayers()
     assert set(surely) == {HotCache().spec, Nvmoe().spec}
-    assert surely[HotCache().spec].p > 0.9
+    assert surely[HotCache().spec].p > 0.85
     assert surely[Nvmoe().spec].p < 0.1
     assert likely_faster([ran(HotCache(), 20.0)]) is None
 

@@ -69,7 +69,7 @@ PLAIN = (PlacedLayers(cpu_layers=2), 10.0)
         ([(HotCache(max_mib=99), None)], "placed"),
         ([(Cached(cache_mib=99), 12.0)], "placed"),  # llama.cpp's own, which a slow link may turn round
         ([(Cached(cache_mib=99), 30.0)], "cached"),
-        ([(Cached(cache_mib=99), 13.0), (HotCache(max_mib=99), 20.0)], "hot-cache"),
+        ([(Cached(cache_mib=99), 13.0), (HotCache(max_mib=99), 30.0)], "hot-cache"),
     ],
 )
 @pytest.mark.usefixtures("speeds")

@@ -12,22 +12,17 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, errors
-from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import System
-from flashmoe_sim.systems.compare import Compared, at_setting, case_of
+from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import NO_MMAP
 from flashmoe_sim.systems.placed import PlacedLayers
-from flashmoe_sim.trace.routing import RoutingTrace
-from reports.field.depth import kv_type_of
-from reports.field.model import model_of
-from reports.field.printed import machines_of, system_of, workload_of
+from reports.field.asked import PARTS, Asked, Traces, asked_of, asked_on, presets_of
+from reports.field.generic import Plain
 from reports.field.prompt import Prompt, prompt_of
+from reports.field.residuals import score
 from reports.field.rows import FieldRow
-from reports.field.scores import machine_id
 
 REPACKED = "-rtr"  # of ik_llama.cpp: no prompt copies repacked experts to the GPU, and no setting here says so
-TABLE = Path(__file__).with_name("prompts_printed.csv")
+TABLE = Path(__file__).with_name("prompts.csv")
 SDS = np.linspace(0.1, 1.5, 141)
 
 
@@ -36,26 +31,28 @@ def table(rows: Sequence[FieldRow]) -> tuple[pl.DataFrame, float]:
 
     lo and hi are as printed with that error, see `sd_of`.
     """
-    traces = dict[object, tuple[RoutingTrace, bool]]()
+    traces = Traces()
     found, of_machine, of_engine = list[dict[str, object]](), list[Draws](), list[Draws]()
     for row in rows:
         if not (prompt := prompt_of(row)).length_given:
             continue
         try:
-            system, model = system_of(row), model_of(row)
-            workload, borrowed = workload_of(model, traces)
-            for name, machine in machines_of(row).items():
-                one = _asked(row, system, machine, workload, prompt, borrowed=borrowed)
+            on_parts = asked_of(row, traces)
+            if isinstance(on_parts.system, Plain):
+                continue
+            on = {PARTS: on_parts.case.machine} | presets_of(row)
+            for name, machine in on.items():
+                one = prompt_answer(asked_on(row, on_parts.system, machine, traces), prompt)
                 if one is None or one.prompt_draws is None or one.prompt_tok_s is None:
                     continue
-                engine = error_draws(machine, one.system.whose(model.base_name), prompt=True)
+                engine = error_draws(machine, on_parts.whose, prompt=True)
                 of_machine.append(np.log(one.prompt_draws / one.prompt_tok_s) - engine)
                 of_engine.append(engine / errors()["prompts"]["sd"])
                 found.append(
                     {
                         "machine": name,
                         "id": row.id,
-                        "machine_id": machine_id(row),
+                        "machine_id": row.machine_id or row.id,
                         "setting": one.system.spec,
                         "measured_tok_s": row.prompt_tok_s,
                         "tok_s": one.prompt_tok_s,
@@ -72,25 +69,30 @@ def table(rows: Sequence[FieldRow]) -> tuple[pl.DataFrame, float]:
     return frame.with_columns(lo=lo, hi=hi).with_columns(pl.selectors.float().round_sig_figs(4)), sd
 
 
-def _asked(
-    row: FieldRow, system: System, machine: Machine, workload: Workload, prompt: Prompt, *, borrowed: bool
-) -> Compared | None:
+def prompt_answer(asked: Asked, prompt: Prompt) -> Compared | None:
     """A row's prompt as the commands time it; None if they refuse it, or cannot be asked so."""
-    assert workload.geometry is not None
+    system, case = asked.system, replace(asked.case, depth=prompt.depth)
     if isinstance(system, PlacedLayers):
-        if REPACKED in row.flags.split():
+        if REPACKED in asked.row.flags.split():
             return None
-        mmap = "no" if NO_MMAP in row.flags else "yes"  # as llama.cpp does unless told otherwise
+        mmap = "no" if NO_MMAP in asked.row.flags else "yes"  # as llama.cpp does unless told otherwise
         system = replace(system, ubatch=prompt.batch or None, mmap=mmap)
-    case = case_of(workload.geometry, machine, workload=workload)
     if prompt.depth and case.model.attention is None:
         return None
-    case = replace(case, depth=prompt.depth, kv_type=kv_type_of(row))
-    try:
-        setting = system if system.size_given else system.sized(case)
-    except BadInput:
-        return None
-    return at_setting(workload, case, setting, borrowed=borrowed, prompt_tokens=prompt.tokens)
+    found = replace(asked, system=system, case=case).answer(prompt_tokens=prompt.tokens)
+    return found if found.prompt_tok_s is not None else None
+
+
+def section(lines: pl.DataFrame) -> str:
+    """How good the prompt speeds of the commands are, to which nothing was fitted but their interval."""
+    one, machines = score(lines), lines["machine_id"].n_unique()
+    return (
+        "`sim compare` times a prompt by replaying one through the timeline, and fits nothing but the spread of its "
+        f"interval. {one.rows} answers on {machines} machines, to rows that say how long the prompt was, have a median "
+        f"error of {one.error:.0%}; {one.within_2:.0%} are within a factor of two, and {one.inside:.0%} inside the "
+        f"interval, whose ends are a factor of {one.apart:.0f} apart in the median. "
+        "[prompts.csv](prompts.csv) has them."
+    )
 
 
 def sd_of(

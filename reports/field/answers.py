@@ -1,0 +1,171 @@
+"""What the commands answer for the rows of a table, also after other speeds of their machines were measured."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.anchors import SPEED_SD
+from flashmoe_sim.machines.belief import Draws, ends, error_draws, error_loads
+from flashmoe_sim.machines.learning import Learner, Observation
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.measured.learn import DOUBTED, Expected
+from flashmoe_sim.systems.compare import speed_of
+from reports.field.asked import Asked, Traces, asked_of, asked_on
+from reports.field.generic import Plain
+from reports.field.machine import built_of
+from reports.field.prompt import prompt_of
+from reports.field.prompts import prompt_answer
+from reports.field.rows import FieldRow
+
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the commands answer for a row, in tokens a second with 90% intervals; None for what they do not.
+
+    system: None if no system is the row's engine, and a plain engine stands for it. why: there is no answer, or a note.
+    """
+
+    id: str
+    system: str | None = None
+    tok_s: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    prompt_tok_s: float | None = None
+    prompt_lo: float | None = None
+    prompt_hi: float | None = None
+    why: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Numbers with four digits."""
+        return {name: _rounded(value) for name, value in asdict(self).items()}
+
+    def as_text(self) -> str:
+        """One line."""
+        if self.tok_s is None:
+            return f"{self.id}: no prediction; {self.why}"
+        rounded = self.as_json()
+        speed = "{tok_s:.3g} tok/s ({lo:.3g} to {hi:.3g})".format_map(rounded)
+        if self.prompt_tok_s is not None:
+            speed += ", prompts {prompt_tok_s:.3g} ({prompt_lo:.3g} to {prompt_hi:.3g})".format_map(rounded)
+        return f"{self.id}: {self.system or 'any engine'}: {speed}" + (f"; {self.why}" if self.why else "")
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def answers(
+    rows: Sequence[FieldRow],
+    given: Sequence[FieldRow] = (),
+    *,
+    note: Callable[[str], None] = lambda line: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    prompts: bool = True,
+) -> list[Answer]:
+    """The answer for each row, after the given rows of its machine (by `machine_id`) were measured.
+
+    note: called with a line for each given row that teaches nothing, and why. prompts: whether prompts are timed, too.
+    """
+    asking = _Asking(given, note, prompts=prompts)
+    found = []
+    for row in rows:
+        found.append(asking.answer(row))
+        progress(len(found), len(rows))
+    return found
+
+
+class _Asking:
+    """Answers with what was measured of their machines; notes are said once."""
+
+    def __init__(self, given: Sequence[FieldRow], note: Callable[[str], None], *, prompts: bool) -> None:
+        self.traces, self.prompts, self.said = Traces(), prompts, set[str]()
+        self._note = note
+        self.of_machine = defaultdict[str, list[FieldRow]](list)
+        for row in given:
+            if why := _unused(row):
+                self.note(f"not used: {row.where}: {why}")
+            else:
+                self.of_machine[row.machine_id].append(row)
+
+    def note(self, line: str) -> None:
+        if line not in self.said:
+            self.said.add(line)
+            self._note(line)
+
+    def answer(self, row: FieldRow) -> Answer:
+        try:
+            asked = asked_of(row, self.traces)
+            if given := self.of_machine.get(row.machine_id):
+                machine = learnt_from(given, asked.case.machine, self.traces, self.note)
+                asked = replace(asked, case=replace(asked.case, machine=machine))
+            found = asked.answer()
+        except BadInput as error:
+            return Answer(row.id, why=str(error).removeprefix(f"{row.where}: "))
+        system = None if isinstance(asked.system, Plain) else asked.system.name
+        if found.tok_s is None or found.draws is None:
+            return Answer(row.id, system, why=found.why_not)
+        speeds = _with_ends(found.tok_s, found.draws)
+        prompt = prompt_answer(asked, prompt_of(row)) if self.prompts else None
+        answer = Answer(row.id, system, *speeds, why="; ".join(built_of(row).notes) or None)
+        if prompt is None or prompt.prompt_tok_s is None or prompt.prompt_draws is None:
+            return answer
+        tok_s, lo, hi = _with_ends(prompt.prompt_tok_s, prompt.prompt_draws)
+        return replace(answer, prompt_tok_s=tok_s, prompt_lo=lo, prompt_hi=hi)
+
+
+def _unused(row: FieldRow) -> str:
+    lacks = [name for name in ("machine_id", "decode_tok_s") if not getattr(row, name)]
+    return f"has no {' and no '.join(lacks)}" if lacks else ""
+
+
+def _with_ends(tok_s: float, draws: Draws) -> tuple[float, float, float]:
+    return (tok_s, *ends(tok_s, np.log(draws / tok_s)))
+
+
+def learnt_from(rows: Iterable[FieldRow], machine: Machine, traces: Traces, note: Callable[[str], None]) -> Machine:
+    """A machine after these rows were measured on it, as `--measured` learns; one that it cannot explain is noted."""
+    learner, used, found = Learner(machine), list[Observation](), machine
+    for row in rows:
+        try:
+            asked = asked_of(row, traces)
+            asked = asked_on(row, asked.system, machine, traces)
+            expected = _expected(replace(asked, case=replace(asked.case, machine=found)))
+            seen = _observed(asked)
+        except BadInput as error:
+            note(f"not used: {row.where}: {str(error).removeprefix(f'{row.where}: ')}")
+            continue
+        if abs(expected.off(seen.tok_s)) > DOUBTED:
+            note(f"not used: {row.where}: {seen.tok_s:.4g} tok/s, and {expected.in_words} is expected")
+            continue
+        used.append(seen)
+        found = learner.after(used)
+    return found
+
+
+def _expected(asked: Asked) -> Expected:
+    found = asked.answer()
+    if found.tok_s is None or found.draws is None:
+        raise BadInput(found.why_not)
+    tok_s, lo, hi = _with_ends(found.tok_s, found.draws)
+    return Expected(lo, tok_s, hi)
+
+
+def _observed(asked: Asked) -> Observation:
+    """A row's speed, with what no unknown of the machine explains: the run, and the text."""
+    machine, whose = asked.case.machine, asked.whose
+    found = asked.answer(interval=False)
+    assert found.draws is not None
+    assert found.tok_s is not None
+    text_sd = float(np.std(np.log(found.draws / found.tok_s) - error_draws(machine, whose)))
+    speed_on = speed_of(asked.workload, asked.case, asked.system)
+    loads: Mapping[str, float] = error_loads(machine, whose)
+    return Observation(asked.row.decode_tok_s or math.nan, speed_on, loads, math.hypot(SPEED_SD, text_sd))

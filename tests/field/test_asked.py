@@ -1,0 +1,133 @@
+"""Rows are asked of the system that ran, with its setting, and of a plain engine if there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.belief import errors
+from reports.field.asked import Traces, answered, asked_of, system_of
+from reports.field.engines import program
+from reports.field.generic import Plain
+from reports.field.report import all_rows
+from tests.field.builders import published, row
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("LM Studio", "llama.cpp"),
+        ("Ollama", "llama.cpp"),
+        ("llama.cpp (ROCm)", "llama.cpp"),
+        ("llama.cpp b9020", "llama.cpp"),
+        ("ToshLLM (llama.cpp Metal)", "llama.cpp"),
+        ("igllama (llama.cpp)", "llama.cpp"),
+        ("nvmoe (llama.cpp patch series)", "nvmoe"),
+        ("NVMAI (TurboFieldfare fork)", "TurboFieldfare"),
+        ("ds4 (dstar fork)", "ds4"),
+        ("Strata fork", "Strata"),
+        ("mlx-lm 0.31.3", "MLX"),
+        ("llama.cpp + moe-stream patch (Crow)", "llama.cpp + moe-stream patch"),
+        ("nobody's engine", "nobody's engine"),
+    ],
+)
+def test_programs_that_only_repackage_another_are_that_one(named: str, found: str) -> None:
+    assert program(named) == found
+
+
+@pytest.mark.parametrize(
+    ("cells", "spec"),
+    [
+        ({"experts_on_cpu_layers": "24"}, "placed:cpu_layers=24"),
+        ({"engine": "Ollama 0.20", "strategy": "all_gpu"}, "all-gpu"),
+        ({"engine": "ik_llama.cpp", "strategy": "all_gpu"}, "placed-ik:cpu_layers=0"),
+        ({"strategy": "cpu_only"}, "cpu"),
+    ],
+)
+def test_a_row_is_asked_with_its_setting(tmp_path: Path, cells: dict[str, str], spec: str) -> None:
+    assert asked_of(row(tmp_path, **cells), Traces()).system.spec == spec
+
+
+def test_layers_that_are_not_told_are_those_that_fit(tmp_path: Path) -> None:
+    asked = asked_of(row(tmp_path, gpu="RTX 3060"), Traces()).system
+    assert asked.name == "placed"
+    assert 0 < asked.chosen < 48
+
+
+@pytest.mark.parametrize(
+    ("cells", "name", "way"),
+    [
+        ({"engine": "vLLM", "strategy": "all_gpu"}, "all-gpu", "gpu"),
+        ({"engine": "vLLM", "strategy": "all_gpu", "quant": "AWQ 4-bit"}, "all-gpu", "gpu"),
+        ({"engine": "nobody's engine"}, "placed", "cpu"),
+        ({"engine": "nobody's engine", "strategy": "vram_lru"}, "placed", "cpu"),
+        ({"engine": "Ollama (moe-cache fork)", "strategy": "vram_lru"}, "placed", "cpu"),
+        ({"engine": "nobody's engine", "strategy": "ssd_stream"}, "big-moe-on-edge", "streamed"),
+        ({"engine": "nobody's engine", "strategy": "all_gpu", "gpu": "RTX 3060"}, "placed", "cpu"),
+    ],
+)
+def test_an_engine_without_a_system_is_a_plain_one(tmp_path: Path, cells: dict[str, str], name: str, way: str) -> None:
+    asked = asked_of(row(tmp_path, **cells), Traces())
+    assert isinstance(asked.system, Plain)
+    assert (asked.system.name, asked.system.way) == (name, way)
+    assert asked.whose.system == f"any engine, {way}"
+
+
+def test_a_plain_engine_is_as_fast_as_such_engines_were(tmp_path: Path) -> None:
+    own, other = (
+        answered([row(tmp_path, engine=engine, machine_id="m", gpu="2x RTX 3090")])[0]
+        for engine in ("llama.cpp", "nobody's engine")
+    )
+    assert own.found.tok_s is not None
+    times = errors()["times"]
+    assert own.found.tok_s / times["placed"] == pytest.approx(other.found.tok_s / times["any engine, cpu"], rel=1e-6)
+    assert (own.plain, other.plain) == (False, True)
+
+
+def test_what_cannot_be_asked_says_why(tmp_path: Path) -> None:
+    for cells, why in (({"model": "Nobody-7B"}, "unknown model"), ({"gpu": "Voodoo 2", "cpu": ""}, "no part is named")):
+        with pytest.raises(BadInput, match=why):
+            asked_of(row(tmp_path, **cells), Traces())
+
+
+@pytest.mark.parametrize(("name", "within"), [("luka-2k-cpu", 1.1), ("v620-cpu", 1.5)])
+def test_small_steps_on_a_cpu(name: str, within: float) -> None:
+    """Published speeds of Qwen3.8-Flash-Next on CPUs alone; the second had half of its cores."""
+    (one,) = (row for row in all_rows() if row.id == name)
+    (found,) = answered([one])
+    assert one.decode_tok_s is not None
+    assert found.found.tok_s is not None
+    of_parts = found.found.tok_s / errors()["times"]["cpu"]
+    assert 1 / within < of_parts / one.decode_tok_s < within
+
+
+@pytest.mark.parametrize(("flags", "drafted"), [("", 3), ("--spec 6", 5), ("MTP drafts on", 3), ("no drafts", None)])
+def test_strata_drafts_as_its_setup_does(tmp_path: Path, flags: str, drafted: int | None) -> None:
+    cells = {"engine": "Strata 0.2", "strategy": "vram_lru", "model": "Qwen3.8-Flash-Next", "quant": "IQ3_S"}
+    asked = asked_of(row(tmp_path, **cells, flags=flags), Traces())
+    assert (None if asked.case.drafts is None else asked.case.drafts.count) == drafted
+
+
+@pytest.mark.parametrize(
+    ("of", "asked"),
+    [
+        ("neu-pc1-1-cache", "neurall"),  # what it had learnt was kept
+        ("neu-pol-fork329", "neurall:slots=100:lead=-2:admit=0:profile=none"),
+        ("neu-pol-default,334", "neurall:slots=100:admit=0:profile=none"),
+        ("neu-pol-default,335", "neurall:slots=100:lead=-2:profile=none"),
+        ("neu-pred-0", "neurall:profile=none"),
+        ("neu-hit-src-1", "neurall:lead=-2:admit=0:profile=none"),
+        ("neu-hit-src-2", "neurall:swaps=8:lead=4:admit=0:profile=none"),
+        *((row, "no setting") for row in ("neu-pol-lru330", "neu-pol-slru332", "neu-pol-aging333", "neu-pred-1")),
+        ("neu-pred-2", "no setting"),
+        ("neu-hit-src-0", "did not wait"),
+    ],
+)
+def test_rows_of_neurall_are_asked_as_their_builds_were(of: str, asked: str) -> None:
+    if asked.startswith("neurall"):
+        assert system_of(published()[of]).spec == asked
+    else:
+        with pytest.raises(BadInput, match=asked):
+            system_of(published()[of])
