@@ -13,6 +13,7 @@ import pytest
 from flashmoe_sim import reference, schema
 from flashmoe_sim.cli.main import VERBS
 from flashmoe_sim.geometry import named_model
+from flashmoe_sim.machines.belief import errors
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.policies.table import POLICIES
 from flashmoe_sim.residency.workload import find_geometry
@@ -139,6 +140,8 @@ def test_figures_quoted_from_reports_are_those_of_the_reports() -> None:
     background = " ".join((ROOT / "docs" / "background" / "seconds.md").read_text().split())
     assert f"median error is {error}, and {held} of the intervals hold" in background
     assert f"answered without who measured them, it is {alone}, and {left_out} hold" in background
+    times = [one for system, one in errors()["times"].items() if system in SYSTEMS]
+    assert f"({min(times):.2f} to {max(times):.2f} times), each person's counting once" in background
     assert f"[{asked} speeds of other people]" in questions
     assert f"answered without who measured them, the median error is {alone}, and {left_out} are in" in questions
     (error,) = found("series", r"decoding, experts on the CPU \| probed, one run \| \d+ \| (\d+%)")

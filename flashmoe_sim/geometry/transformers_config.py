@@ -26,7 +26,7 @@ ADVICE = "give a GGUF file, or a name such as qwen3-30b-a3b (`sim model list`)"
 
 
 def read_config(path: Path) -> ModelGeometry | None:
-    """The known model with the dimensions of a file, in its default quantization; None if the file is no config.json.
+    """The named model whose dimensions a config.json has, in its default quantization; None for any other file.
 
     Raises BadInput for a model without experts, and for dimensions that no known model has, or several have.
     """
@@ -60,7 +60,7 @@ def read_config(path: Path) -> ModelGeometry | None:
 
 
 def _narrowed(names: list[str], alike: Callable[[NamedModel], bool]) -> list[str]:
-    """Those of the models that are alike, or all if none is."""
+    """The models that pass a test, or all of them if none does."""
     return [name for name in names if alike(named_models()[name])] or names
 
 

@@ -11,7 +11,7 @@ from flashmoe_sim.io.errors import SimError, Unusable
 
 
 class NoScratch(SimError):
-    """No temporary file can be written. It is no BadInput, which would count as a reason against one system only."""
+    """No temporary file can be written. Not a BadInput: that would only rule out the system being tried."""
 
     exit_code = 2
 

@@ -105,14 +105,19 @@ def error_draws(machine: Machine, whose: Whose | None, *, prompt: bool = False) 
 
 
 def times_of(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> float:
-    """How many times as fast as its parts say an engine is, by published speeds of it; as most are if it has none.
+    """How many times as fast as its parts say an engine decodes on a machine, by published speeds of it."""
+    if prompt or whose is None or not error_loads(machine, whose):
+        return 1.0
+    return published_times(whose.system)
+
+
+def published_times(system: str) -> float:
+    """How many times as fast as its parts say people found a system to be; as most are if nobody published a speed.
 
     1 of those that machines are fitted on, whose recorded runs say how fast they are.
     """
-    if prompt or whose is None or whose.system in FITTED or not error_loads(machine, whose):
-        return 1.0
     known: dict[str, float] = errors()["times"]
-    return known.get(whose.system, known[ANY])
+    return 1.0 if system in FITTED else known.get(system, known[ANY])
 
 
 def learnt_times(machine: Machine, whose: Whose | None, *, prompt: bool = False) -> float:

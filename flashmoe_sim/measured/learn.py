@@ -18,6 +18,7 @@ from flashmoe_sim.io.errors import BadInput, Incomplete, UnknownName, Unsupporte
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Draws, ends, error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
+from flashmoe_sim.machines.learnt import Loads
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.measured.by_hand import BY_HAND
 from flashmoe_sim.measured.causes import FEWEST, Cause, Ran, explained
@@ -229,9 +230,9 @@ def _seen(
         return logs, Expected(lo, tok_s, hi)
 
     text, _ = run(case.machine, interval=False)
-    text_sd = float(np.std(text - error_draws(machine, whose, prompt=one.prompt)))
+    unknown = text - error_draws(machine, whose, prompt=one.prompt)
     loads = error_loads(machine, whose, prompt=one.prompt)
-    seen = Observation(one.tok_s, speed_on, loads, math.hypot(SPEED_SD, one.sd or 0.0, text_sd))
+    seen = observed(one.tok_s, speed_on, loads, unknown=unknown, sd=one.sd or 0.0)
 
     def on_it(machine: Machine) -> Expected:
         return run(_larger(machine) if larger else machine, interval=True)[1]
@@ -239,6 +240,16 @@ def _seen(
     other = "" if model is None or geometry.name == model.name else geometry.name
     ran = Ran(system, replace(case, machine=machine), seen, prompt=one.prompt, depth=one.depth)
     return Seen(one, ran, on_it, on_it(machine), other)
+
+
+def observed(
+    tok_s: float, speed_on: Callable[[Machine], float], loads: Loads, *, unknown: Draws, sd: float = 0.0
+) -> Observation:
+    """A speed for `machines.learning`. unknown: draws of what neither the machine nor the engine explains.
+
+    sd: of the measurement's logarithm. speed_on, loads: as in `Observation`.
+    """
+    return Observation(tok_s, speed_on, loads, math.hypot(SPEED_SD, sd, float(np.std(unknown))))
 
 
 def _with_room(one: Measured, case: Case, system: System) -> Case:

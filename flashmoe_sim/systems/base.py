@@ -376,7 +376,7 @@ class System(ABC):
         return self.facts.drafts.why_not(case.drafts, case.model.arch)
 
     def of_builds(self, case: Case) -> list[str]:
-        """Of which builds of its engine the answer is, in clauses after its name; none for those of its source."""
+        """The builds of its engine that the answer holds for, in clauses after its name; none if its source's."""
         clauses = [f"is {self.builds}"] if self.builds else []
         if case.drafts is not None and self.facts is not None:
             needed = self.facts.drafts.needs(case.drafts, case.model.arch)

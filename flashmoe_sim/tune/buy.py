@@ -89,7 +89,7 @@ class NextBetter:
 
     @property
     def if_used(self) -> str:
-        """What an old card gives that is bought used; empty if that is no faster."""
+        """The speed with an older card, bought used; empty if it is no faster."""
         if self.used is None or self.prices is None or self.prices.budget is None:
             return ""
         most, price = plain(self.prices.budget), plain(self.used.price or 0.0)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from flashmoe_sim.io.errors import BadInput
-from flashmoe_sim.machines.anchors import SPEED_SD
-from flashmoe_sim.machines.belief import Draws, ends, error_draws, error_loads
+from flashmoe_sim.machines.belief import error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.learn import DOUBTED, Expected
+from flashmoe_sim.measured.learn import DOUBTED, Expected, observed
 from flashmoe_sim.systems.compare import speed_of
 from reports.field.asked import Asked, Traces, asked_of, asked_on
 from reports.field.generic import Plain
@@ -111,24 +110,21 @@ class _Asking:
         except BadInput as error:
             return Answer(row.id, why=str(error).removeprefix(f"{row.where}: "))
         system = None if isinstance(asked.system, Plain) else asked.system.name
-        if found.tok_s is None or found.draws is None:
+        if found.tok_s is None:
             return Answer(row.id, system, why=found.why_not)
-        speeds = _with_ends(found.tok_s, found.draws)
         prompt = prompt_answer(asked, prompt_of(row)) if self.prompts else None
-        answer = Answer(row.id, system, *speeds, why="; ".join(built_of(row).notes) or None)
-        if prompt is None or prompt.prompt_tok_s is None or prompt.prompt_draws is None:
-            return answer
-        tok_s, lo, hi = _with_ends(prompt.prompt_tok_s, prompt.prompt_draws)
-        return replace(answer, prompt_tok_s=tok_s, prompt_lo=lo, prompt_hi=hi)
+        return Answer(
+            row.id,
+            system,
+            *(found.tok_s, found.tok_s_lo, found.tok_s_hi),
+            *((None,) * 3 if prompt is None else (prompt.prompt_tok_s, prompt.prompt_tok_s_lo, prompt.prompt_tok_s_hi)),
+            "; ".join(built_of(row).notes) or None,
+        )
 
 
 def _unused(row: FieldRow) -> str:
     lacks = [name for name in ("machine_id", "decode_tok_s") if not getattr(row, name)]
     return f"has no {' and no '.join(lacks)}" if lacks else ""
-
-
-def _with_ends(tok_s: float, draws: Draws) -> tuple[float, float, float]:
-    return (tok_s, *ends(tok_s, np.log(draws / tok_s)))
 
 
 def learnt_from(rows: Iterable[FieldRow], machine: Machine, traces: Traces, note: Callable[[str], None]) -> Machine:
@@ -153,19 +149,15 @@ def learnt_from(rows: Iterable[FieldRow], machine: Machine, traces: Traces, note
 
 def _expected(asked: Asked) -> Expected:
     found = asked.answer()
-    if found.tok_s is None or found.draws is None:
+    if found.tok_s is None or found.tok_s_lo is None or found.tok_s_hi is None:
         raise BadInput(found.why_not)
-    tok_s, lo, hi = _with_ends(found.tok_s, found.draws)
-    return Expected(lo, tok_s, hi)
+    return Expected(found.tok_s_lo, found.tok_s, found.tok_s_hi)
 
 
 def _observed(asked: Asked) -> Observation:
-    """A row's speed, with what no unknown of the machine explains: the run, and the text."""
-    machine, whose = asked.case.machine, asked.whose
-    found = asked.answer(interval=False)
+    machine, found = asked.case.machine, asked.answer(interval=False)
     assert found.draws is not None
     assert found.tok_s is not None
-    text_sd = float(np.std(np.log(found.draws / found.tok_s) - error_draws(machine, whose)))
+    unknown = np.log(found.draws / found.tok_s) - error_draws(machine, asked.whose)
     speed_on = speed_of(asked.workload, asked.case, asked.system)
-    loads: Mapping[str, float] = error_loads(machine, whose)
-    return Observation(asked.row.decode_tok_s or math.nan, speed_on, loads, math.hypot(SPEED_SD, text_sd))
+    return observed(asked.row.decode_tok_s or math.nan, speed_on, error_loads(machine, asked.whose), unknown=unknown)

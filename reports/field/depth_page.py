@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from flashmoe_sim.machines.belief import published_times
 from flashmoe_sim.timeline.attention import QUANTIZED
 from reports.field.depth import attended, depth_of, kv_type_of
-from reports.field.errors import now
 from reports.field.rows import FieldRow
 from reports.pages import joined
 
@@ -85,7 +85,7 @@ def timed(rows: Iterable[FieldRow], answered: pl.DataFrame) -> tuple[list[Timed]
         (known[name], system, tok_s) for name, system, tok_s in answered.select("id", "system", "tok_s").iter_rows()
     ]
     return [Timed(row, tok_s) for row, _, tok_s in lines], [
-        Timed(row, tok_s / now(system)) for row, system, tok_s in lines
+        Timed(row, tok_s / published_times(system)) for row, system, tok_s in lines
     ]
 
 

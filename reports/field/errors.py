@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from flashmoe_sim.api import load_trace, replay
-from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, errors, normals, shares
+from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, normals, published_times, shares
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
@@ -72,8 +72,9 @@ class _Row:
         self.system, self.program, self.model = self.whose.system, self.whose.program, self.whose.model
         self.machine, self.source, self.named = one.row.machine_id or one.row.id, source_of(one.row), one.machine
         self.draws = one.of_machine
-        self.raw = math.log((one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0)) + math.log(now(self.system))
-        self.off = self.raw
+        self.shallow = attended(one.row) <= SHALLOW
+        times = (one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0) * published_times(self.system)
+        self.raw = self.off = math.log(times)
 
     def centred(self, times: Mapping[str, float]) -> Self:
         """With what is left of its error if systems are so many times as fast."""
@@ -83,16 +84,11 @@ class _Row:
         return self
 
 
-def now(system: str) -> float:
-    """How many times as fast as its parts say the commands take a system to be."""
-    known: dict[str, float] = errors()["times"]
-    return known.get(system, known[ANY])
-
-
 def fitted(ran: Sequence[Answered]) -> Errors:
     """How fast systems are, the spread beside what the machine explains, and how much of it rows share."""
-    times = centres([_Row(one) for one in ran])
-    rows = [_Row(one).centred(times) for one in _shallow(ran)]
+    every = [_Row(one) for one in ran]
+    times = centres(every)
+    rows = _shallow(every, times)
     of = _shares(known := _known(rows), _spread(known))
     of = {name: round(share, 2) for name, share in of.items()}
     sd = {name: round(one, 2) for name, one in _spreads(rows, _all_needed(rows, of)).items()}
@@ -101,7 +97,8 @@ def fitted(ran: Sequence[Answered]) -> Errors:
 
 def left_out(ran: Sequence[Answered], found: Errors, by: str) -> dict[str, Errors]:
     """What is fitted without each machine or source, with the same shares. by: `machine` or `source`."""
-    every, rows = [_Row(one) for one in ran], [_Row(one).centred(found.times) for one in _shallow(ran)]
+    every = [_Row(one) for one in ran]
+    rows = _shallow(every, found.times)
     needed, without = _all_needed(rows, found.shares), dict[str, Errors]()
     for name in {getattr(row, by) for row in every}:
         times = centres([row for row in every if getattr(row, by) != name])
@@ -149,9 +146,9 @@ def _known(rows: Sequence[_Row]) -> list[_Row]:
     return [row for row in rows if row.program != NAME]
 
 
-def _shallow(ran: Sequence[Answered]) -> list[Answered]:
-    """The rows in which attention takes little: what it adds is the machine's, and repeats the error of its series."""
-    return [one for one in ran if attended(one.row) <= SHALLOW]
+def _shallow(rows: Sequence[_Row], times: Mapping[str, float]) -> list[_Row]:
+    """The rows in which attention takes little, centred; what it adds is the machine's, and repeats its series."""
+    return [row.centred(times) for row in rows if row.shallow]
 
 
 def _spread(rows: Sequence[_Row]) -> dict[str, float]:

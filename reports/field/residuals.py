@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from flashmoe_sim.machines.belief import ANY, Draws, ends
+from flashmoe_sim.machines.belief import ANY, Draws, ends, published_times
 from reports.field.asked import PARTS, Answered
-from reports.field.errors import Errors, draws_of, left_out, now
+from reports.field.errors import Errors, draws_of, left_out
 from reports.field.rows import source_of
 
 TABLE = Path(__file__).with_name("residuals.csv")
-FIRST = Path(__file__).with_name("first.csv")
 TWO = math.log(2)
 LEFT_OUT = ("machine", "source")
 
@@ -78,7 +77,7 @@ def table(ran: Sequence[Answered], found: Errors) -> pl.DataFrame:
 def _tok_s(one: Answered, of: Errors) -> float:
     """The speed that the commands answer once these errors are theirs."""
     system = one.asked.whose.system
-    return (one.found.tok_s or math.nan) * of.times.get(system, of.times[ANY]) / now(system)
+    return (one.found.tok_s or math.nan) * of.times.get(system, of.times[ANY]) / published_times(system)
 
 
 def wins(ran: Sequence[Answered], found: Errors) -> pl.DataFrame:
@@ -132,8 +131,5 @@ def score(rows: pl.DataFrame, prefix: str = "") -> Score:
 
 def checked(rows: pl.DataFrame) -> dict[str, float]:
     """How many lines there are, and the shares inside the printed interval and those without a machine or a source."""
-    inside = {
-        name: score(rows, prefix).inside
-        for name, prefix in (("inside", ""), *((f"without_{by}", f"without_{by}_") for by in LEFT_OUT))
-    }
-    return {"rows": len(rows)} | inside
+    without = {f"without_{by}": score(rows, f"without_{by}_").inside for by in LEFT_OUT}
+    return {"rows": len(rows), "inside": score(rows).inside} | without
