@@ -325,8 +325,8 @@ def at_setting(
                 miss_bytes_per_token=misses * token_bytes,
                 storage_bytes_per_token=from_storage * token_bytes,
                 tok_s=one.tok_s,
-                draws=one.tok_s * np.exp(one.draws),
-                sure=True,
+                draws=one.tok_s * np.exp(one.draws if interval else error_draws(plan.machine, whose)),
+                sure=interval,
                 ms_per_token=_grouped(one.timing.part_ms_per_token),
                 pass_tokens=None if case.drafts is None else case.drafts.text_tokens,
             )
@@ -340,7 +340,7 @@ def at_setting(
         pages = page_cache_bytes(routed, plan.setup, replayed, plan.machine, conditions)
     except BadInput as error:
         return Compared.refused(system, error)
-    if timed.timing.tok_s is None:
+    if timed.speeds.tok_s is None:
         return Compared(system, "the trace has no decoded tokens to time")
     counts, tokens, work = replayed.counts.total(), routed.trace.tokens, timed.work
     resident = not plan.execution.reads
@@ -352,8 +352,8 @@ def at_setting(
     engine = error_draws(plan.machine, whose)
     own = engine if timed.draws is None else timed.draws
     if not resident:
-        own = own + text.draws(_grouped(timed.timing.part_ms_per_token))
-    prompt, of_prompt = timed.timing.prompt_tok_s if system.times_prompts else None, None
+        own = own + text.draws(_grouped(timed.speeds.part_ms_per_token))
+    prompt, of_prompt = timed.speeds.prompt_tok_s if system.times_prompts else None, None
     if prompt_tokens and prompt is not None:
         batch = prompt_batch(timed)
 
@@ -377,12 +377,12 @@ def at_setting(
         aliased_share=counts["aliased_refs"] / counts["refs"] if plan.setup.contract == "runtime" else None,
         miss_bytes_per_token=0.0 if resident else missed_bytes,
         storage_bytes_per_token=timed.storage_bytes / tokens,
-        tok_s=timed.timing.tok_s,
-        draws=timed.timing.tok_s * np.exp(own),
+        tok_s=timed.speeds.tok_s,
+        draws=timed.speeds.tok_s * np.exp(own),
         prompt_tok_s=prompt,
         prompt_draws=of_prompt,
         sure=interval,
-        ms_per_token=_grouped(timed.timing.part_ms_per_token),
+        ms_per_token=_grouped(timed.speeds.part_ms_per_token),
         pass_tokens=None if case.drafts is None else _pass_tokens(timed.timing),
     )
 
@@ -398,10 +398,10 @@ def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: i
     conditions = system.conditions(plan, case)
     routed, replayed = _replayed(workload, case, system, prompt_tokens)
     timed = time_replay(routed, replayed, plan.machine, conditions, interval=False, whose=None)
-    known, of_prompt = timed.timing.tok_s, timed.work.phase == PHASE_PROMPT
+    known, of_prompt = timed.speeds.tok_s, timed.work.phase == PHASE_PROMPT
     some = timed.work.last_decoded
     if prompt_tokens:
-        known, some = timed.timing.prompt_tok_s, some_calls(timed.work, of_prompt)
+        known, some = timed.speeds.prompt_tok_s, some_calls(timed.work, of_prompt)
     if known is None:
         raise Incomplete(f"{system.spec}: the trace has no tokens to time")
     weights, batch = weights_of(routed, conditions), prompt_batch(timed) if prompt_tokens else 1.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,17 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.stream import InstallStream, ReadAhead
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.routing import RoutingTrace
+
+KEPT = 8  # parts of a workload, which every size of a system replays
+
+_PARTS: WeakKeyDictionary[Workload, dict[bytes, _Part]] = WeakKeyDictionary()
+
+
+class _Part(NamedTuple):
+    """Some calls of a workload. workload: None if they have no reference. references: their places in the trace."""
+
+    workload: Workload | None
+    references: NDArray[np.int64]
 
 
 def replay_in_parts(
@@ -38,16 +51,17 @@ def replay_in_parts(
     apart = np.ones(trace.calls, np.bool_)
     for calls in parts:
         apart[calls] = False
-        part = only(trace, calls)
-        if not part.refs:
+        part, places = _part_of(workload, calls)
+        if part is None:
             continue
-        replayed = run_replay(prepare(part, workload.geometry), setup, record=True)
+        replayed = run_replay(part, setup, record=True)
         assert replayed.stream is not None
         assert replayed.hit is not None
-        table[np.searchsorted(trace.layers, part.layers)] += replayed.counts.table
+        layers = part.trace.layers
+        table[np.searchsorted(trace.layers, layers)] += replayed.counts.table
         stream[calls] = np.stack([getattr(replayed.stream, name) for name in STREAM_NAMES], axis=1)
-        hit[references(trace, calls)] = replayed.hit
-        contents = dict(zip(part.layers, replayed.contents, strict=setup.scope == "layer"))
+        hit[places] = replayed.hit
+        contents = dict(zip(layers, replayed.contents, strict=setup.scope == "layer"))
     if placed is not None:
         apart[placed] = False
         hit[references(trace, placed)] = 1
@@ -62,6 +76,16 @@ def replay_in_parts(
         None,
         _stream(workload, stream),
     )
+
+
+def _part_of(workload: Workload, calls: NDArray[np.int64]) -> _Part:
+    known, key = _PARTS.setdefault(workload, {}), calls.tobytes()
+    if key not in known:
+        if len(known) == KEPT:
+            known.pop(next(iter(known)))
+        part = only(workload.trace, calls)
+        known[key] = _Part(prepare(part, workload.geometry) if part.refs else None, references(workload.trace, calls))
+    return known[key]
 
 
 STREAM_NAMES = ("requests", "hits", "misses", "cold", "evictions", "aliased", "bypassed", "minor")  # as tally.STREAM

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.timeline.assemble import Conditions, DoesNotFit, Weights, price, room_for_pages, weigh
+from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.rates import Rate
 from flashmoe_sim.timeline.run import simulate
 from flashmoe_sim.timeline.timed import draws_of
@@ -33,7 +35,7 @@ class RatePrediction:
     top_k, misses_per_call: of the synthetic routed calls.
     page_cache_share: share of the misses that are in the page cache, which serves them or in which they are computed;
         None if every expert is resident.
-    draws: of the logarithm of the speed over tok_s, see `machines.belief`.
+    draw: gives `draws`, which take longer than all else.
     """
 
     rate: Rate
@@ -42,7 +44,12 @@ class RatePrediction:
     page_cache_share: float | None
     timing: Timing
     tok_s: float
-    draws: Draws
+    draw: Callable[[], Draws]
+
+    @cached_property
+    def draws(self) -> Draws:
+        """Of the logarithm of the speed over tok_s, see `machines.belief`."""
+        return self.draw()
 
     @property
     def tok_s_lo(self) -> float:
@@ -243,16 +250,15 @@ def _predict(
     timing = timing_of(timeline, work)
     if timing.tok_s is None:
         raise Incomplete(f"machine {machine.name}: a token takes no time on it; give it layer_us or weights_gb_s")
-    draws = draws_of(
-        work,
-        timing,
-        machine,
-        conditions.execution,
-        lambda other: price(weights, other, conditions, io_split=io_split),
-        whose=whose,
-    )
+
+    def draw() -> Draws:
+        def costs_on(other: Machine) -> Costs:
+            return price(weights, other, conditions, io_split=io_split)
+
+        return draws_of(work, timing, machine, conditions.execution, costs_on, whose=whose)
+
     return RatePrediction(
-        rate, rate.top_k, misses, share if conditions.execution.reads else None, timing, timing.tok_s, draws
+        rate, rate.top_k, misses, share if conditions.execution.reads else None, timing, timing.tok_s, draw
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,9 +21,9 @@ from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.timeline.models.table import parse_execution
-from flashmoe_sim.timeline.run import Timeline, simulate, total_seconds
+from flashmoe_sim.timeline.run import Timeline, by_kind, parts_of, simulate, total_seconds
 from flashmoe_sim.timeline.smaller_reads import SmallerReads
-from flashmoe_sim.timeline.timing import Timing, timing_of
+from flashmoe_sim.timeline.timing import Speeds, Timing, speeds_of, timing_of
 from flashmoe_sim.timeline.work import Work
 
 _LAST: WeakKeyDictionary[Work, tuple[tuple[ExecutionModel, bytes], Timeline, Timing]] = WeakKeyDictionary()
@@ -32,17 +33,47 @@ _LAST: WeakKeyDictionary[Work, tuple[tuple[ExecutionModel, bytes], Timeline, Tim
 class Timed:
     """A replay in seconds.
 
-    draws: of the logarithm of the speed over timing.tok_s, see `machines.belief`; None if they were not requested.
+    work: of every routed call. timed_work: what is simulated of it, with parts of misses as more calls. recorded:
+        whether spans are kept.
+    draw: gives `draws` of the logarithm of the speed over timing.tok_s, see `machines.belief`; None if there are none.
     storage_bytes, page_cache_bytes: read from each tier, including reads ahead, but not experts used in place.
     """
 
-    timing: Timing
-    timeline: Timeline
     work: Work
+    timed_work: Work
     costs: Costs
-    draws: Draws | None
+    execution: ExecutionModel
+    recorded: bool
     storage_bytes: int
     page_cache_bytes: int
+    draw: Callable[[Timing], Draws] | None
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        return self._ran[0]
+
+    @cached_property
+    def timing(self) -> Timing:
+        return self._ran[1]
+
+    @cached_property
+    def draws(self) -> Draws | None:
+        return None if self.draw is None or self.timing.tok_s is None else self.draw(self.timing)
+
+    @cached_property
+    def _ran(self) -> tuple[Timeline, Timing]:
+        return _run(self.timed_work, self.costs, self.execution, record=self.recorded)
+
+    @cached_property
+    def speeds(self) -> Speeds:
+        """The speeds of `timing`, and the time by part, without a run of every call if kinds of calls say them.
+
+        They differ from those of `timing` by rounding.
+        """
+        if by_kind(self.timed_work, self.execution):
+            return speeds_of(self.timed_work.timed_kinds, lambda each: parts_of(each, self.costs, self.execution))
+        timing = self.timing
+        return Speeds(timing.tok_s, timing.prompt_tok_s, timing.part_ms_per_token)
 
     @property
     def tok_s_lo(self) -> float | None:
@@ -110,18 +141,31 @@ def time_replay(
         return at(1.0) if smaller is None else smaller.costs(at)
 
     costs, timed = costs_on(machine).slower(1 / learnt_times(machine, whose)), smaller.work if smaller else work
-    timeline, timing = _run(timed, costs, execution, record=record)
-    draws = None
-    if interval and timing.tok_s is not None:
-        draws = draws_of(timed, timing, machine, execution, costs_on, whose=whose)
     assert workload.expert_bytes is not None
     size = np.array(workload.expert_bytes, np.int64)
-    of_call = size[work.row] if smaller is None else size[work.row] * smaller.read_share
+    if smaller is None:
+        missed, warm = (int(of_row @ size[: len(of_row)]) for of_row in work.missed)
+    else:
+        of_call = size[work.row] * smaller.read_share
+        missed, warm = int(work.misses @ of_call), int(work.warm @ of_call)
     ahead = size[work.ahead_row]
-    warm = int(work.warm @ of_call) + int(ahead[work.ahead_warm != 0].sum())
-    stored = int(work.misses @ of_call) + int(ahead.sum()) - warm
+    warm += int(ahead[work.ahead_warm != 0].sum())
+    stored = missed + int(ahead.sum()) - warm
     from_pages = execution.reads and not execution.in_place
-    return Timed(timing, timeline, work, costs, draws, execution.reads * stored, from_pages * warm)
+
+    def draw(timing: Timing) -> Draws:
+        return draws_of(timed, timing, machine, execution, costs_on, whose=whose)
+
+    return Timed(
+        work,
+        timed,
+        costs,
+        execution,
+        record,
+        execution.reads * stored,
+        from_pages * warm,
+        draw if interval else None,
+    )
 
 
 def _run(work: Work, costs: Costs, execution: ExecutionModel, *, record: bool) -> tuple[Timeline, Timing]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.timeline.names import PARTS, RESOURCES, STALLS
 from flashmoe_sim.timeline.run import Timeline
-from flashmoe_sim.timeline.work import Work
+from flashmoe_sim.timeline.work import Kinds, Work
 from flashmoe_sim.trace.calls import run_starts
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, PHASE_UNKNOWN
 
@@ -75,6 +76,30 @@ class Timing:
             "busy_share": self.busy_share,
             "total_s": self.total_s,
         }
+
+
+class Speeds(NamedTuple):
+    """The speeds of a `Timing`, and where the time goes; as there."""
+
+    tok_s: float | None
+    prompt_tok_s: float | None
+    part_ms_per_token: dict[str, float]
+
+
+def speeds_of(
+    kinds: Mapping[int, tuple[Kinds, int] | None], parts_of: Callable[[Kinds], NDArray[np.float64]]
+) -> Speeds:
+    """Speeds from kinds of calls, as in `Work.timed_kinds`. parts_of: their seconds by names.PARTS, f64 [N_PARTS]."""
+    speed, decoded = dict[int, float | None](), dict[str, float]()
+    for phase, of_phase in kinds.items():
+        speed[phase] = None
+        if of_phase is not None:
+            parts, tokens = parts_of(of_phase[0]), of_phase[1]
+            seconds = float(parts.sum())
+            speed[phase] = tokens / seconds if seconds else None
+            if phase == PHASE_DECODE:
+                decoded = dict(zip(PARTS, (1e3 * parts / tokens).tolist(), strict=True))
+    return Speeds(speed[PHASE_DECODE], speed[PHASE_PROMPT], decoded)
 
 
 def timing_of(timeline: Timeline, work: Work) -> Timing:

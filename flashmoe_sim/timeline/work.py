@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashmoe_sim.trace.routing import PHASE_DECODE
+from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +78,86 @@ class Work:
             broken = [] if same_row and hits else ["what is used of the experts read ahead are hits of their layer"]
         return broken[0] if broken else ""
 
+    @property
+    def calls_are_alone(self) -> bool:
+        """Whether there are calls, and none uses experts that were read ahead, which calls share."""
+        return len(self.row) > 0 and len(self.ahead_after) == 0
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """Its calls without those that repeat another, if they are alone."""
+        return Kinds.of(self)
+
+    @cached_property
+    def timed_kinds(self) -> dict[int, tuple[Kinds, int] | None]:
+        """The kinds of the calls by which decoding and prompts are timed, and their tokens of text, by phase.
+
+        These are the calls of the steps of a phase whose tokens are known, or without any phase of all such steps; None
+        if there are none.
+        """
+        first = np.flatnonzero(np.diff(self.step, prepend=-1))
+        tokens, calls = np.maximum.reduceat(self.n_text, first), np.diff(first, append=len(self.step))
+        phase = self.phase[first] if self.phase.any() else np.full(len(first), PHASE_DECODE, np.uint8)
+        found = {}
+        for wanted in (PHASE_DECODE, PHASE_PROMPT):
+            known = (phase == wanted) & (tokens > 0)
+            some = self if known.all() else some_calls(self, np.repeat(known, calls))
+            found[wanted] = (Kinds.of(some), int(tokens[known].sum())) if known.any() else None
+        return found
+
+    @cached_property
+    def missed(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The misses of each row, and how many of them the page cache serves, i64 [rows]."""
+        misses, warm = (np.bincount(self.row, weights=of).astype(np.int64) for of in (self.misses, self.warm))
+        return misses, warm
+
     @cached_property
     def last_decoded(self) -> Work:
         """The last 512 decoded steps, by which machines are compared, see `decoded`."""
         return last_steps(decoded(self), INTERVAL_STEPS)
 
 
+class Kinds(NamedTuple):
+    """The different calls of some work, each of which takes as long wherever it stands.
+
+    work: one call of each kind, all of one step. calls: i64 [kinds], how many there are. steps: of the whole work.
+    drafted: the sum over its steps of the most tokens that a call has drafted.
+    """
+
+    work: Work
+    calls: NDArray[np.int64]
+    steps: int
+    drafted: int
+
+    @classmethod
+    def of(cls, work: Work) -> Kinds:
+        """The kinds of work that reads nothing ahead."""
+        number, places = np.zeros(len(work.row), np.int64), 1
+        for name in OF_KIND:
+            column = getattr(work, name)
+            least, most = int(column.min(initial=0)), int(column.max(initial=0))
+            if places > MOST_PLACES:
+                kept, number = np.unique(number, return_inverse=True)
+                places = len(kept)
+            if most > least:
+                places *= most - least + 1
+                number = number * (most - least + 1) + (column - least)
+        if places <= FEW_PLACES * len(number):
+            counts, place = np.bincount(number, minlength=places), np.zeros(places, np.int64)
+            place[number] = np.arange(len(number))
+            first, count = place[counts > 0], counts[counts > 0]
+        else:
+            _, first, count = np.unique(number, return_index=True, return_counts=True)
+        each = {name: getattr(work, name)[first] for name in OF_CALLS} | {"step": np.zeros(len(first), np.int32)}
+        starts = np.flatnonzero(np.diff(work.step, prepend=-1))
+        most_drafted = np.maximum.reduceat(work.drafted, starts) if work.drafted.any() else np.zeros(1, np.int32)
+        return cls(replace(work, **each), count, len(starts), int(most_drafted.sum()))
+
+
 INTERVAL_STEPS = 512
+MOST_PLACES = 2**31  # of kinds that are told apart by one number before the next column is added to it
+FEW_PLACES = 8  # to each call: fewer are counted in a tenth of the time of sorting
+OF_KIND = ("row", "n_tokens", "drafted", "refs", "requests", "misses", "warm", "cold", "installs")
 OF_CALLS = (
     *("row", "step", "n_tokens", "n_text", "drafted"),
     *("refs", "requests", "misses", "warm", "cold", "installs", "phase"),

@@ -53,7 +53,7 @@ def test_a_row_is_the_replay_of_its_system() -> None:
     whose = Whose("slot-bank", "slot-bank", row.system.spec, small.model.base_name)
     timed = time_replay(of, replayed, plan.machine, plan.conditions(small), whose=whose)
     assert row.hit_rate == replayed.counts.total()["hit_rate"]
-    assert row.tok_s == timed.timing.tok_s
+    assert row.tok_s == timed.speeds.tok_s
     assert (row.tok_s_lo, row.tok_s_hi) == pytest.approx((timed.tok_s_lo, timed.tok_s_hi))
 
 
