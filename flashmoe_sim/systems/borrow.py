@@ -8,7 +8,8 @@ from functools import lru_cache
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.trace.bundled import catalog
+from flashmoe_sim.trace.bundled import catalog, find_trace
+from flashmoe_sim.trace.kept import kept
 from flashmoe_sim.trace.load import load_trace
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.synth_like import alike
@@ -55,9 +56,13 @@ def made_like(sources: Sequence[str], model: ModelGeometry) -> Workload:
 @lru_cache(maxsize=8)
 def _alike(sources: tuple[str, ...], n_experts: tuple[tuple[int, int], ...], top_k: int) -> RoutingTrace:
     """The same for every quantization of a model."""
-    trace, *others = map(load_trace, sources)
     shape = Shape("borrowed", dict(n_experts), top_k)
-    made, _ = alike(trace, shape=shape, other=others[0] if others else None, share=SHARE)
+
+    def make() -> RoutingTrace:
+        trace, *others = map(load_trace, sources)
+        return alike(trace, shape=shape, other=others[0] if others else None, share=SHARE)[0]
+
+    made = kept([find_trace(source)[0] for source in sources], shape, SHARE, make)
     return made.with_(name=f"like {' and '.join(sources)}")
 
 

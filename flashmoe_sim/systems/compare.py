@@ -34,7 +34,7 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.routing import PHASE_DECODE, PHASE_PROMPT, RoutingTrace
 
 NEAR = 0.03
-Replays = dict[tuple[System, Setup, Drafts | None], tuple[Workload, Replayed]]
+Replays = dict[tuple[System, Setup, Drafts | None, int], tuple[Workload, Replayed]]  # the number: of prompt tokens
 # The parts of a token's time, by what it waits for.
 GROUPS = {
     "read": ("read", "late", "ahead"),
@@ -332,7 +332,7 @@ def at_setting(
             )
         assert workload is not None
         replays = {} if replays is None else replays
-        if (key := (system, plan.setup, case.drafts)) not in replays:
+        if (key := (system, plan.setup, case.drafts, prompt_tokens)) not in replays:
             replays[key] = _replayed(workload, case, system, prompt_tokens)
         routed, replayed = replays[key]
         result = replace(result, hindsight=getattr(replayed.setup.policy, "profile", None) == "")

@@ -207,13 +207,15 @@ def recommend(
     def timed(one: Compared) -> Compared:
         tokens = objective.prompt_tokens
         return (
-            one if one is best.best else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens)
+            one
+            if one is best.best
+            else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens, replays=found.replays)
         )
 
     def resized(candidates: Sequence[System]) -> Resizer:
-        return Resizer(workload, case, candidates, now=best.best, borrowed=borrowed)
+        return Resizer(workload, case, candidates, now=best.best, borrowed=borrowed, replays=found.replays)
 
-    return Recommendation(
+    advice = Recommendation(
         case,
         workload,
         found,
@@ -231,13 +233,15 @@ def recommend(
         None
         if objective.goal == "prompt"
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
-        with_filled(workload, case, best.best, borrowed=borrowed).filled,
+        with_filled(workload, case, best.best, borrowed=borrowed, replays=found.replays).filled,
         with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
         None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
         other_types(workload, case, systems, best.best, objective=objective, borrowed=borrowed),
         None if purchase is None else purchase.found(resized(systems), progress),
         borrowed,
     )
+    found.replays.clear()  # an answer may live long
+    return advice
 
 
 def chosen(found: SearchResult, case: Case) -> Searched | None:

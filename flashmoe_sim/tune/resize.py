@@ -26,6 +26,7 @@ class Resizer:
     evaluations: number of settings timed on a machine.
     now: what is recommended on the machine as it is, by the whole trace; by default the fastest system by the first
         references. Speeds are those of the first references, times what `now` has over the fastest system by these.
+    replays: some of the whole trace, used if it is not longer.
     """
 
     def __init__(
@@ -36,10 +37,11 @@ class Resizer:
         *,
         now: Compared | None = None,
         borrowed: bool = False,
+        replays: Replays | None = None,
     ) -> None:
         self.case, self.systems, self.borrowed = case, tuple(systems), borrowed
         self.workload = stretch(workload, MOST_REFS)
-        self.replays: Replays = {}
+        self.replays: Replays = dict(replays or {}) if self.workload is workload else {}
         self.evaluations = 0
         self.times = 1.0
         before = self.fastest(case.machine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from flashmoe_sim.tune.proof import kept_bytes, pick
 WORTH = 0.5
 # Sizes are tried on at most this many references, and those that could be chosen on the whole trace.
 COARSE_REFS = 2_000_000
+KEPT_REFS = 400_000  # of a trace whose best replay of each system is kept for the rest of an answer
 FINE = 1 / 16  # the step between sizes, as a share of the size, at which the search for a size ends
 
 
@@ -43,11 +44,15 @@ class Searched:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Every system at its best, the fastest first, then those that cannot run. evaluations: settings replayed."""
+    """Every system at its best, the fastest first, then those that cannot run.
+
+    evaluations: settings replayed. replays: those of the best settings, if they were kept; valid for any machine.
+    """
 
     systems: tuple[Searched, ...]
     evaluations: int
     objective: Objective
+    replays: Replays
 
 
 def search(
@@ -74,6 +79,7 @@ def search(
         if progress is not None:
             progress(number, 2 * len(systems))
         coarse.append(searcher.sizes_of(system))
+        searcher.forget_but(one.best.system for one in coarse)
     speeds = [1 / seconds for one in coarse if (seconds := searcher.seconds(one.best)) is not None]
     found = []
     for number, (system, one) in enumerate(zip(systems, coarse, strict=True)):
@@ -82,8 +88,9 @@ def search(
         seconds = searcher.seconds(one.best)
         near = seconds is not None and 1 / seconds >= WORTH * max(speeds)
         found.append(searcher.with_interval(searcher.refined(one, system) if near else one))
+        searcher.forget_but(one.best.system for one in (*coarse, *found))
     order = sorted(found, key=lambda one: searcher.seconds(one.best) or math.inf)
-    return SearchResult(tuple(order), searcher.evaluations, searcher.objective)
+    return SearchResult(tuple(order), searcher.evaluations, searcher.objective, searcher.replays)
 
 
 class _Searcher:
@@ -92,7 +99,8 @@ class _Searcher:
     def __init__(
         self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool, replays: Replays | None
     ) -> None:
-        self.replays = replays
+        self.replays: Replays = {} if replays is None else replays
+        self.keeps_all = replays is not None
         self.case, self.objective, self.borrowed = case, objective, borrowed
         self.whole, self.stretch = workload, stretch(workload, COARSE_REFS)
         self.known: dict[tuple[Workload, System], Compared] = {}
@@ -107,11 +115,22 @@ class _Searcher:
     def at(self, system: System, workload: Workload) -> Compared:
         if (key := (workload, system)) not in self.known:
             tokens = self.objective.prompt_tokens
-            replays = self.replays if workload is self.whole else None
+            replays = self.replays if workload is self.whole and self._keeps else None
             self.known[key] = at_setting(
                 workload, self.case, system, interval=False, prompt_tokens=tokens, replays=replays
             )
         return self.known[key]
+
+    @property
+    def _keeps(self) -> bool:
+        return self.keeps_all or self.whole.trace.refs <= KEPT_REFS
+
+    def forget_but(self, systems: Iterable[System]) -> None:
+        """Drop the replays of other settings, unless the caller wants all."""
+        if not self.keeps_all:
+            kept = set(systems)
+            for key in [key for key in self.replays if key[0] not in kept]:
+                del self.replays[key]
 
     def sizes_of(self, system: System) -> Searched:
         """The system at each of its sizes, on the stretch, with its best prompt choices if prompts count."""
@@ -228,7 +247,7 @@ class _Searcher:
             found.best.system,
             borrowed=self.borrowed,
             prompt_tokens=tokens,
-            replays=self.replays,
+            replays=self.replays if self._keeps else None,
         )
         return replace(found, best=best, tried=tuple(best if one is found.best else one for one in found.tried))
 
