@@ -13,7 +13,7 @@ from flashmoe_sim.budget import DESKTOP_BYTES, Context, MemoryBudget, spare_byte
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, TooLarge, UnknownName
 from flashmoe_sim.io.sizes import GIB, MIB
-from flashmoe_sim.machines.compose import DRIVER_GIB
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from tests.systems.cases import machine, model
@@ -113,7 +113,7 @@ def test_the_desktop_is_what_three_quarters_of_cards_lack_beside_the_driver() ->
     path = Path(__file__).parents[1] / "data/published/gpu_free_memory.csv"
     with path.open(newline="") as file:
         lacks = [int(row["nominal_mib"]) - int(row["free_mib"]) for row in csv.DictReader(file)]
-    within = [lack <= 1024 * DRIVER_GIB + DESKTOP_BYTES // MIB for lack in lacks]
+    within = [lack <= 1024 * estimate("gpu.driver_gib").value + DESKTOP_BYTES // MIB for lack in lacks]
     assert (len(within), sum(within)) == (11, 8)
 
 

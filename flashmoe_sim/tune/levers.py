@@ -11,7 +11,7 @@ from flashmoe_sim.budget import own_memory
 from flashmoe_sim.ceilings.hardware import CHANGES, TWICE
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.numbers import three
-from flashmoe_sim.machines.compose import DRIVER_GIB
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.resize import Resizer
@@ -142,12 +142,12 @@ def _larger_ram(machine: Machine) -> dict[str, Machine]:
 def _larger_gpu(machine: Machine) -> dict[str, Machine]:
     if machine.gpu is None or machine.gpu.memory_gib is None or not own_memory(machine) or machine.gpus > 1:
         return {}
-    now = machine.gpu.memory_gib.value
+    now, driver_gib = machine.gpu.memory_gib.value, estimate("gpu.driver_gib").value
     return {
-        f"{size} GiB of GPU memory instead of {_gib(now + DRIVER_GIB)}": machine.scaled(
-            {"gpu.memory_gib": (size - DRIVER_GIB) / now}
+        f"{size} GiB of GPU memory instead of {_gib(now + driver_gib)}": machine.scaled(
+            {"gpu.memory_gib": (size - driver_gib) / now}
         )
-        for size in _next_and_twice(now + DRIVER_GIB, GPU_GIB)
+        for size in _next_and_twice(now + driver_gib, GPU_GIB)
     }
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.attention import bare, with_attention
-from flashmoe_sim.machines.compose import RAM_SHARE, compose_parts
+from flashmoe_sim.machines.compose import compose_parts
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
@@ -164,7 +165,7 @@ def _generation(row: FieldRow) -> str:
 def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) -> Part | None:
     """Memory as fast as the row says, or as its sockets have it; None for what the CPU takes at best."""
     if row.ram_gb_s is not None:
-        nominal = row.ram_gb_s / RAM_SHARE[1] if _is_measured(row) else row.ram_gb_s
+        nominal = row.ram_gb_s / estimate("desktop.ram_share").value if _is_measured(row) else row.ram_gb_s
         return _memory_part(_as_given(nominal, row.ram_gb_s_basis or "as told"))
     if cpu is not None:
         if _TWO_SOCKETS.match(row.cpu) is None or "single socket" in row.flags:

@@ -13,7 +13,7 @@ from flashmoe_sim.budget import DESKTOP_BYTES, Context, own_memory, spare_bytes
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
-from flashmoe_sim.machines.compose import DRIVER_GIB
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, Share, System, free_bytes, gpu_left
@@ -56,7 +56,7 @@ def test_memory_that_cards_held() -> None:
     for row in measured():
         system, of = asked(row)
         system.check(of)
-        planned_mib = (on_gpu(system, of) + DESKTOP_BYTES) / MIB + 1024 * DRIVER_GIB
+        planned_mib = (on_gpu(system, of) + DESKTOP_BYTES) / MIB + 1024 * estimate("gpu.driver_gib").value
         found.append(planned_mib / int(row["gpu_mib"]) - 1)
     assert len(found) == 5
     assert -0.007 < min(found) < 0.001
