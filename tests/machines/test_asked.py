@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.guessed import basis, guessed, notes
-from flashmoe_sim.machines.guesses import BY_SIZE, DDR5_CARDS, ram_by_size
+from flashmoe_sim.machines.guesses import ram_by_size
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.parts import catalogue
 from flashmoe_sim.machines.table import PRESETS
@@ -141,11 +142,11 @@ def test_a_measured_number_is_not_guessed() -> None:
 
 
 def test_the_table_is_in_order_and_wide() -> None:
-    assert all(one[0] < next_[0] for one, next_ in pairwise(BY_SIZE))
-    for _, (lo, value, hi), why in BY_SIZE:
-        assert lo < value < hi
-        assert hi > 2.5 * lo
-        assert why
+    table = estimates("ram.gb_s_by_size")
+    assert all(float(one) < float(next_) for one, next_ in pairwise(table))
+    for found in table.values():
+        assert found.lo < found.value < found.hi
+        assert found.hi > 2.5 * found.lo
 
 
 @pytest.mark.parametrize(
@@ -187,10 +188,10 @@ def test_a_new_card_is_mostly_beside_ddr5() -> None:
 
 
 def test_published_desktops_with_a_new_card_have_ddr5() -> None:
-    takes = {}
+    takes, new = {}, estimate("ram.ddr5_card").value
     for row in read_rows(Path("data/published/field.csv")):
         gpu, cpu = part_in(row.gpu, ("gpu",)), part_in(row.cpu, ("cpu",))
-        if gpu is None or cpu is None or float(gpu.compute or 0) < DDR5_CARDS or not cpu.memory.endswith("x2"):
+        if gpu is None or cpu is None or float(gpu.compute or 0) < new or not cpu.memory.endswith("x2"):
             continue
         either = cpu.title.startswith("Intel Core i") and cpu.memory.startswith("ddr5")
         takes[row.machine_id] = "either" if either else cpu.memory[:4]

@@ -12,26 +12,11 @@ from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.attention import CPU, bare, with_attention, without_estimates
 from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Compute, Quantity
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
-from flashmoe_sim.timeline.attention import (
-    CHOSEN_LATENT,
-    COMPRESSED,
-    COMPRESSED_OTHERWISE,
-    COMPRESSED_TIMES,
-    CUDA_MOST,
-    CUDA_NUMBERS,
-    CUDA_NUMBERS_FEWER_BITS,
-    LATENT,
-    MASKED_CUDA,
-    MASKED_CUDA_QUANTIZED,
-    MASKED_TIMES,
-    QUANTIZED_TIMES,
-    ROCM_NUMBERS,
-    ROCM_NUMBERS_FEWER_BITS,
-    attention_cost,
-)
+from flashmoe_sim.timeline.attention import attention_cost
 
 GROUPED = LayerCache(keys=1024, values=1024, heads=64, kv_heads=8)  # heads of 128, eight for each key
 WINDOWED = replace(GROUPED, window=128)
@@ -52,6 +37,10 @@ def read_ms(*layers: LayerCache, depth: int = 100_000, api: str = "cuda", kv_typ
     return 1e3 * attention_cost(Attention(layers), depth, UNIT, api=api, kv_type=kv_type).read_s
 
 
+def latent(api: str) -> float:
+    return estimate("attention.latent", api).value
+
+
 def test_bytes_by_kind_of_layer() -> None:
     """4,096 bytes a token and layer at 100 GB/s: 100,000 tokens take 4.096 ms."""
     assert read_ms(GROUPED) == pytest.approx(4.096)
@@ -60,37 +49,38 @@ def test_bytes_by_kind_of_layer() -> None:
     assert read_ms(WINDOWED, depth=64) == pytest.approx(4.096 * 64 / 100_000)
     assert read_ms(LayerCache(state=1000), LayerCache()) == 0
     for api in ("cuda", "metal", CPU):
-        assert read_ms(MLA, api=api) == pytest.approx(1.152 / LATENT[api])
-        share = COMPRESSED.get(api, COMPRESSED_OTHERWISE)
+        assert read_ms(MLA, api=api) == pytest.approx(1.152 / latent(api))
+        share = estimate("attention.compressed", api).value
         assert read_ms(COMPRESSED_4, api=api) == pytest.approx(1280 * (128 + 25_000) / 1e8 / share)
 
 
 def test_metal_reads_the_tokens_that_a_layer_chooses() -> None:
-    indexed = replace(MLA, indexer=32)
-    assert read_ms(indexed, api="metal") * CHOSEN_LATENT["metal"] == pytest.approx(read_ms(indexed) * LATENT["cuda"])
+    indexed, share = replace(MLA, indexer=32), estimate("attention.chosen_latent.metal").value
+    assert read_ms(indexed, api="metal") * share == pytest.approx(read_ms(indexed) * latent("cuda"))
 
 
 def test_a_quantized_cache_by_backend() -> None:
     """16 bits take 4.096 ms. Of 32 numbers q8_0 has 34 bytes and q4_0 has 18."""
-    for api, times in QUANTIZED_TIMES.items():
-        assert read_ms(GROUPED, api=api, kv_type="q8_0") == pytest.approx(4.096 * times)
-        assert read_ms(GROUPED, api=api, kv_type="q4_0") == pytest.approx(4.096 * times)
+    for api, times in estimates("attention.quantized_times").items():
+        assert read_ms(GROUPED, api=api, kv_type="q8_0") == pytest.approx(4.096 * times.value)
+        assert read_ms(GROUPED, api=api, kv_type="q4_0") == pytest.approx(4.096 * times.value)
     assert read_ms(GROUPED, api="sycl", kv_type="q4_0") == pytest.approx(4.096 * (9 / 32 + 2))
     for api in ("cuda", "rocm"):  # wide heads and latents are first converted to 16 bits
         assert read_ms(WIDE, api=api, kv_type="q8_0") == pytest.approx(4.096 * (17 / 32 + 2))
-        assert read_ms(MLA, api=api, kv_type="q8_0") == pytest.approx(1.152 / LATENT[api] * (17 / 32 + 2))
+        assert read_ms(MLA, api=api, kv_type="q8_0") == pytest.approx(1.152 / latent(api) * (17 / 32 + 2))
 
 
 def test_cuda_and_rocm_unpack_for_every_query_head() -> None:
     """2,048 numbers of 100,000 tokens for each of 8 query heads; UNIT does 1e13 operations a second."""
     numbers = 100_000 * 2048 * 8
-    assert read_ms(GROUPED, kv_type="q8_0") == pytest.approx(1e3 * numbers / (CUDA_NUMBERS * 1e13))
-    assert read_ms(GROUPED, kv_type="q4_0") == pytest.approx(1e3 * numbers / (CUDA_NUMBERS_FEWER_BITS * 1e13))
-    for kv_type, times in (("q8_0", ROCM_NUMBERS), ("q4_0", ROCM_NUMBERS_FEWER_BITS)):  # at the root of 100 GB/s
-        assert read_ms(GROUPED, api="rocm", kv_type=kv_type) == pytest.approx(1e3 * numbers / (times * 10))
+    cuda, rocm = (estimates(f"attention.unpacked.{api}") for api in ("cuda", "rocm"))
+    assert read_ms(GROUPED, kv_type="q8_0") == pytest.approx(1e3 * numbers / (cuda["eight_bits"].value * 1e13))
+    assert read_ms(GROUPED, kv_type="q4_0") == pytest.approx(1e3 * numbers / (cuda["fewer_bits"].value * 1e13))
+    for kv_type, bits in (("q8_0", "eight_bits"), ("q4_0", "fewer_bits")):  # at the root of 100 GB/s
+        assert read_ms(GROUPED, api="rocm", kv_type=kv_type) == pytest.approx(1e3 * numbers / (rocm[bits].value * 10))
     large = replace(UNIT, weights_gb_s=quantity(100_000), attention_gb_s=quantity(1000))
     cost = attention_cost(Attention((GROUPED,)), 100_000, large, api="cuda", kv_type="q4_0")
-    assert cost.read_s == pytest.approx(numbers / CUDA_MOST)
+    assert cost.read_s == pytest.approx(numbers / cuda["most"].value)
     alone = replace(GROUPED, heads=8)  # one query head: as many bytes as it keeps take longer
     cost = attention_cost(Attention((alone,)), 100_000, large, api="cuda", kv_type="q8_0")
     assert 1e3 * cost.read_s == pytest.approx(0.4096 * 17 / 32)
@@ -107,11 +97,12 @@ def test_an_rtx_4070_at_depth(kv_type: str, us: float) -> None:
 
 def test_tokens_that_a_layer_does_not_choose_are_masked_and_read() -> None:
     """97,952 of 100,000 tokens; 8 query heads for each key."""
+    masked = estimates("attention.masked")
     assert read_ms(CHOOSING, depth=2048) == read_ms(GROUPED, depth=2048)
-    assert read_ms(CHOOSING) == pytest.approx(4.096e-5 * (2048 + 97_952 * 8 * MASKED_CUDA))
-    assert read_ms(CHOOSING, api="vulkan") == pytest.approx(4.096e-5 * (2048 + 97_952 * MASKED_TIMES))
+    assert read_ms(CHOOSING) == pytest.approx(4.096e-5 * (2048 + 97_952 * 8 * masked["cuda_share"].value))
+    assert read_ms(CHOOSING, api="vulkan") == pytest.approx(4.096e-5 * (2048 + 97_952 * masked["times"].value))
     assert read_ms(CHOOSING, kv_type="q8_0") == pytest.approx(
-        read_ms(GROUPED, kv_type="q8_0") * (0.02048 + 0.97952 * MASKED_CUDA_QUANTIZED)
+        read_ms(GROUPED, kv_type="q8_0") * (0.02048 + 0.97952 * masked["cuda_quantized_times"].value)
     )
     assert read_ms(CHOOSING, api=CPU) == read_ms(GROUPED, api=CPU)
 
@@ -123,7 +114,9 @@ def test_arithmetic_of_a_prompt() -> None:
     cost = attention_cost(Attention((MLA,)), 1000, UNIT, api="cuda", kv_type="f16")
     assert cost.token_s == pytest.approx(1000 * 128 * 2 * 1088 / 1e13)
     cost = attention_cost(Attention((COMPRESSED_4,)), 1000, UNIT, api="cuda", kv_type="f16")
-    assert cost.token_s == pytest.approx((128 + 250) * 64 * 2 * 1088 * COMPRESSED_TIMES / 1e13)
+    assert cost.token_s == pytest.approx(
+        (128 + 250) * 64 * 2 * 1088 * estimate("attention.compressed_operations").value / 1e13
+    )
 
 
 def test_deeper_never_takes_less() -> None:
