@@ -20,6 +20,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.residency.replay import Replayed
@@ -164,15 +165,14 @@ class Cost:
     source: str
     scales: bool = True
 
+    @classmethod
+    def of(cls, path: str, name: str) -> Cost:
+        """The cost with a number of the table of estimates, which scales if its unit is `times`."""
+        found = estimate(name)
+        return cls(path, *found.ends, found.source, found.unit == "times")
 
-PAGE_FAULTS = Cost(
-    "storage.read_gb_s",
-    0.02,
-    0.1,
-    0.5,
-    "page faults read a file in small pieces, few at once: 0.12 of 5.5 GB/s in danveloper/flash-moe, and the published "
-    "speeds of mapped models larger than RAM",
-)
+
+PAGE_FAULTS = Cost.of("storage.read_gb_s", "cost.page_faults")
 
 
 @dataclass(frozen=True)

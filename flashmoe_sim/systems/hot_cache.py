@@ -74,17 +74,7 @@ class HotCache(System):
     words: ClassVar[Choices] = {"revision": REVISIONS}
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (
-        PAGE_FAULTS,
-        Cost(
-            "host.call_us",
-            35,
-            65,
-            130,
-            "its docs/moe-hot-cache: worklist 65 us a call, with two counts read back",
-            scales=False,
-        ),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS, Cost.of("host.call_us", "cost.hot_cache_call_us"))
 
     max_mib: int | None = None
     weighting: str = "flat"

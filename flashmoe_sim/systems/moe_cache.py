@@ -67,18 +67,7 @@ class MoeCache(System):
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (
-        PAGE_FAULTS,
-        Cost(
-            "gpu.layer_us",
-            130,
-            200,
-            320,
-            "EXPERT_CACHE_V3.md@0e8efaab6: 63 us to plan, send and collect a matrix's rows, two or three times in a "
-            "layer, beside the layer's own",
-            scales=False,
-        ),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS, Cost.of("gpu.layer_us", "cost.moe_cache_layer_us"))
 
     cache_mib: int | None = None
 

@@ -71,18 +71,7 @@ class Neurall(GpuSlots):
     limits: ClassVar[Limits] = {"slots": (1, INT32), "swaps": (0, INT32), "lead": (-2, INT32), "admit": (0, INT32)}
     words: ClassVar[Choices] = {"profile": (HALF, NONE)}
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (
-        PAGE_FAULTS,
-        Cost(
-            "gpu.layer_us",
-            200,
-            350,
-            500,
-            "its README@02ba799: 20 ms a token on RTX 3090 beside the experts of GLM-5.3-Flash, 42 layers, of which "
-            "3.9 GB of weights take 5",
-            scales=False,
-        ),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS, Cost.of("gpu.layer_us", "cost.neurall_layer_us"))
 
     slots: int | None = None
     swaps: int | None = None

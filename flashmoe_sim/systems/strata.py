@@ -76,17 +76,7 @@ class Strata(System):
     words: ClassVar[Choices] = {"profile": (HALF, ALL)}
     size: ClassVar[str] = "experts"
     own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (
-        Cost(
-            "gpu.layer_us",
-            170,
-            250,
-            420,
-            "its own cost model (generate.cpp): 0.33 ms for a layer of a window on an RTX 5080 and 0.5 on a 3090, of "
-            "which reading the layer's dense weights takes 0.08",
-            scales=False,
-        ),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("gpu.layer_us", "cost.strata_layer_us"),)
 
     experts: int | None = None
     every: int = 4

@@ -41,16 +41,7 @@ class TurboFieldfare(System):
     misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
     size: ClassVar[str] = "slots"
     own_gpu: ClassVar[bool | None] = False
-    costs: ClassVar[tuple[Cost, ...]] = (
-        Cost(
-            "memory.copy_gb_s",
-            0.16,
-            0.24,
-            0.36,
-            "36 published speeds on 10 machines (reports/field): misses that the page cache holds take four times as "
-            "long as when eight threads copy; with each machine left out, the median error is 27% instead of 78%",
-        ),
-    )
+    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("memory.copy_gb_s", "cost.pread_copies"),)
 
     slots: int = 16
 

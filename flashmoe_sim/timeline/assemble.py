@@ -22,6 +22,7 @@ from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.served import UNREAD
@@ -34,18 +35,6 @@ from flashmoe_sim.timeline.models.split_install import SplitInstall
 from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.join import drafted_of, phases_of
-
-# How much longer a layer takes on a GPU with llama.cpp and its forks than its bytes and the machine's layer_us say: the
-# small steps of Qwen3-Next's states, 73 to 126 us of published speeds on five machines, of builds from 2026 on.
-GRAPH_S = {"qwen3next": 100e-6}
-# The small steps of hyper-connections grow with what a card takes to read as much, not with the size of the weights: a
-# token of Qwen3.8-Flash-Next takes 200 to 375 us a layer longer on a Radeon 8060S, 340 on a GB10, 40 to 100 on two
-# RTX 3090 and 20 on an RTX PRO 6000.
-GRAPH_BYTES = {"qwen4exp": 65e6, "deepseek4": 40e6}
-# On a CPU all threads wait for each other after every small step, however fast the RAM is: a token of
-# Qwen3.8-Flash-Next takes 680 us a layer longer on a Ryzen 9 9950X and 1,270 on 16 of an EPYC 7532's 32 cores, with
-# twice the bandwidth; one of DeepSeek-V4-Flash 425 on an EPYC 9V45 (ik_llama.cpp, issue 1752).
-GRAPH_CPU_S = {"qwen4exp": 700e-6, "deepseek4": 400e-6}
 
 _WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
@@ -226,9 +215,9 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         attention=geometry.attention,
         quant=geometry.quant,
         dense_weight_bytes=geometry.dense_weight_bytes,
-        graph_s=GRAPH_S.get(geometry.arch, 0.0) * in_steps,
-        graph_bytes=GRAPH_BYTES.get(geometry.arch, 0.0) * in_steps,
-        graph_cpu_s=GRAPH_CPU_S.get(geometry.arch, 0.0) * in_steps,
+        graph_s=estimate("graph.gpu_s", geometry.arch).value * in_steps,
+        graph_bytes=estimate("graph.gpu_bytes", geometry.arch).value * in_steps,
+        graph_cpu_s=estimate("graph.cpu_s", geometry.arch).value * in_steps,
     )
 
 

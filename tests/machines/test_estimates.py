@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,15 +61,19 @@ def test_every_entry_says_where_it_is_from() -> None:
 
 def test_every_entry_is_used() -> None:
     """By its name or its table's, in a line of the program."""
-    named: set[str] = set()
-    for folder in ("flashmoe_sim", "native_bridge"):
+    named = {node.value for node in nodes("flashmoe_sim", "native_bridge") if isinstance(node, ast.Constant)}
+    assert [name for name in ENTRIES if not named & {name, *_tables(name)}] == []
+
+
+def test_the_costs_of_systems_are_entries() -> None:
+    made = [node for node in nodes("flashmoe_sim/systems") if isinstance(node, ast.Call)]
+    assert [ast.unparse(node) for node in made if ast.unparse(node.func) == "Cost"] == []
+
+
+def nodes(*folders: str) -> Iterator[ast.AST]:
+    for folder in folders:
         for source in (ROOT / folder).rglob("*.py"):
-            texts = (
-                node.value for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.Constant)
-            )
-            named |= {text for text in texts if isinstance(text, str)}
-    unused = [name for name in ENTRIES if not named & {name, *_tables(name)}]
-    assert unused == []
+            yield from ast.walk(ast.parse(source.read_text("utf-8")))
 
 
 def _tables(name: str) -> list[str]:
