@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from functools import cache, lru_cache
-from importlib import resources
+from functools import lru_cache
 from math import inf
 
+from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 
 LLAMA_CPP, IK = "llama.cpp", "ik_llama.cpp"
 KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP}  # by a part of the program's name, tried in this order
-# Cores that work together are slower than a few: each of 8 of a 7950X has 0.86 times the rate of each of 2, and each of
-# 16 of a 5975WX 0.8 times (ik_llama.cpp, pull request 154).
-TOGETHER = 0.8
-# A core with AVX2 beside one with AVX-512: 0.43 for IQ2_XXS (pull request 154), half for IQ3_XXS and IQ4_KS (152).
-AVX2 = 0.5
 BYTE = 8.5 / 8  # of a weight of 8 bits, with its scale
-# Tokens of a call from which a GPU's kernels compute an expert after they have read it; passes of 16 and 32 tokens of
-# DeepSeek-V2-Lite and Qwen3-30B-A3B take no longer than the slower of both.
-ADDED_FROM = 33
-# They compute tiles that are not full, as if each expert had so many tokens more: gpt-oss-120b on an H200 (llama.cpp,
-# 2,610 tok/s in micro-batches of 512, 6,340 of 2,048) and Qwen3-Coder-Next on RTX 3090 fit 64, a Radeon 8060S 16.
-PADDED_TOKENS, PADDED_OTHERWISE = {"cuda": 64.0}, 16.0
 _BITS = re.compile(r"fp?(16|32)|(?:q|int|fp)(\d)|(\d)bit")
-
-
-@cache
-def _rates() -> dict[str, dict[str, dict[str, float]]]:
-    return tomllib.loads(resources.files("flashmoe_sim.machines").joinpath("arithmetic.toml").read_text("utf-8"))
 
 
 def most_gb_s(machine: Machine, quant: str, program: str) -> float:
@@ -48,12 +31,12 @@ def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) 
     kernels = next((name for part, name in KERNELS.items() if part in program), None)
     if kernels is None:
         return inf
-    rates = _rates()["neon" if "neon" in features else "avx512"][kernels]
+    rates = estimates(f"cpu.core_gb_s.{'neon' if 'neon' in features else 'avx512'}.{kernels}")
     known = re.search("|".join(sorted(rates, key=len, reverse=True)), quant)
     if known is None:
         return inf
-    times = 1.0 if {"avx512", "neon"} & {*features} else AVX2
-    return TOGETHER * times * cores * rates[known[0]]
+    times = 1.0 if {"avx512", "neon"} & {*features} else estimate("cpu.avx2").value
+    return estimate("cpu.together").value * times * cores * rates[known[0]].value
 
 
 def knee_tokens(unit: Compute, weight_bytes: float) -> float:

@@ -305,7 +305,7 @@ def price(
         assert machine.cpu is not None
         cold_expert_s = _streamed(machine.cpu, read_bytes, most_gb_s)
         cold_knee = arithmetic.knee_tokens(machine.cpu, weight_bytes)
-    if execution.experts_on_cpu or machine.gpu is None:
+    if on_cpu := execution.experts_on_cpu or machine.gpu is None:
         assert machine.cpu is not None
         expert_s = _streamed(machine.cpu, expert_bytes, most_gb_s)
     else:
@@ -346,8 +346,8 @@ def price(
         dense_knee_tokens=arithmetic.knee_tokens(unit, dense_weight_bytes),
         knee_tokens=arithmetic.knee_tokens(unit, weight_bytes),
         cold_knee_tokens=cold_knee,
-        added_from=NEVER if machine.gpu is None or execution.experts_on_cpu else arithmetic.ADDED_FROM,
-        padded_tokens=arithmetic.PADDED_TOKENS.get(machine.api, arithmetic.PADDED_OTHERWISE),
+        added_from=NEVER if on_cpu else round(estimate("gpu.added_from").value),
+        padded_tokens=estimate("gpu.padded_tokens", machine.api).value,
         chunks=reads.chunks,
         chunk_s=reads.of_chunks.seconds(read_s),
         warm_chunk_s=reads.of_chunks.seconds(warm_s),

@@ -8,7 +8,8 @@ from math import inf
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.machines.arithmetic import ADDED_FROM, _rates, knee_tokens, most_gb_s, weight_bytes
+from flashmoe_sim.machines.arithmetic import knee_tokens, most_gb_s, weight_bytes
+from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Machine
 from flashmoe_sim.systems.base import Case
@@ -96,7 +97,7 @@ def test_dense_weights_have_their_own_bits(quant: str, dense_bits: float, expert
     assert costs.dense_knee_tokens == pytest.approx(on_gpu * dense_bits / 8 / 0.56, rel=0.01)
     assert costs.knee_tokens == pytest.approx(on_gpu * expert_bits / 8 / 0.56)
     assert costs.cold_knee_tokens == pytest.approx(on_cpu * expert_bits / 8 / 0.56)
-    assert costs.added_from == ADDED_FROM
+    assert costs.added_from == estimate("gpu.added_from").value
 
 
 def test_a_cpu_computes_while_it_reads() -> None:
@@ -108,8 +109,9 @@ def test_a_cpu_computes_while_it_reads() -> None:
 
 
 def test_every_program_has_the_same_types() -> None:
-    of_each = [rates for programs in _rates().values() for rates in programs.values()]
-    assert len(of_each) == 4
+    kernels = [(cores, program) for cores in ("avx512", "neon") for program in ("llama.cpp", "ik_llama.cpp")]
+    of_each = [estimates(f"cpu.core_gb_s.{cores}.{program}") for cores, program in kernels]
+    assert of_each[0]
     assert all(rates.keys() == of_each[0].keys() for rates in of_each)
 
 
