@@ -9,19 +9,9 @@ from flashmoe_sim.geometry.attention import DEFAULT_TYPE, check_context
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB, given_size, size
+from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.machine import Machine, Quantity
 
-BUFFERS_BYTES = GIB  # compute buffers of an engine like llama.cpp, unless given or known from the model
-# What a desktop takes of a GPU with its own memory, beside what machines leave out for the driver (compose.DRIVER_GIB).
-# Three quarters of 11 cards had this or less, of which llama.cpp, Ollama and Vulkan logged the free memory at start
-# (data/published/gpu_free_memory.csv).
-DESKTOP_BYTES = GIB // 2
-# The error of a plan, as a share of the GPU's memory: weights, context, buffers, driver and desktop together were 0.6%
-# less to 18% more than a card held (data/published/gpu_memory.csv), but files of one name differ in their dense
-# weights by some 4%. llama.cpp's --fit leaves 1 GiB.
-PLAN_ERROR = 0.04
-# RAM that a Mac's system keeps if the limit of its GPU is raised: `wired_limit_advice`.
-MAC_KEEPS_GIB = ((32, 4), (float("inf"), 8))
 WIRED_STEP_MIB = 512
 WIRED = "iogpu.wired_limit_mb"  # in a reason: a Mac could run it if this limit were raised
 
@@ -219,8 +209,8 @@ def spare_bytes(machine: Machine) -> int:
     gpu = machine.gpu
     if gpu is None or gpu.memory_gib is None:
         return 0
-    error = round(PLAN_ERROR * gpu.memory_gib.value * GIB)
-    return error + machine.gpus * DESKTOP_BYTES * own_memory(machine)
+    error = round(estimate("memory.plan_error").value * gpu.memory_gib.value * GIB)
+    return error + machine.gpus * round(estimate("memory.desktop_gib").value * GIB) * own_memory(machine)
 
 
 def wired_limit_advice(machine: Machine, needed_bytes: int) -> str:
@@ -247,7 +237,7 @@ def most_wired_mib(machine: Machine) -> int:
     if machine.memory is None:
         return 0
     ram_gib = machine.memory.ram_gib.value
-    keeps_gib = next(keeps for up_to, keeps in MAC_KEEPS_GIB if ram_gib <= up_to)
+    keeps_gib = next(one for up_to, one in estimates("memory.mac_keeps_gib").items() if ram_gib <= float(up_to)).value
     return int((ram_gib - keeps_gib) * GIB // MIB)
 
 

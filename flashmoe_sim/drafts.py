@@ -12,19 +12,13 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import is_name, named_model
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange, Unsupported
 from flashmoe_sim.io.files import unreadable
-from flashmoe_sim.io.sizes import parse_size, size
+from flashmoe_sim.io.sizes import GIB, parse_size, size
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.speculate import MOST_DRAFTED, speculate
 
 NGRAM, MTP, MODEL = "ngram", "mtp", "model"
-# The context and graph of a drafter on the GPU: 0.55 GiB for one layer of Qwen3.6-27B (Quartermaster-Labs/Quartermaster
-# issue 24), about 580 MiB (sudoingX/qwen38-mtp issue 48).
-CONTEXT_BYTES = 0.55 * 2**30
 OUTPUT_BITS = 6.5625  # a weight of the output matrix, Q6_K in llama.cpp's files, where it is also the embeddings
-# How many times as long an expert takes in a call of a few tokens as in a call of one: such calls leave the kernels
-# that multiply with one vector. A fit on published speeds: data/published/draft_passes.csv and draft_pairs.csv.
-VERIFY_TIMES = 1.4
-USUAL_LAYERS = 28  # of a draft model that is given by its size: Qwen3 0.6B and 1.7B
 
 
 @dataclass(frozen=True)
@@ -150,19 +144,24 @@ def _own_layer(model: ModelGeometry) -> tuple[int, int, int]:
     dense = max((model.streamed_bytes or 0) - output, 0) // len(model.layers)
     read = output + dense + model.top_k * last.expert_bytes
     weights = 0 if model.gguf else dense + last.n_experts * last.expert_bytes
-    return read, 1, round(weights + CONTEXT_BYTES)
+    return read, 1, round(weights + _context_bytes())
+
+
+def _context_bytes() -> float:
+    """What the context and graph of a drafter take on the GPU."""
+    return estimate("drafts.context_gib").value * GIB
 
 
 def _draft_model(given: str | int | Path) -> tuple[int, int, int]:
     """Bytes read for a token, layers and bytes kept of a model that is given by its size, file or name."""
     weights = given if isinstance(given, int) else parse_size(str(given))
     if weights:
-        return weights, USUAL_LAYERS, round(weights + CONTEXT_BYTES)
+        return weights, round(estimate("drafts.usual_layers").value), round(weights + _context_bytes())
     if isinstance(given, str) and is_name(given):
         named = named_model(given)
         read, kept = (named.streamed_bytes or 0) + named.token_cycle_bytes(), (named.dense_bytes or 0)
         blocks = len(named.layers) if named.attention is None else len(named.attention.layers)
-        return read, blocks, round(kept + named.routed_bytes + CONTEXT_BYTES)
+        return read, blocks, round(kept + named.routed_bytes + _context_bytes())
     path = Path(str(given))
     try:
         with path.open("rb") as file:
@@ -177,4 +176,4 @@ def _draft_model(given: str | int | Path) -> tuple[int, int, int]:
             "a size such as 0.6GiB"
         )
     read, blocks, kept = weights_of_file(path)
-    return read, blocks, round(kept + CONTEXT_BYTES)
+    return read, blocks, round(kept + _context_bytes())

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.budget import DESKTOP_BYTES, Context, MemoryBudget, spare_bytes, wired_limit_advice, with_reserve
+from flashmoe_sim.budget import Context, MemoryBudget, spare_bytes, wired_limit_advice, with_reserve
 from flashmoe_sim.geometry.attention import Attention, LayerCache
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, TooLarge, UnknownName
-from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
@@ -113,7 +113,8 @@ def test_the_desktop_is_what_three_quarters_of_cards_lack_beside_the_driver() ->
     path = Path(__file__).parents[1] / "data/published/gpu_free_memory.csv"
     with path.open(newline="") as file:
         lacks = [int(row["nominal_mib"]) - int(row["free_mib"]) for row in csv.DictReader(file)]
-    within = [lack <= 1024 * estimate("gpu.driver_gib").value + DESKTOP_BYTES // MIB for lack in lacks]
+    gib = estimate("gpu.driver_gib").value + estimate("memory.desktop_gib").value
+    within = [lack <= 1024 * gib for lack in lacks]
     assert (len(within), sum(within)) == (11, 8)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashmoe_sim.drafts import CONTEXT_BYTES, Drafts, break_even, drafted, given_drafts, output_bytes, text_tokens
+from flashmoe_sim.drafts import Drafts, break_even, drafted, given_drafts, output_bytes, text_tokens
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed
 from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
@@ -32,6 +33,7 @@ from flashmoe_sim.verbs.recommend import Recommend
 from tests.support import refused
 
 OSS, QWEN = "gpt-oss-120b", "qwen3.6-35b-a3b"
+CONTEXT_BYTES = estimate("drafts.context_gib").value * GIB
 
 
 def test_tokens_of_text_and_the_acceptance_that_yields_as_many() -> None:

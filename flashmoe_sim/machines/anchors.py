@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
 
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.fit import Equation
 
-# Repeats of one configuration on one machine reached 24.4 and 23.6 tokens a second, and others differed by more.
-SPEED_SD = 0.05
+SPEED_SD = estimate("run.speed_sd").value
 SPEED_STEP = 0.1  # tokens a second, the precision of printed speeds
 
 

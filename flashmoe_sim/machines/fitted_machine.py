@@ -9,6 +9,7 @@ import numpy as np
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.anchors import Anchor
 from flashmoe_sim.machines.attention import with_attention
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.fit import Fit
 from flashmoe_sim.machines.keys import MEASURED_SPREAD
 from flashmoe_sim.machines.machine import Anchors, Compute, Host, Link, Machine, Quantity, Storage
@@ -17,7 +18,6 @@ from flashmoe_sim.machines.unknowns import UNKNOWNS
 # Work that takes less than this share of every anchor's time could be infinitely fast without a visible difference.
 UNNOTICED = 1e-3
 FIRST_TOUCH = "first_touch_gb_s"  # which a machine may lack
-KNEE = (4.0, 1.0, 16.0)
 
 
 def fitted_machine(
@@ -43,9 +43,10 @@ def fitted_machine(
         for parameter in found.parameters
         if parameter != FIRST_TOUCH or takes_time(found, parameter)
     }
+    knee = estimate("run.knee_tokens")
     unit = Compute(
         layer_us=values["layer_us"],
-        knee_tokens=Quantity(*_ordered((KNEE[1], KNEE[0], KNEE[2])), "not determined by decoding", condition, True),
+        knee_tokens=Quantity(*_ordered(knee.ends), "not determined by decoding", condition, True),
         weights_gb_s=values.get("weights_gb_s"),
     )
     none = "in storage.read_gb_s, which the whole time of an install was fitted to"

@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from flashmoe_sim.budget import most_wired_mib, own_memory
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.learning import Observation
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.parts import catalogue
@@ -19,8 +20,6 @@ from flashmoe_sim.systems.base import Case, System
 FILE = "causes.toml"
 MOST, FEWEST = 3, 2  # causes that are named
 LEAST = 0.08  # of the likelihood of the most likely one, for those beyond FEWEST
-OF_SERVERS_GB_S = 120  # more than two channels of RAM deliver
-FULL = 0.8  # of a memory, by the plan: a context of unknown size, a desktop and the plan's error fill it
 SAME = 0.97  # of the speed: a cause that changes less explains nothing
 PATHS = {
     "RAM": (
@@ -92,13 +91,13 @@ class Ran:
             self.moved[paths, factor] = speed / self.tok_s
         return self.moved[paths, factor]
 
-    def filled(self, *where: str) -> float:
-        """The share of the GPU's memory, or of the RAM for models, that the plan fills; 0 if it is unknown."""
+    def is_full(self, *where: str) -> bool:
+        """Whether the plan nearly fills the GPU's memory, or the RAM for models; False if it is unknown."""
         case, shared = self.case, self.machine.unified and "gpu" not in where
         places = (*where, "gpu") if shared else where
         room = case.gpu_bytes if "gpu" in where else case.ram_bytes
         kept = sum(share.size_bytes for share in self.system.memory(case) if share.where in places)
-        return kept / room if room else 0.0
+        return bool(room) and kept >= estimate("causes.nearly_full").value * room
 
     @property
     def forms(self) -> set[tuple[str, str]]:
@@ -114,7 +113,7 @@ class Ran:
     def of_server(self) -> bool:
         """Whether its CPU is a server's or a workstation's, of many channels of RAM and maybe of two sockets."""
         memory = self.machine.memory
-        many = memory is not None and memory.bandwidth_gb_s.value > OF_SERVERS_GB_S
+        many = memory is not None and memory.bandwidth_gb_s.value > estimate("causes.server_ram_gb_s").value
         return many or bool(self.forms & {("cpu", "server"), ("cpu", "workstation")})
 
     @property
@@ -132,8 +131,8 @@ CONDITIONS: Mapping[str, Callable[[Ran], bool]] = {
     "a server": lambda ran: ran.of_server,
     "a desktop or laptop": lambda ran: not ran.of_server,
     "RAM of its own": lambda ran: not ran.machine.unified,
-    "RAM nearly full": lambda ran: ran.filled("ram", "mapped") >= FULL,
-    "GPU nearly full": lambda ran: ran.filled("gpu") >= FULL,
+    "RAM nearly full": lambda ran: ran.is_full("ram", "mapped"),
+    "GPU nearly full": lambda ran: ran.is_full("gpu"),
     "Windows": lambda ran: ran.machine.os == "windows",
     "not Windows": lambda ran: ran.machine.os != "windows",
     "macOS": lambda ran: ran.machine.os == "macos",

@@ -12,7 +12,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from flashmoe_sim.budget import BUFFERS_BYTES, PLAN_ERROR, MemoryBudget, own_memory, spare_bytes, wired_limit_advice
+from flashmoe_sim.budget import MemoryBudget, own_memory, spare_bytes, wired_limit_advice
 from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import CACHE_TYPES, DEFAULT_TYPE
 from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH, compute_buffer_bytes
@@ -33,6 +33,7 @@ from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
 
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
+BUFFERS_BYTES = round(estimate("memory.buffers_gib").value * GIB)
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -133,7 +134,7 @@ class Case:
     @property
     def gpu_error_bytes(self) -> int:
         """How much more than its memory a plan may take of a GPU before it certainly does not fit."""
-        return round(PLAN_ERROR * self.gpu_bytes) if own_memory(self.machine) else 0
+        return round(estimate("memory.plan_error").value * self.gpu_bytes) if own_memory(self.machine) else 0
 
     @property
     def ram_bytes(self) -> int:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.kept import kept
@@ -17,9 +18,6 @@ from flashmoe_sim.trace.synth_shape import Shape
 
 ENOUGH_TOKENS = 512  # of a recording that is imitated alone
 MOST_LIKE, ALSO_LIKE = "gpt-oss-120b", "deepseek-v2-lite"  # the recordings of large models with four kinds of work
-# The weight of the first one where both are imitated. Beside 36 published hit rates of LRU banks, the odds of a hit are
-# then right in the mean; with the first one alone they are almost three times too high (`reports/field/lent.py`).
-SHARE = 2 / 3
 FEW_EXPERTS = 64  # models with so few spread their work as evenly as the second
 
 
@@ -57,12 +55,13 @@ def made_like(sources: Sequence[str], model: ModelGeometry) -> Workload:
 def _alike(sources: tuple[str, ...], n_experts: tuple[tuple[int, int], ...], top_k: int) -> RoutingTrace:
     """The same for every quantization of a model."""
     shape = Shape("borrowed", dict(n_experts), top_k)
+    share = estimate("text.first_lender").value
 
     def make() -> RoutingTrace:
         trace, *others = map(load_trace, sources)
-        return alike(trace, shape=shape, other=others[0] if others else None, share=SHARE)[0]
+        return alike(trace, shape=shape, other=others[0] if others else None, share=share)[0]
 
-    made = kept([find_trace(source)[0] for source in sources], shape, SHARE, make)
+    made = kept([find_trace(source)[0] for source in sources], shape, share, make)
     return made.with_(name=f"like {' and '.join(sources)}")
 
 

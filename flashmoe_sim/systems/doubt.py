@@ -8,14 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flashmoe_sim.machines.belief import DRAWS, Draws, errors, moved, normals
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.trace.bundled import catalog
-
-# The experts used by a micro-batch of a recorded prompt over those used by one of decoded tokens of the same trace: 90
-# % of the cases in the bundled traces with both, of 4 to 128 tokens, with equal weight for each trace.
-# The middle is 1.4.
-MADE_MISSES = (1.0, 2.4)
-SHARED = math.sqrt(0.5)  # of how unlike a text is: what recency and profiles have in common
 
 
 class OtherText:
@@ -38,7 +33,8 @@ class OtherText:
         if made:
             odds = odds + known["made_sd"] * normals("made")
         if profiled:
-            odds = SHARED * odds + moved(normals("profile"), known["profile_lo"], known["profile_hi"])
+            shared = estimate("text.shared").value
+            odds = shared * odds + moved(normals("profile"), known["profile_lo"], known["profile_hi"])
         hits = 1 / (1 + np.exp(-(math.log(hit_rate / (1 - hit_rate)) + odds)))
         self.times = (1 - hits) / (1 - hit_rate)
 
@@ -49,7 +45,8 @@ class OtherText:
 
 def prompt_doubt(parts: Mapping[str, float], *, made: bool) -> Draws:
     """Likewise of a prompt that is made of decoded tokens, which use fewer experts than a real one."""
-    few, many = MADE_MISSES if made else (1.0, 1.0)
+    misses = estimate("text.prompt_misses")
+    few, many = (misses.lo, misses.hi) if made else (1.0, 1.0)
     return _slower(parts, ("read", "upload", "cpu"), np.exp(moved(normals("prompt"), math.log(few), math.log(many))))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory
-from flashmoe_sim.drafts import VERIFY_TIMES, Drafts
+from flashmoe_sim.drafts import Drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
@@ -368,7 +368,7 @@ def price(
         merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
         step_s=0.0,
         draft_s=_draft_s(unit, conditions),
-        verify_times=VERIFY_TIMES,
+        verify_times=estimate("drafts.verify_times").value,
         verify_call_s=0.0 if conditions.drafts is None else conditions.drafts.call_us * 1e-6,
     )
 

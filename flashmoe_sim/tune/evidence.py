@@ -6,10 +6,10 @@ import numpy as np
 
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.machines.belief import errors, unknown
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.guessed import notes
 from flashmoe_sim.machines.machine import SIZES, Machine
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
-from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.prompt import MICRO_BATCH
@@ -60,11 +60,11 @@ def _prompt(found: Recommendation) -> list[str]:
     sentence = f"The prompt is the first {made.distinct:,} tokens of a recorded one{repeated}."
     if decoded:
         before = f"{made.recorded:,} tokens of a recorded prompt and " if made.recorded else ""
-        few, many = MADE_MISSES
+        misses = estimate("text.prompt_misses")
         sentence = (
             f"The prompt consists of {before}{decoded:,} decoded tokens{repeated}. In five traces prompts used "
-            f"{few:g} to {many:g} times as many experts as decoded tokens; the interval of the prompt speed is wider "
-            "for it."
+            f"{misses.lo:g} to {misses.hi:g} times as many experts as decoded tokens; the interval of the prompt "
+            "speed is wider for it."
         )
     system = found.best.best.system
     execution = system.plan(found.case).execution

@@ -10,6 +10,7 @@ from statistics import median
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
@@ -32,7 +33,6 @@ from native_bridge.probe.storage import StorageFound
 
 UNMEASURED = "not measured: it takes runs of a model; sim bridge calibrate or sim machine fit find it"
 OS_NAMES = {"Linux": "linux", "macOS": "macos", "Darwin": "macos", "Windows": "windows"}
-KNEE = (4.0, 1.0, 16.0)
 
 
 def as_machine(found: Probed, *, name: str, today: date) -> Machine:
@@ -105,10 +105,11 @@ def _gpu_memory(found: Probed, source: str) -> Quantity | None:
 
 
 def _estimated(section: str, memory: Memory | None, *, unified: bool) -> Compute:
+    knee = estimate("run.knee_tokens")
     return Compute(
         weights_gb_s=_weights(section, unified, memory),
         layer_us=_unmeasured(f"{section}.layer_us"),
-        knee_tokens=Quantity(*KNEE, UNMEASURED, "not measured", True),
+        knee_tokens=Quantity(knee.value, knee.lo, knee.hi, UNMEASURED, "not measured", True),
     )
 
 

@@ -24,9 +24,9 @@ from reports.field.asked import Traces
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 HEAD = """A pass verifies drafted tokens together. The first table has its seconds over those of one token, the second
-speeds with drafts over speeds without. Two factors are fitted on these rows (`VERIFY_TIMES`, and what ik_llama.cpp
-takes longer for a call), so they show that the law holds rather than what a new machine gets; all of these pairs
-gain."""
+speeds with drafts over speeds without. Two factors are fitted on these rows (`drafts.verify_times`, and what
+ik_llama.cpp takes longer for a call), so they show that the law holds rather than what a new machine gets; all of these
+pairs gain."""
 PASSES, PAIRS = PUBLISHED / "draft_passes.csv", PUBLISHED / "draft_pairs.csv"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flashmoe_sim.budget import DESKTOP_BYTES, Context, own_memory, spare_bytes
+from flashmoe_sim.budget import Context, own_memory, spare_bytes
 from flashmoe_sim.geometry import named_model
 from flashmoe_sim.io.errors import BadInput, TooLarge
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -31,6 +31,7 @@ from reports.field.settings import settings_of
 from tests.systems.cases import case, machine, model, workload
 
 PUBLISHED = Path(__file__).parents[2] / "data/published"
+DESKTOP_BYTES = round(estimate("memory.desktop_gib").value * GIB)
 
 
 def on_gpu(system: System, of: Case) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.cpu import Cpu
-from flashmoe_sim.systems.doubt import MADE_MISSES
 from flashmoe_sim.systems.hot_cache import HotCache
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.prompt import prompted
@@ -119,7 +119,7 @@ def test_the_interval_is_wider_below_for_a_prompt_of_decoded_tokens() -> None:
     borrowed = at_setting(workload(of.model, tokens=128), of, system, borrowed=True, prompt_tokens=PROMPT)
     spreads = [np.std(np.log(one.prompt_draws)) for one in (made, borrowed) if one.prompt_draws is not None]
     assert spreads[0] < spreads[1]
-    assert MADE_MISSES[0] == 1  # so that it is not wider above
+    assert estimate("text.prompt_misses").lo == 1  # so that it is not wider above
     in_memory = [at_setting(on, of, Cpu(), prompt_tokens=PROMPT) for on in (both(of), workload(of.model, tokens=128))]
     assert in_memory[0].prompt_tok_s_lo == pytest.approx(in_memory[1].prompt_tok_s_lo, rel=0.02)
 
@@ -159,8 +159,7 @@ def test_prompts_use_more_experts_than_decoded_tokens_as_the_interval_says() -> 
     order = np.argsort(values)
     share = np.cumsum(np.array(weights)[order]) / sum(weights)
     lo, middle, hi = np.array(values)[order][np.searchsorted(share, (0.05, 0.5, 0.95))].round(1)
-    assert (lo, hi) == MADE_MISSES
-    assert middle == 1.4
+    assert (lo, middle, hi) == estimate("text.prompt_misses").ends
 
 
 def test_a_workload_is_given_its_prompt_once() -> None:
