@@ -147,6 +147,16 @@ def test_the_new_system_is_compared(run: Run, passed: list[str]) -> None:
     assert count(passed, "quarter-bank") >= 3
 
 
+def test_the_new_system_is_asked_for_published_rows(run: Run) -> None:
+    row = "row(Path(), engine='Nobody (quarter-bank 0.2)', strategy='slot_bank_ssd')"
+    lines = (
+        "from pathlib import Path",
+        "from reports.field.asked import system_of",
+        "from tests.field.builders import row",
+    )
+    assert run("-c", "\n".join((*lines, f"print(system_of({row}).spec)"))) == "quarter-bank\n"
+
+
 def test_the_new_verb_runs_and_explains_itself(run: Run) -> None:
     asked = ("--help", "used --help", "used deepseek-v2-lite", "used deepseek-v2-lite --least 64 --json")
     verbs, options, table, found = printed(run, *asked)

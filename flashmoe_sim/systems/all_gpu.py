@@ -13,6 +13,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.systems.split import (
     cuts,
     default_shares,
@@ -81,3 +82,5 @@ class AllGpu(System):
         shares = self.shares(case)
         cut = ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
         return Launch(llama_words(case, "-ngl", "99", *cut, *self.serving_words(case)))
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp": ("all_gpu",)}

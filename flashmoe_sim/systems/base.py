@@ -28,6 +28,7 @@ from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.facts import NO_MMAP, EngineFacts, SlotSizes, facts_of, listed
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.models.base import ExecutionModel
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -243,6 +244,8 @@ class System(ABC):
     limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
+    ran_as: published runs that were of it, by engine and strategy as tables of such runs name them.
+    fitted_off: ln(predicted / measured) of its published runs before one of its costs was fitted on them.
     """
 
     name: ClassVar[str]
@@ -264,9 +267,24 @@ class System(ABC):
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
+    ran_as: ClassVar[RanAs] = {}
+    fitted_off: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         check("system", self, self.limits, self.words)
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        """The system as it was in a published run of its engine and strategy.
+
+        Raises BadInput with the run's place if it does not say what is needed, or did what the system does not do.
+        """
+        return cls()
+
+    @classmethod
+    def drafted(cls, run: PublishedRun) -> Drafts | None:
+        """What a published run of it drafted; None of engines whose runs are predicted without drafts."""
+        return None
 
     @property
     def spec(self) -> str:

@@ -14,6 +14,7 @@ from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, drafter_share, ladder, llama_words, no_room
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.trace.cut import cut
 
@@ -93,3 +94,9 @@ class BigMoeOnEdge(System):
         fewer = ("--n-expert-used", str(self.top_k)) if self.top_k else ()
         words = ("-t", case.cores, "--chatml", "-n", "512", "-p", "PROMPT")
         return Launch(llama_words(case, *streamed, *fewer, *words, program="bmoe-cli"))
+
+    ran_as: ClassVar[RanAs] = {"BigMoeOnEdge": ("ssd_stream",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        return cls(cache_mib=run.told(run.number_after("--cache-mb ", "cache "), "how large the cache is"))

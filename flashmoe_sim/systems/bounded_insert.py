@@ -26,6 +26,7 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.execution import HitsThenMisses
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.published import RanAs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +74,5 @@ class BoundedInsert(GpuSlots):
     def launch(self, case: Case) -> Launch:
         words = ("-ngl", "99", "--cpu-moe", *self.serving_words(case), "--moe-expert-cache", str(self.slots))
         return Launch(llama_words(case, *words, "--moe-expert-cache-inserts", str(self.inserts)))
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp PR #27861": ("vram_lru",)}

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -32,6 +33,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.execution import CopiedFromFile
 from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
 
@@ -162,6 +164,14 @@ class Cached(System):
         in_ram = ("--cpu-moe",) if self.cpu_layers is None else ("--n-cpu-moe", str(self.cpu_layers))
         words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
         return Launch(llama_words(case, *words))
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp": ("vram_lru",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if "fork" in run.engine.lower():  # has a cache of its own
+            raise BadInput(f"{run.where}: no system runs {run.engine} as {run.strategy}")
+        return cls(cache_mib=run.number_after("--moe-cache-mib ", "cache "))
 
 
 def _largest_expert(case: Case) -> int:

@@ -10,6 +10,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.mapped import Mapped
 
 
@@ -49,3 +50,5 @@ class Cpu(System):
     def launch(self, case: Case) -> Launch:
         no_gpu = ("-ngl", "0") if case.machine.gpu is None else ("-dev", "none")  # or prompts would use the GPU
         return Launch(llama_words(case, *no_gpu, *self.serving_words(case)))
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp": ("cpu_only", "page_cache_mmap")}

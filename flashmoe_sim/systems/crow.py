@@ -22,6 +22,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.execution import UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.async_upload import AsyncUpload
 
 
@@ -85,6 +86,8 @@ class Crow(GpuSlots):
         words += ["--moe-stream-io-threads", "8", "--moe-stream-direct"]
         words += ["--moe-stream-l2", str(self.tier(case))] if self.tier(case) else []
         return Launch(llama_words(case, *words))
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp + moe-stream patch": ("slot_bank_ssd",)}
 
 
 def _with_ram(machine: Machine, gib: int) -> Machine:

@@ -12,6 +12,7 @@ from flashmoe_sim.policies.lfu_halved import LfuHalved
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
 from flashmoe_sim.systems.execution import ReadIntoSlots
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.models.resident import Resident
 
@@ -102,3 +103,12 @@ class Ds4(System):
         if not self._resident(case):
             words += ["--ssd-streaming", "--ssd-streaming-cache-experts", str(self.experts)]
         return Launch(tuple(words))
+
+    ran_as: ClassVar[RanAs] = {"ds4": ("slot_bank_ssd", "ssd_stream", "all_gpu")}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if run.strategy == "all_gpu":
+            return cls()
+        each = max(layer.expert_bytes for layer in run.model.layers.values())
+        return cls(experts=run.residents or (run.cache_bytes or 0) // each or None)

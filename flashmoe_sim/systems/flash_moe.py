@@ -11,6 +11,7 @@ from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.page_cache import PageCache
 from flashmoe_sim.trace.cut import cut
 
@@ -54,3 +55,5 @@ class FlashMoe(System):
 
     def launch(self, case: Case) -> Launch:
         return Launch(("./infer", "--model", "PACKED_MODEL", "--k", str(self.top_k), "--serve", "8000"))
+
+    ran_as: ClassVar[RanAs] = {"flash-moe": ("page_cache_mmap", "ssd_stream")}

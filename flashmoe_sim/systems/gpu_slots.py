@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from flashmoe_sim.systems.base import Case, System, gpu_left, ladder, no_room
+from flashmoe_sim.systems.published import PublishedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +37,7 @@ class GpuSlots(System):
         if not (most := self.most(case)):
             raise no_room("slots on the GPU", self.room(case))
         return self.of_size(most)
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        return cls().of_size(run.slots)

@@ -35,6 +35,7 @@ from flashmoe_sim.systems.base import (
     no_room,
 )
 from flashmoe_sim.systems.hot_cache_flags import BUDGET, COMMIT, PROFILE
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.models.base import NEVER
 from flashmoe_sim.timeline.models.hot_cold import HotColdPadded
@@ -157,6 +158,12 @@ class HotCache(System):
         words += ["--moe-hot-cache-layer-curve", f"{self.layer_curve:g}"]
         words += ["--moe-hot-cache-update-rate", f"{self.update_rate:g}"] if self.update_rate else []
         return Launch(llama_words(case, *words), first_start=() if self._file else LEARN)
+
+    ran_as: ClassVar[RanAs] = {"adrianhoehne/llama.cpp hot-cache": ("vram_static_profile",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        return cls(max_mib=run.number_after(f"{BUDGET} "))
 
 
 @lru_cache(maxsize=2)

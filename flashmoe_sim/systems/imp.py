@@ -27,6 +27,7 @@ from flashmoe_sim.systems.base import (
 from flashmoe_sim.systems.execution import CopiedFromFile, UploadedFromRam
 from flashmoe_sim.systems.gpu_slots import GpuSlots
 from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.published import RanAs
 
 MOST_PERCENT = 90
 
@@ -95,3 +96,5 @@ class Imp(GpuSlots):
         for setting in settings:
             words += ["--set", f"moe.{setting}"]
         return Launch(tuple(words))
+
+    ran_as: ClassVar[RanAs] = {"kekzl/imp": ("vram_lru",)}

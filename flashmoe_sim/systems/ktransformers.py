@@ -27,6 +27,7 @@ from flashmoe_sim.systems.base import (
     gpu_weights,
 )
 from flashmoe_sim.systems.gpu_slots import GpuSlots
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.static_profile import profile_of, written_profile
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -137,3 +138,10 @@ class KTransformers(GpuSlots):
         words += ["--tensor-parallel-size", str(case.machine.gpus)] if case.machine.gpus > 1 else []
         words += ["--init-expert-location", "ACTIVATION.pt"] if self.strategy == "frequency" else []
         return Launch(tuple(words))
+
+    ran_as: ClassVar[RanAs] = {"ktransformers kt-kernel + SGLang": ("vram_static_profile", "n_cpu_moe", "all_gpu")}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        share = run.told(run.resident_share, "how many experts are on the GPU")
+        return cls(experts=round(share * max(layer.n_experts for layer in run.model.layers.values())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -32,6 +34,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.execution import FilledBehind
 from flashmoe_sim.systems.parts import replay_in_parts
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
 
 RESERVE_BYTES = 3072 * MIB  # of each GPU
@@ -121,6 +124,14 @@ class MoeCache(System):
         smallest = min(min(layer.family_bytes.values()) for layer in case.model.layers.values())
         small = {"GGML_CUDA_MOE_CACHE_MIN_EXPERT_KB": str(smallest // 1024)} if smallest < LEAST_MATRIX_BYTES else {}
         return Launch(llama_words(case, *words, "--moe-cache", str(self.cache_mib)), small)
+
+    ran_as: ClassVar[RanAs] = {"leloch moe-cache": ("vram_lru",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if re.search("drafter|RESERVE_MB|ADMIT_AFTER", run.flags):
+            raise BadInput(f"{run.where}: moe-cache has no settings for a drafter, the reserve or the admission")
+        return cls(cache_mib=run.number_after("cache "))
 
 
 def _least_bytes(case: Case) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
-from flashmoe_sim.io.errors import OutOfRange
+from flashmoe_sim.io.errors import BadInput, OutOfRange
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Choices, Limits
@@ -29,6 +30,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
 )
 from flashmoe_sim.systems.gpu_slots import GpuSlots
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.split import besides, of_other_gpus
 from flashmoe_sim.timeline.assemble import Conditions, price, weigh
 from flashmoe_sim.timeline.from_rates import made_work
@@ -144,3 +146,19 @@ class Neurall(GpuSlots):
         words += ["--moe", ",".join(settings)] if settings else []
         state = {} if self.learns_first_half else {"LLAMA_MOE_STATE": "0"}
         return Launch(llama_words(case, *words), state)
+
+    ran_as: ClassVar[RanAs] = {"neurall llama.cpp": ("vram_lru",)}
+    fitted_off: ClassVar[float] = 0.67
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        """With what its build did by default, and empty at the start unless it kept what it had learnt."""
+        flags, early = run.flags, run.build.startswith("b112")
+        if re.search(r"policy: (?:S?LRU|aging)|router|learned(?! state)", flags):
+            raise BadInput(f"{run.where}: no setting of neurall is that eviction rule or predictor")
+        if early and "WAIT" not in flags and "DETERMINISTIC" not in flags:
+            raise BadInput(f"{run.where}: this build did not wait for swaps, as neurall does")
+        asked = cls(slots=run.slots_per_layer, profile=HALF if "state kept" in flags else "none")
+        if early or "policy: " in flags:
+            asked = replace(asked, lead=0 if "margin 0" in flags else -2, admit=2 if "admit on 2" in flags else 0)
+        return replace(asked, swaps=8, lead=4) if "DETERMINISTIC" in flags else asked

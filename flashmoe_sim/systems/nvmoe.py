@@ -23,6 +23,7 @@ from flashmoe_sim.systems.base import (
     ladder,
     no_room,
 )
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 STEP_MIB = 256
@@ -96,3 +97,9 @@ class Nvmoe(System):
             *self.serving_words(case, maps=False),
         )
         return Launch(words, {"NVMOE_CACHE_MB": str(self.cache_mib)})
+
+    ran_as: ClassVar[RanAs] = {"nvmoe": ("slot_bank_ssd",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        return cls(cache_mib=run.told(run.number_after("NVMOE_CACHE_MB="), "how large the cache is"))

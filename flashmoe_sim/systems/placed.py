@@ -39,6 +39,7 @@ from flashmoe_sim.systems.base import (
     no_room,
 )
 from flashmoe_sim.systems.prompt import batched
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.split import (
     besides,
     cuts,
@@ -270,6 +271,15 @@ class PlacedLayers(System):
         """The placement as an argument of `-ot`, or empty if every expert is on the GPU."""
         off = self.on_cpu(case)
         return cpu_pattern(case.model, off) if off else ""
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp": ("n_cpu_moe", "ot_regex")}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if run.strategy == "all_gpu":
+            return cls(cpu_layers=0)
+        layers = run.cpu_layers
+        return cls(cpu_layers=None if layers is None else min(layers, len(run.model.layers)))
 
 
 def routed_tensors(model: ModelGeometry) -> dict[int, list[str]]:

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from flashmoe_sim.systems.base import Case, Launch
 from flashmoe_sim.systems.placed import MIN_BATCH, PlacedLayers
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.systems.split import eased, gpu_of_layers, loads, rooms, shared_out
 
 
@@ -95,3 +96,5 @@ class PlacedIk(PlacedLayers):
     def copy_from_tokens(self, case: Case) -> int:
         """Tokens from which copying starts: tokens x used experts must also reach 32 x experts."""
         return max(MIN_BATCH, -(-MIN_BATCH * case.n_experts // max(case.model.top_k, 1)))
+
+    ran_as: ClassVar[RanAs] = {"ik_llama.cpp": ("n_cpu_moe", "ot_regex", "all_gpu")}

@@ -16,6 +16,7 @@ from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.cached import Cached
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
 
@@ -67,6 +68,16 @@ class Qvac(Cached):
         )
         fits = next((one for one in cut if one.left_bytes(case) >= one.cache_bytes(case)), None)
         return fits or super().sized(case)
+
+    ran_as: ClassVar[RanAs] = {"qvac-fabric-llm.cpp": ("vram_lru",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        """By its own rule if it fits itself."""
+        cache_mib = run.number_after("--moe-cache-mib ", "cache ")
+        if cache_mib is None or "--fit on" in run.flags:
+            return cls()
+        return cls(cache_mib=cache_mib, cpu_layers=run.cpu_layers)
 
 
 @lru_cache(maxsize=4)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Self
 
+from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.clock_hand import ClockHand
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
@@ -95,6 +98,14 @@ class Slotstream(System):
         if case.context:
             words += ["--max-context", str(case.context)]
         return Launch(tuple(words))
+
+    ran_as: ClassVar[RanAs] = {"slotstream": ("slot_bank_ssd",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if re.search(r"drafts\b|MTP on", run.flags):
+            raise BadInput(f"{run.where}: drafts of slotstream are not modelled")
+        return cls(experts_per_layer=run.slots_per_layer)
 
 
 def own_pool_bytes(*, ram_bytes: float, metal_bytes: float) -> float:

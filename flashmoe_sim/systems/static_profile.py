@@ -30,6 +30,7 @@ from flashmoe_sim.systems.base import (
     llama_words,
 )
 from flashmoe_sim.systems.gpu_slots import GpuSlots
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.trace.routing import RoutingTrace
 from flashmoe_sim.trace.store import write_store
@@ -90,6 +91,8 @@ class StaticProfile(GpuSlots):
     def launch(self, case: Case) -> Launch:
         words = ("-ngl", "99", "-ncmoe", "99", *self.serving_words(case), "--moe-cache-profile", "PROFILE.csv")
         return Launch(llama_words(case, *words, "--moe-cache-slots", str(self.slots)))
+
+    ran_as: ClassVar[RanAs] = {"thecodacus/llama.cpp moe-cache": ("vram_static_profile",)}
 
 
 def profile_csv(pools: Sequence[Pool]) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
+from flashmoe_sim.drafts import MTP, Drafts, given_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.sizes import MIB
@@ -33,6 +35,7 @@ from flashmoe_sim.systems.base import (
 )
 from flashmoe_sim.systems.execution import SharedMisses
 from flashmoe_sim.systems.prompt import batched
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.static_profile import ALL
 from flashmoe_sim.timeline.names import WHOLE
 
@@ -43,6 +46,8 @@ BUFFERS_BYTES, TOKEN_BYTES = 160 * MIB, 680 * 1024  # of a chunk
 CHOSEN = 2048  # tokens that the indexer chooses: of 5 to 477 thousand the published speeds are the same
 LENT_SHARE, KEPT = 0.9, 128  # of the slots, and slots that are not lent
 KV_WORDS = {"q8_0": "int8"}  # what its flag --kv calls types that others call so
+WINDOW = 4  # tokens that a pass verifies, as its setup starts it
+ACCEPT = 0.77  # 2.8 tokens of text a window of four: its documentation has 2.4 to 3.2
 FULL_SHARE, FULL_GB_S, FAST_GB_S, SLOW_GB_S, LEAST_SHARE = 0.55, 26.0, 20.0, 4.0, 0.05
 
 
@@ -165,6 +170,21 @@ class Strata(System):
         words += ["--adapt-every", str(self.every), "--adapt-swaps", str(self.swaps)]
         words += [] if self.pcie_share is None else ["--pcie-frac", f"{self.pcie_share:g}"]
         return Launch((*words, "--prefill", "auto"))
+
+    ran_as: ClassVar[RanAs] = {"Strata": ("vram_lru",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        match = re.search(r"--pcie-frac (\d[\d.]*)", run.flags)
+        return cls(experts=run.residents, pcie_share=float(match[1]) if match else None)
+
+    @classmethod
+    def drafted(cls, run: PublishedRun) -> Drafts | None:
+        """With the model's own layer, as its setup does."""
+        if re.search(r"no (?:MTP|drafts)|MTP off|--spec 1\b", run.flags, re.IGNORECASE):
+            return None
+        window = run.number_after("--spec ")
+        return given_drafts((WINDOW if window is None else window) - 1, ACCEPT, MTP, run.model)
 
 
 def _largest_bytes(model: ModelGeometry) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from flashmoe_sim.io.errors import OutOfRange
 from flashmoe_sim.policies.bank import Bank
@@ -13,6 +13,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System
 from flashmoe_sim.systems.execution import ReadIntoSlots
 from flashmoe_sim.systems.facts import facts_of
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536)
 SLOTS_FOR_BATCHES = 16
@@ -75,3 +76,10 @@ class TurboFieldfare(System):
             words += ["--max-context", str(next(size for size in CONTEXTS if size >= case.context))]
         words += ["--prefill", "off"] if self.slots < SLOTS_FOR_BATCHES else []
         return Launch(tuple(words))
+
+    ran_as: ClassVar[RanAs] = {"TurboFieldfare": ("slot_bank_ssd",)}
+    fitted_off: ClassVar[float] = 0.58
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        return cls(slots=run.slots)

@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 from flashmoe_sim.api import load_trace, replay
 from flashmoe_sim.machines.belief import ANY, ENDS_OF_90, SD_90, Draws, Whose, normals, published_times, shares
 from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.table import SYSTEMS
 from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
 from reports.field.asked import PARTS, Answered
@@ -42,8 +43,6 @@ HEAD = """# Written by `python -m reports.field`: how far published speeds and o
 """
 MOST = 1.2  # of ln(measured / predicted): more is a row that ran otherwise than it says
 SHALLOW = 8192  # tokens in the context
-# ln(predicted / measured) of systems before a cost was fitted on their rows: an unknown one may be as far off.
-FITTED = {"turbofieldfare": 0.58, "neurall": 0.67}
 HELD, ON_MACHINES = 0.9, 5  # intervals hold so many of a system's rows, if these are of so many machines
 OF_SYSTEMS_SD = 0.1  # of the logarithm of how fast systems are beside their parts
 PEOPLE, OF_PEOPLE_SD = 3, 0.3  # of what people find of one system
@@ -154,7 +153,8 @@ def _shallow(rows: Sequence[_Row], times: Mapping[str, float]) -> list[_Row]:
 def _spread(rows: Sequence[_Row]) -> dict[str, float]:
     """The spread of each system; all rows count as POOLED ones, a machine as its square root."""
     counts = Counter(row.machine for row in rows)
-    every = _likelihood(rows, counts, fitted=FITTED)
+    fitted = {name: kind.fitted_off for name, kind in SYSTEMS.items()}  # an unknown one may be as far off
+    every = _likelihood(rows, counts, fitted=fitted)
     pooled = every * POOLED / sum(counts[row.machine] ** -0.5 for row in rows)
     found = {ANY: _middle_spread(every)}
     for name in sorted({row.system for row in rows}):

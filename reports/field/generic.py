@@ -12,8 +12,7 @@ from flashmoe_sim.systems.base import System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.placed import PlacedLayers
-from reports.field.rows import FieldRow
-from reports.field.settings import Settings
+from flashmoe_sim.systems.published import PublishedRun
 
 NAME = "any engine"
 ON_GPU, ON_CPU, STREAMED = "gpu", "cpu", "streamed"
@@ -61,15 +60,15 @@ class PlainStream(Plain, BigMoeOnEdge):
     way: ClassVar[str] = STREAMED
 
 
-def plain_engines(row: FieldRow, settings: Settings) -> Iterator[Plain]:
-    """Plain engines that may have run a row, the likeliest first."""
-    for way in WAYS.get(row.strategy, (ON_CPU, STREAMED)):
+def plain_engines(run: PublishedRun) -> Iterator[Plain]:
+    """Plain engines that it may have been, the likeliest first."""
+    for way in WAYS.get(run.strategy, (ON_CPU, STREAMED)):
         if way == ON_GPU:
             yield PlainGpu()
         elif way == STREAMED:
             yield PlainStream()
         else:
-            if settings.cpu_layers is not None:
-                yield PlainPlaced(cpu_layers=round(settings.cpu_layers))
+            if run.cpu_layers is not None:
+                yield PlainPlaced(cpu_layers=run.cpu_layers)
             yield PlainPlaced()
             yield PlainCpu()

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reports.field.asked import CACHED
 from reports.field.depth import depth_of
 from reports.field.engines import engine_of
 from reports.field.rows import FieldRow
 
+CACHED = ("vram_lru", "vram_static_profile", "slot_bank_ssd", "ssd_stream")
 PLAIN = ("n_cpu_moe", "cpu_only", "ot_regex", "all_gpu")
 PLAIN_ENGINES = ("llama.cpp", "ik_llama.cpp")
 

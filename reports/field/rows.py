@@ -18,7 +18,7 @@ class FieldRow:
     """One published speed. A text is empty and a number None if the source does not say it.
 
     where: the file and line. gpu_vram_gib: the sum over cards; gpu_mem_gb_s: of one card. The settings
-    `slots_per_layer_or_cache_gib` and `experts_on_cpu_layers` are texts as told: `settings_of` reads them.
+    `slots_per_layer_or_cache_gib` and `experts_on_cpu_layers` are texts as told: `run_of` reads them.
     """
 
     where: str

@@ -8,11 +8,13 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import errors
+from flashmoe_sim.systems.table import SYSTEMS
 from reports.field.asked import Traces, answered, asked_of, system_of
 from reports.field.engines import program
 from reports.field.generic import Plain
 from reports.field.report import all_rows
-from tests.field.builders import published, row
+from reports.field.residuals import known, on_parts
+from tests.field.builders import published, residuals, row
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,10 @@ from tests.field.builders import published, row
         ("NVMAI (TurboFieldfare fork)", "TurboFieldfare"),
         ("ds4 (dstar fork)", "ds4"),
         ("Strata fork", "Strata"),
+        ("nobody's engine (nvmoe fork)", "nvmoe"),
+        ("NVMOE 0.3", "nvmoe"),
+        ("nobody's server (Ollama 0.20)", "llama.cpp"),
+        ("nobody's fork", "nobody's fork"),
         ("mlx-lm 0.31.3", "MLX"),
         ("llama.cpp + moe-stream patch (Crow)", "llama.cpp + moe-stream patch"),
         ("nobody's engine", "nobody's engine"),
@@ -35,6 +41,20 @@ from tests.field.builders import published, row
 )
 def test_programs_that_only_repackage_another_are_that_one(named: str, found: str) -> None:
     assert program(named) == found
+
+
+def test_published_rows_are_asked_as_they_ran() -> None:
+    """Of the system, and with the setting, that the committed answers are of; a size that no row says is chosen."""
+    answered = on_parts(residuals())
+    for name, system, setting in known(answered).select("id", "system", "setting").iter_rows():
+        asked = system_of(published()[name])
+        assert (asked.name, setting if asked.size_given else asked.spec) == (system, asked.spec)
+    assert len(answered) > 1000
+
+
+def test_a_run_is_of_one_system() -> None:
+    runs = [(engine, way) for kind in SYSTEMS.values() for engine, ways in kind.ran_as.items() for way in ways]
+    assert len(runs) == len(set(runs))
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,8 @@ from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.tune.search import search
 from reports.field.machine import machine_of
-from reports.field.model import model_of
 from reports.field.rows import FieldRow, read_rows
-from reports.field.settings import settings_of
+from reports.field.settings import run_of
 from tests.systems.cases import case, machine, model, workload
 
 PUBLISHED = Path(__file__).parents[2] / "data/published"
@@ -79,10 +78,10 @@ RAISED = "iogpu.wired_limit_mb"  # the limit of a Mac, which no row tells
 def fitted(row: FieldRow) -> tuple[System, Case] | None:
     """The setting of a published run, if it says which layers are on the GPU, and the model's sizes are known."""
     try:
-        of, on = model_of(row), machine_of(row)
-        layers = settings_of(row, moe_layers=len(of.layers)).cpu_layers
+        run, on = run_of(row), machine_of(row)
     except BadInput:
         return None
+    of, layers = run.model, run.cpu_layers
     placed = row.strategy == "n_cpu_moe" and layers is not None and own_memory(on)
     if on.gpu is None or not (placed or row.strategy == "all_gpu"):
         return None
@@ -91,7 +90,7 @@ def fitted(row: FieldRow) -> tuple[System, Case] | None:
     context = Context(int(row.context or 4096), "q8_0" if "q8_0" in row.flags else "f16")
     kv_bytes = 0 if of.attention is None else context.bytes_of(of)
     first = min(of.layers)
-    system = PlacedLayers(cpu_layers=first + round(layers)) if placed and layers is not None else AllGpu()
+    system = PlacedLayers(cpu_layers=first + layers) if placed and layers is not None else AllGpu()
     return system, Case(of, on, kv_bytes, context.tokens)
 
 

@@ -11,6 +11,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights, llama_words
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
 
 
@@ -29,6 +30,7 @@ class QuarterBank(System):
     misses: ClassVar[str] = "read from storage into a slot"
     limits: ClassVar[Limits] = {"io_split": (1, MAX_IO_SPLIT)}
     gpu: ClassVar[bool] = True
+    ran_as: ClassVar[RanAs] = {"quarter-bank": ("slot_bank_ssd",)}
 
     io_split: int = 4
 
