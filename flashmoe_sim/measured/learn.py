@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,6 +84,19 @@ class Seen:
         return expected.off(self.measured.tok_s, self.measured.sd or 0.0)
 
 
+class Turn(NamedTuple):
+    """A measurement, and what is expected of it after so many others that taught something."""
+
+    seen: Seen
+    expected: Expected
+    others: int
+
+    @property
+    def doubted(self) -> bool:
+        """Whether it is too far from that to teach anything."""
+        return abs(self.seen.off(self.expected)) > DOUBTED
+
+
 def learn_from(
     given: str | Path | Iterable[str | Path],
     machine: Machine,
@@ -105,16 +118,21 @@ def learn_from(
     seen, notes = _several(measured, machine, workload, of)
     notes = [*alike_once(note for each in read for note in each.left_out), *notes]
     notes += dict.fromkeys(filter(None, (_of_another(one, machine) for one in measured)))
-    learner, used, found = Learner(machine), list[Seen](), machine
+    learner = Learner(machine)
+    turns = list(in_turn(seen, learner))
+    notes += [_doubt(turn) if turn.doubted else _learnt(turn) for turn in turns]
+    return learner.after([turn.seen.observation for turn in turns if not turn.doubted], notes)
+
+
+def in_turn(seen: Iterable[Seen], learner: Learner) -> Iterator[Turn]:
+    """Measurements with what is expected of each after those before it that teach something, the likeliest first."""
+    used, found = list[Observation](), learner.machine
     for one in sorted(seen, key=lambda one: abs(one.off(one.before))):
-        expected = one.on(found) if used else one.before
-        if abs(one.off(expected)) > DOUBTED:
-            notes.append(_doubt(one, expected, others=bool(used)))
-            continue
-        notes.append(_learnt(one, expected))
-        used.append(one)
-        found = learner.after([other.observation for other in used], roughly=True)
-    return learner.after([one.observation for one in used], notes)
+        turn = Turn(one, one.on(found) if used else one.before, len(used))
+        yield turn
+        if not turn.doubted:
+            used.append(one.observation)
+            found = learner.after(used, roughly=True)
 
 
 def _several(
@@ -288,8 +306,9 @@ def _larger(machine: Machine) -> Machine:
     return machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
 
 
-def _learnt(one: Seen, expected: Expected) -> str:
+def _learnt(turn: Turn) -> str:
     """What was learnt from, and likely reasons if it is slow."""
+    one, expected, _ = turn
     sentence = f"{LEARNT} {_what(one)}; {one.before.in_words} was expected"
     if one.off(expected) > -NOTABLE:
         return sentence
@@ -306,8 +325,9 @@ def _in_words(causes: Iterable[Cause]) -> str:
     return "; or ".join(f"{cause.what} ({cause.tell})" for cause in causes)
 
 
-def _doubt(one: Seen, expected: Expected, *, others: bool) -> str:
+def _doubt(turn: Turn) -> str:
     """That a measurement is not used, and the most likely reasons."""
+    one, expected, others = turn
     times = one.measured.tok_s / expected.tok_s
     ratio = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
     before = " after the other measurements" if others else ""

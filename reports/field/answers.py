@@ -14,7 +14,9 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import error_draws, error_loads
 from flashmoe_sim.machines.learning import Learner, Observation
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.learn import DOUBTED, Expected, observed
+from flashmoe_sim.measured.causes import Ran
+from flashmoe_sim.measured.learn import Expected, Seen, in_turn, observed
+from flashmoe_sim.measured.value import Measured
 from flashmoe_sim.systems.compare import speed_of
 from reports.field.asked import Asked, Traces, asked_of, asked_on
 from reports.field.generic import Plain
@@ -87,7 +89,7 @@ class _Asking:
 
     def __init__(self, given: Sequence[FieldRow], note: Callable[[str], None], *, prompts: bool) -> None:
         self.traces, self.prompts, self.said = Traces(), prompts, set[str]()
-        self._note = note
+        self._note, self._learnt = note, dict[tuple[str, Machine], Machine]()
         self.of_machine = defaultdict[str, list[FieldRow]](list)
         for row in given:
             if why := _unused(row):
@@ -100,12 +102,18 @@ class _Asking:
             self.said.add(line)
             self._note(line)
 
+    def learnt(self, machine_id: str, machine: Machine) -> Machine:
+        """The machine after the given rows of this name, learnt once for all rows on it."""
+        if (key := (machine_id, machine)) not in self._learnt:
+            given = self.of_machine.get(machine_id, ())
+            self._learnt[key] = learnt_from(given, machine, self.traces, self.note)
+        return self._learnt[key]
+
     def answer(self, row: FieldRow) -> Answer:
         try:
             asked = asked_of(row, self.traces)
-            if given := self.of_machine.get(row.machine_id):
-                machine = learnt_from(given, asked.case.machine, self.traces, self.note)
-                asked = replace(asked, case=replace(asked.case, machine=machine))
+            machine = self.learnt(row.machine_id, asked.case.machine)
+            asked = replace(asked, case=replace(asked.case, machine=machine))
             found = asked.answer()
         except BadInput as error:
             return Answer(row.id, why=str(error).removeprefix(f"{row.where}: "))
@@ -128,23 +136,33 @@ def _unused(row: FieldRow) -> str:
 
 
 def learnt_from(rows: Iterable[FieldRow], machine: Machine, traces: Traces, note: Callable[[str], None]) -> Machine:
-    """A machine after these rows were measured on it, as `--measured` learns; one that it cannot explain is noted."""
-    learner, used, found = Learner(machine), list[Observation](), machine
+    """A machine after these rows were measured on it, as `--measured` learns; those that teach nothing are noted."""
+    seen, learner = list[Seen](), Learner(machine)
     for row in rows:
         try:
-            asked = asked_of(row, traces)
-            asked = asked_on(row, asked.system, machine, traces)
-            expected = _expected(replace(asked, case=replace(asked.case, machine=found)))
-            seen = _observed(asked)
+            seen.append(_seen(row, machine, traces))
         except BadInput as error:
             note(f"not used: {row.where}: {str(error).removeprefix(f'{row.where}: ')}")
-            continue
-        if abs(expected.off(seen.tok_s)) > DOUBTED:
-            note(f"not used: {row.where}: {seen.tok_s:.4g} tok/s, and {expected.in_words} is expected")
-            continue
-        used.append(seen)
-        found = learner.after(used)
-    return found
+    used = list[Observation]()
+    for turn in in_turn(seen, learner):
+        one = turn.seen.measured
+        if turn.doubted:
+            note(f"not used: {one.where}: {one.tok_s:.4g} tok/s, and {turn.expected.in_words} is expected")
+        else:
+            used.append(turn.seen.observation)
+    return learner.after(used) if used else machine
+
+
+def _seen(row: FieldRow, machine: Machine, traces: Traces) -> Seen:
+    """A row as a measurement on a machine. Raises BadInput if it cannot be asked there."""
+    asked = asked_on(row, asked_of(row, traces).system, machine, traces)
+
+    def on(machine: Machine) -> Expected:
+        return _expected(replace(asked, case=replace(asked.case, machine=machine)))
+
+    before = on(machine)
+    measured = Measured(where=row.where, tok_s=row.decode_tok_s or math.nan)
+    return Seen(measured, Ran(asked.system, asked.case, _observed(asked)), on, before)
 
 
 def _expected(asked: Asked) -> Expected:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.verbs.compare import Compare
+from reports.field import answers as field
 from reports.field.__main__ import main
+from reports.field.answers import answers, learnt_from
 from reports.field.asked import Traces, asked_of
 from reports.field.machine import built_of
 from reports.field.model import model_of
-from reports.field.rows import COLUMNS
+from reports.field.rows import COLUMNS, FieldRow, read_rows
 from tests.field.builders import DEFAULTS, row, write
 
 SPEEDS = {"tok_s", "lo", "hi", "prompt_tok_s", "prompt_lo", "prompt_hi"}
@@ -101,6 +105,30 @@ def test_a_measurement_that_cannot_be_is_doubted(tmp_path: Path, capsys: pytest.
     assert "not used: " in printed.err
     assert "b.csv: line 2: 900 tok/s, and " in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_machine_is_learnt_once_and_from_the_likeliest_row_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows in any order teach the same; one that cannot be teaches nothing."""
+    asked = read_rows(write(tmp_path / "a.csv", *(DEFAULTS | {"id": name, "machine_id": "m"} for name in "ab")))
+    speeds = {"right": "30", "wrong": "900"}
+    given = read_rows(
+        write(
+            tmp_path / "b.csv",
+            *(DEFAULTS | {"id": name, "machine_id": "m", "decode_tok_s": speed} for name, speed in speeds.items()),
+        )
+    )
+    taught = list[int]()
+
+    def counted(rows: Sequence[FieldRow], *others: Any) -> Machine:
+        taught.append(len(rows))
+        return learnt_from(rows, *others)
+
+    monkeypatch.setattr(field, "learnt_from", counted)
+    both = (answers(asked, order, prompts=False) for order in (given, given[::-1]))
+    assert [*both] == [answers(asked, given[:1], prompts=False)] * 2
+    assert taught == [2, 2, 1]
 
 
 @pytest.mark.parametrize("lacks", ["machine_id", "decode_tok_s"])
