@@ -25,6 +25,7 @@ from flashmoe_sim.trace.cut import cut
 from flashmoe_sim.trace.store import write_store
 from reports.field.asked import PARTS, Answered
 from reports.field.depth import attended
+from reports.field.engines import engine_of
 from reports.field.generic import NAME
 from reports.field.lent import logit, made_sd
 from reports.field.rows import source_of
@@ -69,7 +70,12 @@ class _Row:
     def __init__(self, one: Answered) -> None:
         self.whose = one.asked.whose
         self.system, self.program, self.model = self.whose.system, self.whose.program, self.whose.model
-        self.machine, self.source, self.named = one.row.machine_id or one.row.id, source_of(one.row), one.machine
+        self.machine, self.source, self.engine = (
+            one.row.machine_id or one.row.id,
+            source_of(one.row),
+            engine_of(one.row),
+        )
+        self.named = one.machine
         self.draws = one.of_machine
         self.shallow = attended(one.row) <= SHALLOW
         times = (one.row.decode_tok_s or 1.0) / (one.found.tok_s or 1.0) * published_times(self.system)
@@ -95,7 +101,10 @@ def fitted(ran: Sequence[Answered]) -> Errors:
 
 
 def left_out(ran: Sequence[Answered], found: Errors, by: str) -> dict[str, Errors]:
-    """What is fitted without each machine or source, with the same shares. by: `machine` or `source`."""
+    """What is fitted without each machine, source or engine, with the same shares. by: `machine`, `source`, `engine`.
+
+    An engine that is left out is one that nobody measured: its systems have the numbers of any other.
+    """
     every = [_Row(one) for one in ran]
     rows = _shallow(every, found.times)
     needed, without = _all_needed(rows, found.shares), dict[str, Errors]()

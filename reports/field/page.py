@@ -116,7 +116,17 @@ def in_short(lines: pl.DataFrame) -> str:
         "engines without a system": plain,
     }
     head = ("asked", "rows", "machines", *LEFT)
-    return table(head, [(name, len(some), *_machines(some), *_cells(some)) for name, some in groups.items()])
+    cells = [(name, len(some), *_machines(some), *_cells(some)) for name, some in groups.items()]
+    return joined(table(head, cells), unmeasured(systems))
+
+
+def unmeasured(systems: pl.DataFrame) -> str:
+    """What an engine that nobody measured can expect: the answers of systems without their engine, in a line."""
+    of = score(systems, "without_engine_")
+    errors = (
+        f"median error {of.error:.0%}, {of.within_2:.0%} within 2x, {of.inside:.0%} inside, ends {of.apart:.1f}x apart"
+    )
+    return f"Without its engine, as for one that nobody measured: {errors}."
 
 
 def by_system(parts: pl.DataFrame) -> str:

@@ -15,12 +15,13 @@ import polars as pl
 
 from flashmoe_sim.machines.belief import ANY, Draws, ends, published_times
 from reports.field.asked import PARTS, Answered
+from reports.field.engines import engine_of
 from reports.field.errors import Errors, draws_of, left_out
 from reports.field.rows import source_of
 
 TABLE = Path(__file__).with_name("residuals.csv")
 TWO = math.log(2)
-LEFT_OUT = ("machine", "source")
+LEFT_OUT = ("machine", "source", "engine")
 
 
 class Score(NamedTuple):
@@ -38,14 +39,14 @@ class Score(NamedTuple):
 def table(ran: Sequence[Answered], found: Errors) -> pl.DataFrame:
     """A line for each answer: who measured it on what, shares of the predicted time by part, and speeds.
 
-    tok_s, lo, hi: as printed; without_machine_tok_s and so on: if all is fitted without that machine or source.
+    tok_s, lo, hi: as printed; without_machine_tok_s and so on: if all is fitted without that machine, source or engine.
     system: empty if a plain engine stands for the row's.
     """
     without = {by: left_out(ran, found, by) for by in LEFT_OUT}
     lines = []
     for one in ran:
         row, case = one.row, one.asked.case
-        names = {"machine": row.machine_id or row.id, "source": source_of(row)}
+        names = {"machine": row.machine_id or row.id, "source": source_of(row), "engine": engine_of(row)}
         parts = one.found.ms_per_token or {}
         fits = {"": found} | {f"without_{by}_": without[by][name] for by, name in names.items()}
         speeds = dict[str, float]()
@@ -131,5 +132,5 @@ def score(rows: pl.DataFrame, prefix: str = "") -> Score:
 
 def checked(rows: pl.DataFrame) -> dict[str, float]:
     """How many lines there are, and the shares inside the printed interval and those without a machine or a source."""
-    without = {f"without_{by}": score(rows, f"without_{by}_").inside for by in LEFT_OUT}
+    without = {f"without_{by}": score(rows, f"without_{by}_").inside for by in ("machine", "source")}
     return {"rows": len(rows), "inside": score(rows).inside} | without

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -17,14 +18,14 @@ from flashmoe_sim.tune.proof import checked
 from flashmoe_sim.verbs.compare import Compare
 from reports import checked as report
 from reports.field import figures, page, residuals
-from reports.field.asked import Traces, asked_of
+from reports.field.asked import Traces, answered, asked_of
 from reports.field.depth import attended
-from reports.field.errors import MOST
+from reports.field.errors import MOST, Errors, left_out
 from reports.field.gains import pairs_of
 from reports.field.machine import built_of
 from reports.field.model import model_of
 from reports.field.report import FOLDER, WINS, sections
-from tests.field.builders import published
+from tests.field.builders import published, row
 from tests.field.builders import residuals as lines
 
 PAGE = (FOLDER / "README.md").read_text()
@@ -45,7 +46,7 @@ def test_the_table_has_what_the_commands_print() -> None:
         assert (found.tok_s_lo, found.tok_s_hi) == pytest.approx((one["lo"], one["hi"]), rel=1e-2)
 
 
-@pytest.mark.parametrize("prefix", ["", "without_machine_", "without_source_"])
+@pytest.mark.parametrize("prefix", ["", "without_machine_", "without_source_", "without_engine_"])
 def test_nine_of_ten_intervals_hold(prefix: str) -> None:
     plain = residuals.on_parts(lines()).filter(pl.col("system").is_null())
     assert 0.88 <= residuals.score(SYSTEMS, prefix).inside <= 0.96
@@ -53,13 +54,40 @@ def test_nine_of_ten_intervals_hold(prefix: str) -> None:
     assert ((lines()[f"{prefix}hi"] / lines()[f"{prefix}lo"]).log() < 2 * MOST * 1.645 * 2).all()
 
 
+def test_an_engine_that_is_left_out_is_one_that_nobody_measured(tmp_path: Path) -> None:
+    """Its systems are as fast, and as far off, as any other; plain engines as the other ones of their way."""
+    engines = {"llama.cpp": "n_cpu_moe", "ik_llama.cpp": "n_cpu_moe", "vLLM 0.9": "all_gpu", "SGLang": "all_gpu"}
+    asked = [
+        row(tmp_path, id=name, engine=name, machine_id=name, source=name, strategy=strategy)
+        for name, strategy in engines.items()
+    ]
+    known = errors()
+    found = Errors(known["times"], known["sd"], known["shares"])
+    ran = answered(asked)
+    without = left_out(ran, found, "engine")
+    assert set(without) == {"llama.cpp", "ik_llama.cpp", "vLLM", "SGLang"}
+    assert "any engine, gpu" in without["vLLM"].times
+    of = without["llama.cpp"]
+    for numbers in (of.times, of.sd):
+        assert {"placed", "placed-ik"} & set(numbers) == {"placed-ik"}
+    (line,) = residuals.on_parts(residuals.table(ran, found)).filter(system="placed").to_dicts()
+    as_any = line["tok_s"] * of.times["all"] / known["times"]["placed"]
+    assert line["without_engine_tok_s"] == pytest.approx(as_any, rel=1e-3)
+    assert line["without_engine_lo"] < as_any < line["without_engine_hi"]
+
+
 def test_scores_stay_where_they_are() -> None:
     assert len(SYSTEMS) / len(residuals.on_parts(lines())) >= 0.6
-    for prefix, error in (("", 0.18), ("without_machine_", 0.19), ("without_source_", 0.19)):
+    for prefix, error, apart in (
+        ("", 0.18, 3.7),
+        ("without_machine_", 0.19, 3.7),
+        ("without_source_", 0.19, 3.7),
+        ("without_engine_", 0.2, 3.8),
+    ):
         of = residuals.score(SYSTEMS, prefix)
         assert of.error <= error
         assert of.within_2 >= 0.92
-        assert of.apart <= 3.7
+        assert of.apart <= apart
 
 
 def test_what_an_answer_says_of_its_accuracy_is_the_accuracy_of_the_answers() -> None:
