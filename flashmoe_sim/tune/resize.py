@@ -17,11 +17,11 @@ from flashmoe_sim.tune.proof import first
 from flashmoe_sim.tune.search import FINE, WORTH, stretch
 
 # The replays of all sizes are kept in memory, so a longer trace is cut.
-MOST_REFS = 200_000
+MOST_REFS = 250_000
 
 
 class Resizer:
-    """Systems on changing machines, with one model and the first 200,000 references of one trace.
+    """Systems on changing machines, with one model and the first 250,000 references of one trace.
 
     evaluations: number of settings timed on a machine.
     now: what is recommended on the machine as it is, by the whole trace; by default the fastest system by the first

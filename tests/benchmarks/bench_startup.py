@@ -31,8 +31,9 @@ RESULTS = ROOT / "reports" / "performance" / "commands.json"
 COMMANDS = (  # with the goals of a first and of a later run, by the clock on an idle machine
     (["--help"], 0.15, 0.15),
     (["sweep", "gpt-oss-120b", "--bank", "8..64"], 6.0, 0.6),
-    (["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed"], 20.0, 1.2),
-    (["recommend", "gpt-oss-120b", "--machine", "rtx-4090"], 20.0, 5.0),
+    (["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed"], 20.0, 0.7),
+    (["recommend", "gpt-oss-120b", "--machine", "rtx-4090"], 20.0, 1.3),
+    (["recommend", "qwen3-30b-a3b", "--machine", "rtx-4090"], 20.0, 1.3),
 )
 
 
