@@ -47,6 +47,7 @@ class PoolShape:
     keys: number of experts in the pool.
     offset: i64 [calls + 1], where each call's references begin. step: i32 [calls + 1], the step of each call, then the
         number of steps.
+    key_row: i32 [keys], the place of each key's layer among the layers of the trace.
     layer: the number of its layer, -1 for a bank of all layers.
     """
 
@@ -55,11 +56,16 @@ class PoolShape:
     keys: int
     offset: NDArray[np.int64]
     step: NDArray[np.int32]
+    key_row: NDArray[np.int32]
     layer: int = -1
 
 
-def on_call(state: State, step: int) -> None:
-    """A routed call of step `step` begins."""
+def on_call(state: State, step: int, row: int, tokens: int) -> None:
+    """A routed call of step `step` begins. A function may take the first two arguments only.
+
+    row: the place of its layer among the layers of the trace. tokens: how many it has; none for the experts of a warm
+    start.
+    """
 
 
 def on_miss(state: State, key: int, now: int) -> None:
@@ -244,9 +250,19 @@ class EvictingPolicy(Policy, ABC):
 
 def takes_seen(kind: type[EvictingPolicy], hook: str) -> bool:
     """Whether a class's function for a hook takes what the class `sees`."""
+    return bool(kind.sees) and hook in SEEING and len(_parameters(kind, hook)) > len(HOOKS[hook])
+
+
+def arguments_of(kind: type[EvictingPolicy], hook: str) -> tuple[str, ...]:
+    """The names of what a class's function for a hook is called with."""
+    if hook == "on_call" and len(_parameters(kind, hook)) == 2:
+        return HOOKS[hook][:2]
+    return HOOKS[hook] + (kind.sees if takes_seen(kind, hook) else ())
+
+
+def _parameters(kind: type[EvictingPolicy], hook: str) -> tuple[str, ...]:
     kernel = kind.kernels.get(hook)
-    parameters = tuple(signature(getattr(kernel, "py_func", kernel)).parameters) if kernel else ()
-    return bool(kind.sees) and hook in SEEING and len(parameters) > len(HOOKS[hook])
+    return tuple(signature(getattr(kernel, "py_func", kernel)).parameters) if kernel else ()
 
 
 @cache
@@ -267,7 +283,7 @@ def check_kernels(kind: type[EvictingPolicy]) -> None:
             raise Malformed(f"policy {name}: {hook} is a {type(kernel).__name__}; expected a function")
         seen = sees if takes_seen(kind, hook) else ()
         try:
-            signature(function).bind(*HOOKS[hook], *seen)
+            signature(function).bind(*arguments_of(kind, hook))
             fits = not seen or tuple(signature(function).parameters)[len(HOOKS[hook]) :] == seen
         except TypeError:
             fits = False

@@ -31,6 +31,7 @@ POLICIES: LazyTable[type[Policy]] = LazyTable(
         "slru": "slru:Slru",
         "2q": "two_q:TwoQ",
         "mq": "mq:Mq",
+        "class-lru": "class_lru:ClassLru",
         "arc": "arc:Arc",
         "lirs": "lirs:Lirs",
         "s3fifo": "s3fifo:S3Fifo",

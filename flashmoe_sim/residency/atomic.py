@@ -29,7 +29,7 @@ def replay(
     Free slots are used last freed first, then in ascending order. A prediction makes room for each expert before it
     reads it, and stops if nothing is left to evict.
     """
-    key, offset, row, step, number, key_row, upcoming, minor = calls
+    key, offset, row, step, number, key_row, upcoming, minor, tokens = calls
     slot_key, key_slot, fresh, free, carry = held
     bypass, stamp, capacity, size, out_used = rules.bypass, rules.stamp, rules.room, rules.size, recording.used
     blocked, _, seen, missed, sorted_seen, visit = scratch
@@ -102,7 +102,7 @@ def replay(
         if call == n_calls:
             break
         mark += 1
-        on_call(state, step[call])
+        on_call(state, step[call], row[call], tokens[call])
         begin, end = offset[call], offset[call + 1]
         visits = end - begin
         if stamp != FIRST:

@@ -38,7 +38,7 @@ def replay(
     counts: i64 [rows, N_COLUMNS], added to. recording: a `Recording`, of which `used` is unchanged for an expert that
         was not read.
     """
-    key, offset, row, step, number, key_row, upcoming, minor = calls
+    key, offset, row, step, number, key_row, upcoming, minor, tokens = calls
     slot_key, key_slot, fresh, carry = held.slot_key, held.key_slot, held.fresh, held.carry
     protect, stamp, out_used = rules.protect, rules.stamp, recording.used
     blocked, evicted, seen, missed, sorted_seen, visit = scratch
@@ -57,7 +57,7 @@ def replay(
                 begin, end = offset[call], offset[call + 1]
             epoch += 1
             if not prefetching:
-                on_call(state, step[call])
+                on_call(state, step[call], row[call], tokens[call])
             if protect:
                 for r in range(begin, end):
                     slot = key_slot[requested[r]]

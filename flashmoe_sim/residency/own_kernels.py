@@ -11,7 +11,7 @@ import numpy as np
 from flashmoe_sim._jit import compile_for, returned_types
 from flashmoe_sim.io.errors import Malformed
 from flashmoe_sim.outside import blaming, is_outside, place_of_class, place_of_function
-from flashmoe_sim.policies.base import HOOKS, EvictingPolicy, PoolShape, State, takes_seen
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State, arguments_of
 from flashmoe_sim.trace.routing import frozen
 from flashmoe_sim.trace.seen import SEEN
 
@@ -21,6 +21,7 @@ EXAMPLES = {
     "now": np.int64(0),
     "upcoming": np.int32(0),
     "step": np.int32(0),
+    "row": np.int32(0),
     "slot_key": frozen(np.zeros(1, np.int32)),
     "blocked": frozen(np.zeros(1, np.int64)),
     "mark": np.int64(0),
@@ -61,7 +62,7 @@ def checked(policy: EvictingPolicy, kernels: Mapping[str, Any], state: State) ->
             ) from error
         except Exception:
             for name, kernel in kernels.items():  # compiled alone, the one at fault names its file and line
-                takes = HOOKS[name] + (policy.sees if takes_seen(type(policy), name) else ())
+                takes = arguments_of(type(policy), name)
                 compile_for(kernel, state, *(EXAMPLES[one] for one in takes[1:]))
             _check_results(policy, kernels)
             raise

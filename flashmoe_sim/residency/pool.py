@@ -68,6 +68,7 @@ class Calls(NamedTuple):
     key_row: NDArray[np.int32]
     upcoming: NDArray[np.int32]
     minor: NDArray[np.bool_]
+    tokens: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,13 @@ class Pool:
         np.take(self.trace.steps, self.call, out=steps[:-1], mode="clip")  # other modes take a copy first
         steps[-1] = self.steps
         return steps
+
+    @lazy
+    def tokens(self) -> NDArray[np.int32]:
+        """The tokens of each call, i32 [calls]."""
+        tokens = self.trace.empty(len(self.call), np.int32)
+        np.take(self.trace.n_tokens, self.call, out=tokens, mode="clip")  # other modes take a copy first
+        return tokens
 
     @property
     def reference(self) -> NDArray[np.int64]:
@@ -173,7 +181,7 @@ class Pool:
             for block in blocks(self.refs):
                 small[block] = minor.holds(values[block])
         upcoming = self._seen(sees, by_reference) if sees else upcoming
-        return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming, small)
+        return Calls(self.key, self.offset, self.row, self.step, self.call, self.key_row, upcoming, small, self.tokens)
 
     def _seen(self, names: tuple[str, ...], by_reference: bool) -> NDArray[Any]:
         """For each reference `upcoming` and what `names` say, as a record."""
@@ -243,14 +251,16 @@ def _gather_together(trace: OnDisk, pools: list[Pool]) -> None:
     """Gather all layers in one walk over the trace: alone, each would read all of it."""
     walks = [_Gathering(pool) for pool in pools]
     steps = [trace.empty(len(pool.call) + 1, np.int32) for pool in pools]
+    tokens = [trace.empty(len(pool.call), np.int32) for pool in pools]
     for block in blocks(trace.calls):
-        for walk, step in zip(walks, steps, strict=True):
+        for walk, step, own in zip(walks, steps, tokens, strict=True):
             begin, end = walk.done, int(np.searchsorted(walk.pool.call, block.stop))
             step[begin:end] = trace.steps[walk.pool.call[begin:end]]
+            own[begin:end] = trace.n_tokens[walk.pool.call[begin:end]]
             walk.go_on(end)
-    for walk, step in zip(walks, steps, strict=True):
+    for walk, step, own in zip(walks, steps, tokens, strict=True):
         step[-1] = walk.pool.steps
-        walk.pool.__dict__.update(_gathered=_frozen(walk.out), step=frozen(step))
+        walk.pool.__dict__.update(_gathered=_frozen(walk.out), step=frozen(step), tokens=frozen(own))
 
 
 def _numbers(trace: RoutingTrace, length: int) -> NDArray[np.int64]:

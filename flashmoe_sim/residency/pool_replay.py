@@ -15,7 +15,7 @@ from flashmoe_sim.content import NoContent, hash_of
 from flashmoe_sim.io.errors import BadInput, Malformed, SimError, TooLarge
 from flashmoe_sim.outside import is_outside, place_of_function
 from flashmoe_sim.policies import base
-from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape, takes_seen
+from flashmoe_sim.policies.base import STAMPS, EvictingPolicy, PoolShape
 from flashmoe_sim.prefetchers.none import NoPrefetch
 from flashmoe_sim.residency import atomic, deferred, seen, sequential, tally, victim, warm
 from flashmoe_sim.residency.ahead import NOT_READ, Ahead, compare
@@ -87,7 +87,7 @@ def begin_pool(workload: Workload, setup: Setup, number: int, bank: Capacity, la
     slots = bank.room if setup.fixed_slots else min(bank.room // smallest + largest_call, pool.keys)
     capacity = max(min(bank.room // smallest, pool.keys), 1)
     layer = workload.trace.layers[number] if setup.scope == "layer" else -1
-    shape = PoolShape(slots, capacity, pool.keys, pool.offset, pool.step, layer)
+    shape = PoolShape(slots, capacity, pool.keys, pool.offset, pool.step, pool.key_row, layer)
     state = PoolState.empty(slots, pool.keys, new_state(policy, shape))
     if policy.warm:
         requests = [one.requests_by_key for one in workload.profile(policy).pools]
@@ -204,7 +204,7 @@ def _kernels(kind: Any, content: str | None) -> tuple[dict[str, Any], dict[str, 
         }
     own = {key: kernels[key] for key in kind.kernels}
     for key, kernel in own.items():
-        if adapter := seen.adapter(key, seen=takes_seen(kind, key), records=bool(kind.sees)):
+        if adapter := seen.adapter(kind, key):
             kernels[key] = specialise(adapter, f"{key}_{_name(functions[key])}", inline=True, hook=kernel)
     return kernels, own
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim._jit import fields_after_first, jit
-from flashmoe_sim.policies.base import Policy, State
+from flashmoe_sim.policies.base import EvictingPolicy, Policy, State, arguments_of, takes_seen
 from flashmoe_sim.trace.chunk import Chunk
 from flashmoe_sim.trace.phases import find_phases
 from flashmoe_sim.trace.routing import RoutingTrace, blocks
@@ -29,6 +29,10 @@ def admits(state: State, key: int, now: int, upcoming: Any) -> bool:
 hook: Any = None
 
 
+def calling(state: State, step: int, row: int, tokens: int) -> Any:
+    return hook(state, step)
+
+
 def missing(state: State, key: int, now: int, upcoming: Any) -> Any:
     return hook(state, key, now)
 
@@ -45,14 +49,14 @@ def using_seen(state: State, slot: int, key: int, now: int, upcoming: Any) -> An
     return hook(state, slot, key, now, upcoming.upcoming, *fields_after_first(upcoming))
 
 
-def adapter(name: str, *, seen: bool, records: bool) -> Any:
-    """The function above that hands a hook what it takes; None if the loop can call the hook itself.
-
-    seen: whether it takes what the policy sees. records: whether `upcoming` is a record.
-    """
+def adapter(kind: type[EvictingPolicy], name: str) -> Any:
+    """The function above that hands a policy's own hook what it takes; None if the loop can call the hook itself."""
+    seen = takes_seen(kind, name)
+    if name == "on_call":
+        return calling if len(arguments_of(kind, name)) == 2 else None
     if name in ("on_miss", "admits"):
         return missing_seen if seen else missing
-    if name in ("on_hit", "on_install", "declines") and records:
+    if name in ("on_hit", "on_install", "declines") and kind.sees:
         return using_seen if seen else using
     return None
 

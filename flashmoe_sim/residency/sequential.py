@@ -37,7 +37,7 @@ def replay(
         begin, end = offset[call], offset[call + 1]
         now = earlier + begin
         misses, cold, evictions, bypassed, lesser = 0, 0, 0, 0, 0
-        on_call(state, step[call])
+        on_call(state, step[call], row[call], calls.tokens[call])
         for r in range(begin, end):
             k = key[r]
             now += 1

@@ -29,8 +29,8 @@ CHOSEN, OPTIMAL, CHOICES, RANKS = 0, 1, 2, 3  # counters
 inner: Any = None
 
 
-def on_call(state: Any, step: int) -> None:
-    inner(state[:-2], step)
+def on_call(state: Any, step: int, *call: Any) -> None:
+    inner(state[:-2], step, *call)
 
 
 def on_miss(state: Any, key: int, now: int, *seen: Any) -> None:

@@ -37,7 +37,7 @@ def fill(key: Any, upcoming: Any, step: int, size: Any, held: Any, state: Any) -
     What a policy admits is not asked: an engine loads its profile whatever its rule for misses is.
     """
     slot_key, key_slot, carry = held.slot_key, held.key_slot, held.carry
-    on_call(state, step)
+    on_call(state, step, 0, 0)
     for slot in range(len(key)):
         k = key[slot]
         now = slot + 1

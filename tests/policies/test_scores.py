@@ -139,7 +139,7 @@ def test_window() -> None:
 )
 def test_a_share_of_the_window_is_exact(window: int, share: float, uses: int) -> None:
     """0.1 in binary is a little more than a tenth; three of thirty are enough all the same."""
-    shape = PoolShape(1, 1, 1, np.array([0, 1]), np.array([0, 1], np.int32))
+    shape = PoolShape(1, 1, 1, np.array([0, 1]), np.array([0, 1], np.int32), np.zeros(1, np.int32))
     assert parse_policy(f"window:window={window}:share={share}").allocate(shape)[-1].tolist() == [uses]
 
 

@@ -128,6 +128,7 @@ class Run:
     def __init__(self, calls: Sequence[Call], banks: Mapping[int, Bank], stamp: str = "first") -> None:
         self.calls = [[(layer, expert) for expert in experts] for layer, experts, _ in calls]
         self.layer = [layer for layer, _, _ in calls]
+        self.tokens = [tokens for _, _, tokens in calls]
         self.layers = sorted(set(self.layer))
         self.stamp = stamp
         self.now = 0
@@ -146,11 +147,17 @@ class Run:
             if bank.loaded:
                 self.load(bank)
 
+    def begin(self, number: int, bank: Bank, *, tokens: int | None = None) -> None:
+        """Tell a bank's policy that a call begins, of its own tokens if no others are given."""
+        policy = bank.policy
+        policy.number, policy.layer = number, self.layer[number]
+        policy.tokens = self.tokens[number] if tokens is None else tokens
+        policy.call(self.step_of[number])
+
     def load(self, bank: Bank) -> None:
         """What is there before the first call came by misses of one call before it, all of them admitted."""
-        bank.policy.number = bank.first
         bank.policy.reference = 0
-        bank.policy.call(self.step_of[bank.first])
+        self.begin(bank.first, bank, tokens=0)
         for left, expert in zip(range(len(bank.loaded), 0, -1), bank.loaded, strict=True):
             bank.now += 1
             bank.policy.missed(expert, bank.now)
@@ -308,8 +315,7 @@ def deferred(
     read_ahead(-1)
     for number, layer in enumerate(run.layer):
         bank = banks[layer if layer in banks else -1]
-        bank.policy.number = number
-        bank.policy.call(run.step_of[number])
+        run.begin(number, bank)
         done = resolve(number, run.calls[number], bank, prefetching=False)
         run.count(number, **{"requests": 0, "misses": 0, **done})
         read_ahead(number)
@@ -390,8 +396,7 @@ def atomic(
         small = {expert for expert in brought if minor.has(number, experts.index(expert))}
         unread = set() if minor.read else small
         run.hits[number] = [2 if expert in unread else int(expert in before) for expert in experts]
-        bank.policy.number = number
-        bank.policy.call(run.step_of[number])
+        run.begin(number, bank)
         refused = set()
         for expert in union:
             run.now += 1
@@ -442,8 +447,7 @@ def sequential(
         layer = run.layer[number]
         bank = banks[layer if layer in banks else -1]
         done = Counter(requests=len(experts), misses=0)
-        bank.policy.number = number
-        bank.policy.call(run.step_of[number])
+        run.begin(number, bank)
         for place, expert in enumerate(experts):
             run.now += 1
             bank.now += 1

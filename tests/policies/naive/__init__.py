@@ -13,12 +13,15 @@ Next = tuple[float, int]
 class Twin:
     """What every twin is told and asked; `capacity` is how many experts the bank holds.
 
-    step_of: the step of every call of the trace. number: the call. reference: of it, if each is a use.
+    step_of: the step of every call of the trace. number: the call, layer and tokens: its own. reference: of it, if each
+        is a use.
     """
 
     bypass = False
     step_of: list[int]
     number: int
+    layer: int
+    tokens: int
     reference: int | None = None
 
     def __init__(self, capacity: int) -> None:

@@ -1,12 +1,14 @@
-"""Twins of the queue policies: clock, clock-hand, sieve, slru, 2q, mq, s3fifo.
+"""Twins of the queue policies: clock, clock-hand, sieve, slru, 2q, mq, class-lru, s3fifo.
 
 A queue is a dict of numbers in the order of entry; moving to its recent end means getting a new number.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from math import floor
+from fractions import Fraction
+from math import floor, frexp
 
 from tests.policies.naive import Expert, Next, Twin
 
@@ -235,6 +237,47 @@ class Mq(Queued):
 
     def victim(self, held: Held) -> int:
         return min((self.level[slot], self.place[slot], slot) for slot, _ in held)[2]
+
+
+class ClassLru(Queued):
+    """Lists by the logarithm of a count that halves every so many tokens; of their oldest, the largest age / 2^list
+    leaves. A layer has a clock of its tokens."""
+
+    def __init__(self, capacity: int, *, half_life: int = 128) -> None:
+        super().__init__(capacity)
+        self.half_life = half_life
+        self.highest = self.log2(sum(2.0 ** (-age / half_life) for age in range(100 * half_life)))
+        self.clock: Counter[int] = Counter()
+        self.uses: dict[Expert, list[int]] = defaultdict(list)
+        self.level: dict[int, int] = {}
+
+    def log2(self, count: float) -> int:
+        _, exponent = frexp(count)
+        return exponent - 1
+
+    def call(self, step: int) -> None:
+        self.clock[self.layer] += self.tokens
+
+    def used(self, slot: int, expert: Expert, now: int, coming: Next) -> None:
+        uses, today = self.uses[expert], self.clock[expert[0]]
+        uses.append(today)
+        self.level[slot] = min(self.log2(sum(2.0 ** ((use - today) / self.half_life) for use in uses)), self.highest)
+        self.to_recent_end(slot)
+
+    installed = used
+
+    def evicted(self, slot: int, expert: Expert) -> None:
+        del self.place[slot], self.level[slot]
+
+    def victim(self, held: Held) -> int:
+        expert_in = dict(held)
+
+        def weighed(slot: int) -> Fraction:
+            expert = expert_in[slot]
+            return Fraction(self.clock[expert[0]] - self.uses[expert][-1], 2 ** self.level[slot])
+
+        lists = [[slot for slot in expert_in if self.level[slot] == level] for level in range(self.highest + 1)]
+        return max((self.oldest(slots) for slots in lists if slots), key=weighed)
 
 
 class S3Fifo(Remembering):
