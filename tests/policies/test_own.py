@@ -317,7 +317,7 @@ WITH_POLICY = ("replay", "trace.jsonl", "--bank", "3", "--contract", "sequential
         (
             "kernels = {",
             "kernels = [3] and {**{}, 'on_call': on_use, ",
-            "mine.py:8: on_call takes (state, slot, key, now, upcoming); expected (state, step)",
+            "mine.py:8: on_call takes (state, slot, key, now, upcoming); expected (state, step, row, tokens)",
         ),
     ],
 )

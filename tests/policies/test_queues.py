@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.residency.builders import one_layer, run, trace_of
+import flashmoe_sim.api as sim
+from flashmoe_sim.policies.base import ALL_CONTRACTS
+from tests.residency.builders import Call, one_layer, run, trace_of
 
 CONTRACTS = ("runtime", "protected", "sequential")
 
@@ -173,6 +175,58 @@ def test_a_life_of_mq_is_two_bank_sizes_unless_given(contract: str) -> None:
         assert 0 not in replayed(experts, 3, policy, contract)[1]
     assert 0 not in replayed(experts[:10], 3, "mq:life_time=5", contract)[1]
     assert 0 in replayed(experts, 3, "mq:life_time=7", contract)[1]
+
+
+@pytest.mark.parametrize("contract", [*CONTRACTS, "atomic"])
+def test_class_lru(contract: str) -> None:
+    """Three slots; class 0 | class 1, each from old to new, with the token of the last use.
+
+     1  0   miss, count 1                          0@1 |
+     2  0   count 1.99                             0@2 |
+     3  0   count 2.98                             | 0@3
+     4  1   miss                                   1@4 | 0@3
+     5  2   miss                                   1@4 2@5 | 0@3
+     6  3   1 at 2 for 0 at 3/2: 1 out             2@5 3@6 | 0@3
+     7  1   2 at 2 for 0 at 4/2, a tie: 2 out;
+            count 1.98, from before it left        3@6 1@7 | 0@3
+     8  1   count 2.97                             3@6 | 0@3 1@8
+     9  1   count 3.95                             3@6 | 0@3 1@9
+    10  2   3 at 4 for 0 at 7/2: 3 out             2@10 | 0@3 1@9
+    11  4   2 at 1 for 0 at 8/2: 0 out             2@10 4@11 | 1@9
+    12  0   2 at 2 for 1 at 3/2: 2 out;
+            count 3.84, from before it left        4@11 | 1@9 0@12
+    """
+    experts = [0, 0, 0, 1, 2, 3, 1, 1, 1, 2, 4, 0]
+    assert replayed(experts, 3, "class-lru", contract) == ("mhhmmmmhhmmm", [0, 1, 4])
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(1, [0, 2]), (2, [1, 2])])
+def test_ages_of_class_lru_are_in_tokens(tokens: int, left: list[int]) -> None:
+    """0 is in class 1 and waits for `tokens` and one more, 1 in class 0 for one: 2/2 to 1 is a tie, 3/2 is not."""
+    calls: list[Call] = [(0, [0], 1), (0, [0], 1), (0, [0], 1), (0, [1], tokens), (0, [2], 1)]
+    for contract in ALL_CONTRACTS:
+        assert run(trace_of(calls, 8), 2, "class-lru", contract).contents[0].tolist() == left
+
+
+def test_ages_of_class_lru_are_in_tokens_of_the_layer() -> None:
+    """Two layers share two slots. 1 of layer 1 is in class 1, and a token of its layer has passed; 0 of layer 0 is in
+    class 0, and none has. The experts of layer 1 are keys 8 to 15."""
+    calls: list[Call] = [(1, [1], 1), (1, [1], 1), (1, [1], 1), (0, [0], 1), (1, [2], 1)]
+    for contract in ALL_CONTRACTS:
+        assert run(trace_of(calls, 8), 1, "class-lru", contract, scope="global").contents[0].tolist() == [0, 8 + 2]
+
+
+@pytest.mark.parametrize(
+    ("trace", "rates"), [("deepseek-v2-lite", [28.0, 44.4, 70.5]), ("gpt-oss-120b", [77.7, 87.5, 94.9])]
+)
+def test_class_lru_hits_as_often_as_elsewhere(trace: str, rates: list[float]) -> None:
+    """One bank of an eighth, a quarter and half of all experts; the hit rates, in percent, are of another program."""
+    workload = sim.load_trace(trace)
+    experts = max(workload.n_experts)
+    policy = "class-lru:stamp=hits-first-sorted"
+    for slots, rate in zip((experts // 8, experts // 4, experts // 2), rates, strict=True):
+        found = sim.replay(workload, bank=slots, policy=policy, contract="atomic", scope="global")
+        assert round(100 * found["hit_rate"].item(), 1) == rate
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)

@@ -116,7 +116,7 @@ def test_beladys_anomaly(contract: str) -> None:
     "policy",
     [
         *("lru", "fifo", "random", "lfu", "lfu:count=restart", "clock", "sieve", "slru", "2q", "mq", "s3fifo"),
-        *("arc", "lirs", "lru-k", "w-tinylfu", "lecar", "cacheus"),
+        *("class-lru", "arc", "lirs", "lru-k", "w-tinylfu", "lecar", "cacheus"),
     ],
 )
 def test_uniform_independent_requests_hit_in_proportion(policy: str) -> None:
