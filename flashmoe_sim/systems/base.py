@@ -237,7 +237,6 @@ class System(ABC):
         rule. So is None of any setting that the program chooses; 0 is none, and a program's own default is a number.
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
-    builds: the builds of the engine that its rule is of, in words; empty for those of its source and later ones.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
@@ -258,7 +257,6 @@ class System(ABC):
     size: ClassVar[str] = ""
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
-    builds: ClassVar[str] = ""
     several_gpus: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
@@ -285,6 +283,11 @@ class System(ABC):
     def drafted(cls, run: PublishedRun) -> Drafts | None:
         """What a published run of it drafted; None of engines whose runs are predicted without drafts."""
         return None
+
+    @property
+    def builds(self) -> str:
+        """The builds of the engine that its rule is of, in words; empty for those of its source and later ones."""
+        return ""
 
     @property
     def spec(self) -> str:

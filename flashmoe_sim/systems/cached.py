@@ -1,178 +1,163 @@
-"""llama.cpp's own cache of experts: slots for all layers on the GPU, and every miss uploaded."""
+"""llama.cpp's own cache of experts: slots for all layers on the GPU, and misses uploaded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import EvictingPolicy
+from flashmoe_sim.policies.class_lru import ClassLru
 from flashmoe_sim.policies.lru import Lru
-from flashmoe_sim.residency.pool import Pool
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
-    Case,
-    Cost,
-    Launch,
-    Plan,
-    Share,
-    System,
-    gpu_weights,
-    halved,
-    llama_words,
-    no_room,
-)
-from flashmoe_sim.systems.execution import CopiedFromFile
+from flashmoe_sim.systems.base import Case, Plan
+from flashmoe_sim.systems.execution import CopiedIfInstalled
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun, RanAs
-from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
+from flashmoe_sim.systems.uploaded import UploadedMisses
+
+FIRST, CLASSES = 11480, 12170  # builds: the first with a cache, with LRU; the first with ClassLRU
+MOST_TOKENS = 32  # of a call that uses the cache
+STAMP = "hits-first-sorted"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers whose experts have tensors of the same sizes, by number, and what each of them has; they share a bank."""
+
+    layers: tuple[int, ...]
+    layer: LayerGeometry
+
+    @property
+    def experts(self) -> int:
+        return len(self.layers) * self.layer.n_experts
+
+    @property
+    def routed_bytes(self) -> int:
+        return self.experts * self.layer.expert_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cached(System):
-    """The experts used last of all layers are in slots on the GPUs, which compute everything; misses are uploaded from
-    RAM.
+class Cached(UploadedMisses):
+    """The experts used most and last of all layers are in slots on the GPUs, which compute everything; misses are
+    uploaded from RAM.
 
-    This is the rule of builds 11480 to 12169, of October 2026; later builds evict by another one, and can compute
-    misses on the CPU. The engine gives layers whose experts have different sizes, and every GPU, a cache of their own
-    with the same share of the experts; here one cache is for all. Of a call, the hits count as used first, by first
-    reference, then the misses, by number. One slot is reserved. Calls of more than 32 tokens copy the experts that they
-    use to the GPU, those in the cache from there, and change nothing in it; here they copy all from RAM. So do calls
-    that could need more experts than there are slots: as many as tokens times top-k, at most all of a layer.
+    Layers whose experts have tensors of the same sizes share a bank, and the cache is split between such banks in
+    proportion to their layers' bytes. A bank for fewer experts than those of a token is left out. One slot of each is
+    reserved. Of a call, the hits count as used first, by first reference, then the misses, by number. Builds 11480 to
+    12169 evict by LRU (`lru`), later ones by a rule whose code was read in part (`class-lru`). Several GPUs have caches
+    of their own; here one is for all.
+
+    Calls of more than 32 tokens copy the experts that they use to the GPU, those in the cache from there, and change
+    nothing in it; here they copy all from RAM. Smaller calls that could need more experts than a bank has slots, as
+    many as tokens times top-k, at most all of a layer, bypass it, and the CPU computes them.
 
     cache_mib: of all GPUs together; left out: as much as there is room for. The engine has no cache unless a size is
         given, and does not start with one for fewer than the experts of a token and one more.
     cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on, as in `--n-cpu-moe`; the others have
         theirs on the GPU. Left out: all layers. For one GPU.
+    build: the number of llama.cpp's build, as in b12191; left out: the newest rule.
     """
 
     name: ClassVar[str] = "cached"
     title: ClassVar[str] = "llama.cpp, its cache of experts"
     engine: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp"
-    keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
-    misses: ClassVar[str] = "uploaded from RAM and computed on the GPU"
-    limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "cpu_layers": (1, INT32)}
-    size: ClassVar[str] = "cache_mib"
-    own_gpu: ClassVar[bool | None] = True
+    source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp; its first comment at c4fb57969"
+    limits: ClassVar[Limits] = {**UploadedMisses.limits, "build": (1, INT32)}
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
-    builds: ClassVar[str] = "the rule of builds 11480 to 12169; later ones evict by another"
-    reserved: ClassVar[int] = 1  # slots that no expert gets
-    most_tokens: ClassVar[float] = 32  # of a call that uses the cache
-    stamp: ClassVar[str] = "hits-first-sorted"
 
-    cache_mib: int | None = None
-    cpu_layers: int | None = None
+    build: int | None = None
+
+    @property
+    def _is_lru(self) -> bool:
+        return self.build is not None and self.build < CLASSES
+
+    @property
+    def builds(self) -> str:
+        if self._is_lru:
+            return f"the rule of builds {FIRST} to {CLASSES - 1}; later ones evict by another"
+        return f"the rule of builds from {CLASSES} on; earlier ones evict by another (build={CLASSES - 1})"
 
     def why_not(self, case: Case) -> str:
-        least = self._least_mib(case)
-        if self.cache_mib is not None and self.cache_mib < least:
-            return (
-                f"{self.cache_mib} MiB; the experts of a token in one layer and one reserved slot take {least}; give "
-                f"cache_mib={least} or more"
-            )
-        if self.placed_bytes(case) == case.model.routed_bytes:
-            return f"no layer below {self.cpu_layers} has experts, so there is nothing to cache"
-        if self.cpu_layers is not None and case.machine.gpus > 1:
-            return f"with cpu_layers, it is known for one GPU only; the machine has {case.machine.gpus}"
+        if self.build is not None and self.build < FIRST:
+            return f"builds before {FIRST} have no --moe-cache-mib"
         return super().why_not(case)
 
-    def sizes(self, case: Case) -> Sequence[int]:
-        return halved(self._most_mib(case), least=self._least_mib(case))
+    def groups(self, model: ModelGeometry) -> list[Group]:
+        """The layers in RAM, by the tensors of their experts."""
+        alike: dict[object, list[int]] = {}
+        for number, layer in model.layers.items():
+            if self.in_ram(number):
+                alike.setdefault((layer.n_experts, tuple(layer.family_bytes.items())), []).append(number)
+        return [Group(tuple(numbers), model.layers[numbers[0]]) for numbers in alike.values()]
 
-    def sized(self, case: Case) -> Self:
-        if self.size_given:
-            return self
-        if (most := self._most_mib(case)) < self._least_mib(case):
-            raise no_room("a cache on the GPU", most * MIB)
-        return replace(self, cache_mib=most)
+    def slots(self, group: Group, model: ModelGeometry) -> int:
+        """The slots of a group that experts get; 0 if they do not hold the experts of a token."""
+        own_bytes = self.chosen * MIB * group.routed_bytes // self._together(model)
+        slots = min(own_bytes // group.layer.expert_bytes - self.reserved, group.experts)
+        return slots if slots >= (model.top_k or 1) else 0
 
-    def _least_mib(self, case: Case) -> int:
-        """A cache for the experts of a token in one layer."""
-        slots = (case.model.top_k or 1) + self.reserved
-        return -(-slots * _largest_expert(case) // MIB)
+    def _together(self, model: ModelGeometry) -> int:
+        return sum(group.routed_bytes for group in self.groups(model))
 
-    def _most_mib(self, case: Case) -> int:
-        routed_bytes = case.model.routed_bytes - self.placed_bytes(case) + self.reserved * _largest_expert(case)
-        return max(min(self.left_bytes(case) // MIB, -(-routed_bytes // MIB)), 0)
+    def _mib_of(self, slots: int, group: Group, model: ModelGeometry) -> int:
+        """The smallest cache that gives a group so many slots."""
+        own_bytes = (slots + self.reserved) * group.layer.expert_bytes
+        return -(-own_bytes * self._together(model) // (group.routed_bytes * MIB))
 
-    def left_bytes(self, case: Case) -> int:
-        """GPU memory for the cache: each GPU holds its layers and as much of the cache as the others."""
-        gpus = case.machine.gpus
-        weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // gpus
-        return gpus * (min(rooms(case, case.spare_bytes)) - weights - besides(case)) - self.placed_bytes(case)
+    def least_mib(self, case: Case) -> int:
+        model = case.model
+        return min((self._mib_of(model.top_k or 1, group, model) for group in self.groups(model)), default=1)
 
-    def placed_bytes(self, case: Case) -> int:
-        """Bytes of the layers whose experts are all on the GPU."""
-        if self.cpu_layers is None:
-            return 0
-        layers = [layer for number, layer in case.model.layers.items() if number >= self.cpu_layers]
-        return sum(layer.expert_bytes * layer.n_experts for layer in layers)
+    def whole_mib(self, case: Case) -> int:
+        model = case.model
+        return max((self._mib_of(group.experts, group, model) for group in self.groups(model)), default=0)
 
     def slots_bytes(self, case: Case) -> int:
         """Bytes of the slots that experts get."""
-        slots_bytes = self.chosen * MIB - self.reserved * _largest_expert(case)
-        return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
+        return sum(self.slots(group, case.model) * group.layer.expert_bytes for group in self.groups(case.model))
 
     def cache_bytes(self, case: Case) -> int:
-        """Bytes of all slots."""
-        return self.slots_bytes(case) + self.reserved * _largest_expert(case)
+        used = [group for group in self.groups(case.model) if self.slots(group, case.model)]
+        return self.slots_bytes(case) + sum(self.reserved * group.layer.expert_bytes for group in used)
 
     def plan(self, case: Case) -> Plan:
-        setup = Setup(Bank(None, self.slots_bytes(case)), Lru(stamp=self.stamp), "atomic", scope="global")
-        pinned = self.loads_whole(case)
-        return Plan(setup, CopiedFromFile(pinned=pinned), self.adapted(case.machine))
+        policy: EvictingPolicy = Lru(stamp=STAMP) if self._is_lru else ClassLru(stamp=STAMP)
+        setup = Setup(Bank(None, self.slots_bytes(case)), policy, "atomic", scope="global")
+        execution = CopiedIfInstalled(copy_from_tokens=MOST_TOKENS + 1, pinned=self.loads_whole(case))
+        return Plan(setup, execution, self.adapted(case.machine))
 
     def replay(self, workload: Workload, setup: Setup) -> Replayed:
-        trace = workload.trace
-        placed = trace.layer >= (np.inf if self.cpu_layers is None else self.cpu_layers)
-        use = ~placed & (trace.n_tokens <= self.most_tokens)
-        assert workload.expert_bytes is not None
-        slots = (setup.bank.budget_bytes or 0) // max(workload.expert_bytes)
-        for pool in workload.layer_pools:
-            use[pool.call[self.needed(workload, pool) > slots]] = False
-        return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
-
-    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.integer]:
-        """The experts of each call of a layer for which there must be slots, whole numbers [calls]."""
-        references = np.diff(workload.trace.offset)[pool.call]
-        return np.minimum(references, workload.trace.n_experts[int(workload.trace.layer[pool.call[0]])])
-
-    def memory(self, case: Case) -> tuple[Share, ...]:
-        placed_bytes = self.placed_bytes(case)
-        placed = (Share("experts of whole layers", "gpu", placed_bytes),) if placed_bytes else ()
-        return (
-            Share("cached experts", "gpu", self.cache_bytes(case)),
-            *placed,
-            *gpu_weights(case),
-            *of_other_gpus(case, besides(case)),
-            Share("experts", "mapped", case.model.routed_bytes - placed_bytes),
-        )
-
-    def launch(self, case: Case) -> Launch:
-        in_ram = ("--cpu-moe",) if self.cpu_layers is None else ("--n-cpu-moe", str(self.cpu_layers))
-        words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
-        return Launch(llama_words(case, *words))
+        trace, model = workload.trace, workload.geometry
+        assert model is not None
+        small = trace.n_tokens <= MOST_TOKENS
+        references = np.diff(trace.offset)
+        parts, banks = [], []
+        for group in self.groups(model):
+            if slots := self.slots(group, model):
+                fits = np.minimum(references, group.layer.n_experts) <= slots
+                parts.append(np.flatnonzero(small & fits & np.isin(trace.layer, group.layers)))
+                banks.append(Bank(None, slots * group.layer.expert_bytes))
+        placed = np.flatnonzero(self.placed_calls(trace))
+        return replay_in_parts(workload, setup, parts, banks=banks, placed=placed)
 
     ran_as: ClassVar[RanAs] = {"llama.cpp": ("vram_lru",)}
 
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
+        """Of the build that the run tells; the pull request that added the cache had the first rule."""
         if "fork" in run.engine.lower():  # has a cache of its own
             raise BadInput(f"{run.where}: no system runs {run.engine} as {run.strategy}")
-        return cls(cache_mib=run.number_after("--moe-cache-mib ", "cache "))
-
-
-def _largest_expert(case: Case) -> int:
-    return max(layer.expert_bytes for layer in case.model.layers.values())
+        told = re.search(r"\bb(\d{5})\b", run.build)
+        build = int(told[1]) if told else FIRST if run.build == "#29887" else None
+        return cls(cache_mib=run.number_after("--moe-cache-mib ", "cache "), build=build)

@@ -30,6 +30,19 @@ class CopiedFromFile(PrefillCopy):
 
 
 @dataclass(frozen=True)
+class CopiedIfInstalled(CopiedFromFile):
+    """Like CopiedFromFile, but misses that a call of few tokens does not install are computed on the CPU beside it."""
+
+    installs_on_gpu: ClassVar[bool] = True
+
+    copy_from_tokens: int = 33
+
+    @property
+    def threshold(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
 class UploadedFromRam(CopiedFromFile):
     """Like CopiedFromFile, from pinned RAM."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency import tally
-from flashmoe_sim.residency.capacity import capacities
+from flashmoe_sim.residency.capacity import Capacity, capacities
 from flashmoe_sim.residency.replay import Replayed, build_counts
 from flashmoe_sim.residency.replay import replay as run_replay
 from flashmoe_sim.residency.setup import Setup
@@ -35,11 +37,13 @@ def replay_in_parts(
     setup: Setup,
     parts: Sequence[NDArray[np.int64]],
     *,
+    banks: Sequence[Bank] = (),
     placed: NDArray[np.int64] | None = None,
 ) -> Replayed:
     """The recorded replay of a workload whose bank is emptied before each part; nothing is read ahead.
 
     parts: the calls of each part, ascending, i64. A part of a global bank has calls of every layer that uses it.
+    banks: of the parts, if each has one of its own, in bytes.
     placed: calls of layers beside the bank whose experts are all on the GPU, which hit everything; none by default.
         Calls that are in neither miss everything and install nothing.
     """
@@ -49,12 +53,12 @@ def replay_in_parts(
     hit = np.zeros(trace.refs, np.uint8)
     contents: dict[int, NDArray[np.int32]] = {}
     apart = np.ones(trace.calls, np.bool_)
-    for calls in parts:
+    for calls, bank in zip(parts, banks or [setup.bank] * len(parts), strict=True):
         apart[calls] = False
         part, places = _part_of(workload, calls)
         if part is None:
             continue
-        replayed = run_replay(part, setup, record=True)
+        replayed = run_replay(part, replace(setup, bank=bank), record=True)
         assert replayed.stream is not None
         assert replayed.hit is not None
         layers = part.trace.layers
@@ -68,9 +72,14 @@ def replay_in_parts(
         _count_alike(workload, np.isin(np.arange(trace.calls), placed), (tally.HITS,), table, stream)
     _count_alike(workload, apart, (tally.MISSES, tally.BYPASSED), table, stream)
     nothing = np.zeros(0, np.int32)
+    if banks:
+        together = sum(bank.budget_bytes or 0 for bank in banks)
+        rooms = [Capacity(together, nothing.astype(np.int64), together)]
+    else:
+        rooms = capacities(workload, setup)
     return Replayed(
         setup,
-        build_counts(workload, setup, capacities(workload, setup), table),
+        build_counts(workload, setup, rooms, table),
         [contents.get(layer, nothing) for layer in (trace.layers if setup.scope == "layer" else trace.layers[:1])],
         hit,
         None,

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashmoe_sim.io.sizes import MIB
-from flashmoe_sim.residency.pool import Pool
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.replay import Replayed
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case
-from flashmoe_sim.systems.cached import Cached
+from flashmoe_sim.systems.base import Case, Plan
+from flashmoe_sim.systems.execution import CopiedFromFile
+from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.uploaded import UploadedMisses
 
 SHARE = 0.1  # of the bytes of all experts, for the cache that `--fit` chooses
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qvac(Cached):
+class Qvac(UploadedMisses):
     """Some layers have all experts on the GPU; of the others, the experts used last are in slots there, and misses are
     uploaded from RAM.
 
@@ -42,16 +45,9 @@ class Qvac(Cached):
     program: ClassVar[str] = "qvac"
     source: ClassVar[str] = "tetherto/qvac-fabric-llm.cpp 06560fb74: src/llama-moe-cache.cpp, pull requests 232 and 237"
     keeps: ClassVar[str] = "all experts of some layers, and copies of the others used last, in GPU memory"
-    several_gpus: ClassVar[bool] = False
-    builds: ClassVar[str] = ""
-    most_tokens: ClassVar[float] = inf
-    stamp: ClassVar[str] = "hits-first"
 
     def prepared(self, workload: Workload) -> Workload:
         return by_number(workload)
-
-    def needed(self, workload: Workload, pool: Pool) -> NDArray[np.integer]:
-        return pool.requests
 
     def sizes(self, case: Case) -> Sequence[int]:
         return ()  # its own rule is tried
@@ -59,7 +55,7 @@ class Qvac(Cached):
     def sized(self, case: Case) -> Self:
         if self.size_given:
             return self
-        of_rule = replace(self, cache_mib=max(int(SHARE * case.model.routed_bytes) // MIB, self._least_mib(case)))
+        of_rule = replace(self, cache_mib=max(int(SHARE * case.model.routed_bytes) // MIB, self.least_mib(case)))
         if self.cpu_layers is not None:
             return of_rule
         cut = (
@@ -68,6 +64,35 @@ class Qvac(Cached):
         )
         fits = next((one for one in cut if one.left_bytes(case) >= one.cache_bytes(case)), None)
         return fits or super().sized(case)
+
+    def least_mib(self, case: Case) -> int:
+        slots = (case.model.top_k or 1) + self.reserved
+        return -(-slots * _largest_expert(case) // MIB)
+
+    def whole_mib(self, case: Case) -> int:
+        routed_bytes = case.model.routed_bytes - self.placed_bytes(case) + self.reserved * _largest_expert(case)
+        return -(-routed_bytes // MIB)
+
+    def cache_bytes(self, case: Case) -> int:
+        return self._slots_bytes(case) + self.reserved * _largest_expert(case)
+
+    def _slots_bytes(self, case: Case) -> int:
+        """Bytes of the slots that experts get."""
+        slots_bytes = self.chosen * MIB - self.reserved * _largest_expert(case)
+        return min(slots_bytes, case.model.routed_bytes - self.placed_bytes(case))
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(None, self._slots_bytes(case)), Lru(stamp="hits-first"), "atomic", scope="global")
+        return Plan(setup, CopiedFromFile(pinned=self.loads_whole(case)), self.adapted(case.machine))
+
+    def replay(self, workload: Workload, setup: Setup) -> Replayed:
+        placed = self.placed_calls(workload.trace)
+        use = ~placed
+        assert workload.expert_bytes is not None
+        slots = (setup.bank.budget_bytes or 0) // max(workload.expert_bytes)
+        for pool in workload.layer_pools:
+            use[pool.call[pool.requests > slots]] = False
+        return replay_in_parts(workload, setup, [np.flatnonzero(use)], placed=np.flatnonzero(placed))
 
     ran_as: ClassVar[RanAs] = {"qvac-fabric-llm.cpp": ("vram_lru",)}
 
@@ -78,6 +103,10 @@ class Qvac(Cached):
         if cache_mib is None or "--fit on" in run.flags:
             return cls()
         return cls(cache_mib=cache_mib, cpu_layers=run.cpu_layers)
+
+
+def _largest_expert(case: Case) -> int:
+    return max(layer.expert_bytes for layer in case.model.layers.values())
 
 
 @lru_cache(maxsize=4)

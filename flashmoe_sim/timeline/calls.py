@@ -30,7 +30,8 @@ class CallSteps(NamedTuple):
     """What the loop reads of an execution model, as in `ExecutionModel`.
 
     uploads: a place in names.UPLOADS. two_lanes: the CPU computes misses of calls below `copies_from` tokens, and the
-    GPU hits. resumes: the host starts the GPU again after misses. share: of the misses, `uploaded_share`.
+    GPU hits; if `installs_on_gpu`, misses that are installed as well. resumes: the host starts the GPU again after
+    misses. share: of the misses, `uploaded_share`.
     """
 
     uploads: int
@@ -42,6 +43,7 @@ class CallSteps(NamedTuple):
     in_place: bool
     beside_compute: bool
     two_lanes: bool
+    installs_on_gpu: bool
     padded: bool
     resumes: bool
     threshold: int

@@ -50,6 +50,7 @@ def serve(sim: Any, call: Any, parts: Any) -> float:
         costs, late, on_time, first = sim.rows[call.row], 0, 0, call.ready
         hot_end: float = call.ready
         in_lanes = steps.two_lanes and call.n_tokens < steps.copies_from
+        in_lanes = in_lanes and not (steps.installs_on_gpu and call.installs == call.misses)
         each = costs.chunks if steps.by_chunk else 1
         stored = call.misses - call.warm if steps.two_lanes else call.misses * each
         # Experts that were read ahead
@@ -61,7 +62,7 @@ def serve(sim: Any, call: Any, parts: Any) -> float:
         if in_lanes:
             uploaded = max(call.ready, upload_items(sim, late, 0.0, call.number))
             begin = wait_for_items(sim, call, parts, late, call.ready, uploaded)
-            hot_end = compute(sim, call, parts, begin, hot_experts(call))
+            hot_end = begin if steps.installs_on_gpu else compute(sim, call, parts, begin, hot_experts(call))
             if call.misses == 0:
                 return hot_end
             first = begin if side_by_side(call, call.requests - call.misses) else hot_end
@@ -74,6 +75,9 @@ def serve(sim: Any, call: Any, parts: Any) -> float:
             warm, chunks = 0 if steps.two_lanes else call.warm * each, 1 if steps.by_chunk else costs.chunks
             read = read_batch(sim, call, Batch(late, stored, warm, call.fills * each, chunks), first)
             sim.state[0].storage_free = read
+        if in_lanes and steps.installs_on_gpu:
+            all_end: float = installs_on_gpu(sim, call, parts, hot_end, read)
+            return all_end
         if in_lanes:
             both_end: float = cold_lane(sim, call, parts, hot_end, read)
             return both_end
@@ -171,14 +175,42 @@ def cold_lane(sim: Any, call: Any, parts: Any, hot_end: float, there: float) -> 
     parts[READ] += read_end - hot_end
     parts[UPLOAD] += arrived - read_end
     parts[COLD_LANE] += both_end - gpu_end
-    if side_by_side(call, call.requests - call.misses + fetched):
-        merged = work_on(sim, ON_COMPUTE, IS_MERGE, call.number, both_end, sim.state[0].merge_s)
-        parts[MERGE] += merged - both_end
-        both_end = merged
+    both_end = merge(sim, call, parts, both_end, call.requests - call.misses + fetched)
     installable = max(both_end, uploaded)
     parts[UPLOAD] += installable - both_end
     installed: float = install(sim, call, parts, installable, call.installs)
     return installed
+
+
+@inlined
+def installs_on_gpu(sim: Any, call: Any, parts: Any, begin: float, there: float) -> float:
+    """Upload what the call installs, and compute it on the GPU with the hits, beside the other misses on the CPU.
+
+    The misses are in RAM at `there`.
+    """
+    upload_s, on_cpu = sim.rows[call.row].upload_s, call.misses - call.installs
+    cold_end = work_on(sim, ON_COLD_LANE, IS_COLD_EXPERTS, call.number, there, on_cpu * call.cold_expert_s)
+    uploaded = there
+    for _ in range(call.installs if upload_s > 0.0 else 0):
+        uploaded = upload_now(sim, there, upload_s, call.number)
+    parts[READ] += there - begin
+    parts[UPLOAD] += uploaded - there
+    usable = install(sim, call, parts, uploaded, call.installs)
+    gpu_end = compute(sim, call, parts, usable, call.requests - on_cpu)
+    both_end = max(gpu_end, cold_end)
+    parts[COLD_LANE] += both_end - gpu_end
+    merged: float = merge(sim, call, parts, both_end, call.requests - on_cpu)
+    return merged
+
+
+@inlined
+def merge(sim: Any, call: Any, parts: Any, begin: float, on_gpu: int) -> float:
+    """Join the results of two lanes, if both had work beside each other."""
+    end = begin
+    if side_by_side(call, on_gpu):
+        end = work_on(sim, ON_COMPUTE, IS_MERGE, call.number, begin, sim.state[0].merge_s)
+        parts[MERGE] += end - begin
+    return end
 
 
 class Reads(NamedTuple):

@@ -15,12 +15,14 @@ from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.qvac import Qvac
+from flashmoe_sim.systems.uploaded import UploadedMisses
 from flashmoe_sim.timeline.timed import time_replay
 from tests.residency.builders import Call, random_calls, trace_of
 from tests.systems.models import model_of
 
 EXPERT = 100 * MIB
 EXPERTS = 16
+LRU = {"build": 12169}
 
 
 def case_of(layers: int, machine: str = "rtx-3090", model: ModelGeometry | None = None) -> Case:
@@ -28,13 +30,13 @@ def case_of(layers: int, machine: str = "rtx-3090", model: ModelGeometry | None 
     return Case(model, load_machine(machine))
 
 
-def replayed(system: Cached, calls: list[Call], case: Case) -> Replayed:
+def replayed(system: UploadedMisses, calls: list[Call], case: Case) -> Replayed:
     trace = trace_of(calls, EXPERTS)
     workload = system.prepared(prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), case.model))
     return system.replay(workload, system.plan(case).setup)
 
 
-def twin(calls: list[Call], slots: int, *, kind: type[Cached], cpu_layers: int) -> list[int]:
+def twin(calls: list[Call], slots: int, *, kind: type[UploadedMisses], cpu_layers: int) -> list[int]:
     """Misses of each call: a list of experts, the one used last at its end.
 
     llama.cpp's own cache has hits in the order of the router, and turns a call away by its tokens; Tether's sorts both,
@@ -64,9 +66,9 @@ def twin(calls: list[Call], slots: int, *, kind: type[Cached], cpu_layers: int) 
 @pytest.mark.parametrize("cpu_layers", [1, 2, 3])
 @pytest.mark.parametrize("slots", [3, 7, 20])
 @pytest.mark.parametrize("kind", [Cached, Qvac])
-def test_equals_its_twin(kind: type[Cached], slots: int, cpu_layers: int) -> None:
+def test_equals_its_twin(kind: type[UploadedMisses], slots: int, cpu_layers: int) -> None:
     rng, case = np.random.default_rng(slots), case_of(3)
-    system = kind(cache_mib=100 * (slots + kind.reserved), cpu_layers=cpu_layers)
+    system = kind(cache_mib=100 * (slots + kind.reserved), cpu_layers=cpu_layers, **(LRU if kind is Cached else {}))
     for _ in range(5):
         calls = []
         for layer, experts, tokens in random_calls(rng, n_experts=EXPERTS, layers=3, steps=30, most_tokens=2, width=2):
@@ -99,7 +101,7 @@ def test_its_own_size_is_a_tenth_and_whole_layers_get_the_rest() -> None:
 
 
 @pytest.mark.parametrize("kind", [Qvac, Cached])
-def test_a_cache_is_for_some_layer_with_experts(kind: type[Cached]) -> None:
+def test_a_cache_is_for_some_layer_with_experts(kind: type[UploadedMisses]) -> None:
     case = case_of(0, "rtx-4090", load_model("deepseek-v2-lite"))  # layer 0 has none
     kind().sized(case).check(case)
     with pytest.raises(Unsupported, match="no layer below 1 has experts"):
@@ -136,7 +138,7 @@ def test_a_layer_on_the_gpu_uploads_nothing_and_frees_ram() -> None:
         (Qvac(), "m3-max-48", "needs a GPU with a memory of its own"),
     ],
 )
-def test_what_cannot_be(system: Cached, machine: str, words: str) -> None:
+def test_what_cannot_be(system: UploadedMisses, machine: str, words: str) -> None:
     with pytest.raises(Unsupported, match=words):
         system.check(case_of(2, machine))
 

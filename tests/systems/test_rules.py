@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
@@ -17,7 +16,6 @@ from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
-from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ds4 import Ds4
 from flashmoe_sim.systems.hot_cache import HotCache
@@ -30,7 +28,6 @@ from flashmoe_sim.systems.slotstream import Slotstream, own_pool_bytes
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
 from flashmoe_sim.timeline.timed import Timed, time_replay
-from flashmoe_sim.trace.load import load_trace
 from tests.residency.builders import Call, one_layer, some, trace_of
 from tests.systems.models import model_of
 
@@ -209,75 +206,6 @@ def test_slotstream_sizes_its_pool_as_it_printed(ram_gb: float, metal_gb: float,
     assert own_pool_bytes(ram_bytes=ram_gb * 1e9, metal_bytes=metal_gb * 1e9) / 1e9 / record_gb == pytest.approx(
         experts, abs=3
     )
-
-
-def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
-    case = _case("rtx-3090", TWO_LAYERS)
-    calls = [(0, [0, 1], 1), (1, [0], 1), (0, [0], 1), (1, [1], 1), (0, [1], 1), (0, [5] * 33, 33), (0, [0, 1], 1)]
-    # Expert 1 of layer 1 replaces expert 1 of layer 0, which then replaces expert 0 of layer 1. A prompt of 33 tokens
-    # replaces none.
-    # Four slots, one of which is reserved.
-    assert _misses(_replayed(Cached(cache_mib=400), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
-    parts = _timed(Cached(cache_mib=400), calls, case).timing.part_ms_per_token
-    assert parts["upload"] > parts["cold_lane"] == 0
-    least = "299 MiB; the experts of a token in one layer and one reserved slot take 300; give cache_mib=300 or more"
-    with pytest.raises(Unsupported, match=least):
-        Cached(cache_mib=299).check(case)
-
-
-def test_hits_of_cached_count_in_the_order_of_the_router_and_misses_by_number() -> None:
-    """Three slots. The second call makes 1 the newest, so that the third, 4 and 3, evicts 2, and the fourth 1.
-
-    3 comes in before 4, so that the fifth evicts 3, and the sixth hits 4.
-    """
-    case = _case("rtx-3090", TWO_LAYERS)
-    calls = [(0, [1, 2], 1), (0, [2, 1], 1), (0, [4, 3], 1), (0, [2], 1), (0, [1], 1), (0, [4], 1), (0, [3], 1)]
-    assert _misses(_replayed(Cached(cache_mib=400), calls, case)) == [2, 0, 2, 1, 1, 0, 1]
-
-
-@pytest.mark.parametrize(("slots", "misses"), [(459, 55_821), (460, 55_726)])
-def test_cached_misses_what_the_engine_does(slots: int, misses: int) -> None:
-    """Its plan of slots, restated from its source, on the recorded trace: one more slot is allocated than is used."""
-    model = load_model("gpt-oss-120b")
-    case, of = Case(model, load_machine("rtx-4090 + 64GiB")), prepare(load_trace("gpt-oss-120b"), model)
-    system = Cached(cache_mib=-(-(slots + 1) * model.layers[0].expert_bytes // MIB))
-    assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == misses
-
-
-def test_sizes_of_cached_are_those_with_which_the_engine_starts() -> None:
-    """A slot is allocated beside the 459 used of 5,809 MiB, and beside the four experts of a token."""
-    model = load_model("gpt-oss-120b")
-    case, of = Case(model, load_machine("rtx-4090 + 64GiB")), prepare(load_trace("gpt-oss-120b"), model)
-    system = Cached(cache_mib=5809)
-    assert system.slots_bytes(case) // model.layers[0].expert_bytes == 459
-    assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == 55_821
-    for size in range(51, 64):
-        assert "one reserved slot take 64; give cache_mib=64 or more" in Cached(cache_mib=size).why_not(case)
-    Cached(cache_mib=64).check(case)
-
-
-def test_a_call_of_cached_that_could_need_more_than_there_is_bypasses_it() -> None:
-    """Four tokens of two experts may use eight, more than seven slots, although they use two."""
-    case = _case("rtx-3090", TWO_LAYERS)
-    wide = (0, [0, 1] * 4, 4)
-    assert _misses(_replayed(Cached(cache_mib=800), [wide, (0, [0, 1], 1)], case)) == [2, 2]
-    assert _misses(_replayed(Cached(cache_mib=900), [wide, (0, [0, 1], 1)], case)) == [2, 0]
-
-
-def test_cached_says_of_which_builds_it_is() -> None:
-    assert "builds 11480 to 12169" in Cached.builds
-    assert "builds 11480 to 12169" in " ".join((Cached.__doc__ or "").split())
-
-
-@pytest.mark.parametrize("gpus", [1, 2])
-def test_cached_takes_what_is_left_of_all_gpus(gpus: int) -> None:
-    case = _case(f"{gpus}x rtx-3090 + 256GiB" if gpus > 1 else "rtx-3090", model_of(90 * GIB, arch="qwen3moe"))
-    sized = Cached().sized(case)
-    sized.check(case)
-    held = {share.what: share.size_bytes for share in sized.memory(case) if share.where == "gpu"}
-    assert 0 <= case.gpu_bytes - sum(held.values()) < gpus * MIB
-    loads = "" if gpus == 1 else " --load-mode none"  # 64 GiB of RAM map the file, 256 hold it
-    assert sized.launch(case).line.endswith(f" -np 1{loads} --moe-cache-mib {sized.cache_mib}")
 
 
 def test_moe_cache_waits_for_repeated_misses_and_longer_when_it_is_full() -> None:

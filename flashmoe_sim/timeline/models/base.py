@@ -40,6 +40,7 @@ class ExecutionModel:
         `missing` an expert, or `none`.
     padded: whether a GPU that computes hits also computes an empty expert for each miss.
     waits_for_installs: whether a call waits for the experts that it installs.
+    installs_on_gpu: of the misses that the CPU would compute, whether the GPU computes those that the call installs.
     reads_ahead: whether experts are read ahead at all. in_background: whether following calls go on meanwhile.
     serve: serve(sim, call, parts) serves one `Call`: it returns the time when its experts are computed, and adds the
         time that passed to `parts`, f64 [N_PARTS]. A model that these steps cannot describe has a kernel of its own.
@@ -60,6 +61,7 @@ class ExecutionModel:
     host_calls: ClassVar[Literal["all", "missing", "none"]] = "all"
     padded: ClassVar[bool] = False
     waits_for_installs: ClassVar[bool] = True
+    installs_on_gpu: ClassVar[bool] = False
     reads_ahead: ClassVar[bool] = True
     in_background: ClassVar[bool] = False
     serve: ClassVar[Any] = serve
@@ -77,6 +79,7 @@ class ExecutionModel:
             in_place=self.in_place,
             beside_compute=self.beside_compute,
             two_lanes=self.in_place and self.has_bank,
+            installs_on_gpu=self.installs_on_gpu,
             padded=self.padded,
             resumes=not (self.in_place or self.in_background),
             threshold=self.threshold,

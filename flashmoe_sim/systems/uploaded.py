@@ -1,0 +1,120 @@
+"""What caches have in common that hold the experts used last of all layers on the GPU, and upload every miss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.parameters import INT32, Limits
+from flashmoe_sim.systems.base import (
+    PAGE_FAULTS,
+    Case,
+    Cost,
+    Launch,
+    Share,
+    System,
+    gpu_weights,
+    halved,
+    llama_words,
+    no_room,
+)
+from flashmoe_sim.systems.split import besides, of_other_gpus, rooms
+from flashmoe_sim.trace.routing import RoutingTrace
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadedMisses(System):
+    """The experts used last are in slots on the GPUs; misses are uploaded from RAM.
+
+    reserved: slots that no expert gets.
+    """
+
+    keeps: ClassVar[str] = "copies of the experts used last, of all layers together, in GPU memory"
+    misses: ClassVar[str] = "uploaded from RAM and computed on the GPU"
+    limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "cpu_layers": (1, INT32)}
+    size: ClassVar[str] = "cache_mib"
+    own_gpu: ClassVar[bool | None] = True
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    reserved: ClassVar[int] = 1
+
+    cache_mib: int | None = None
+    cpu_layers: int | None = None
+
+    def why_not(self, case: Case) -> str:
+        least = self.least_mib(case)
+        if self.cache_mib is not None and self.cache_mib < least:
+            return (
+                f"{self.cache_mib} MiB; the experts of a token in one layer and one reserved slot take {least}; give "
+                f"cache_mib={least} or more"
+            )
+        if self.placed_bytes(case) == case.model.routed_bytes:
+            return f"no layer below {self.cpu_layers} has experts, so there is nothing to cache"
+        if self.cpu_layers is not None and case.machine.gpus > 1:
+            return f"with cpu_layers, it is known for one GPU only; the machine has {case.machine.gpus}"
+        return super().why_not(case)
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        return halved(self._most_mib(case), least=self.least_mib(case))
+
+    def sized(self, case: Case) -> Self:
+        if self.size_given:
+            return self
+        if (most := self._most_mib(case)) < self.least_mib(case):
+            raise no_room("a cache on the GPU", most * MIB)
+        return replace(self, cache_mib=most)
+
+    def _most_mib(self, case: Case) -> int:
+        return max(min(self.left_bytes(case) // MIB, self.whole_mib(case)), 0)
+
+    @abstractmethod
+    def least_mib(self, case: Case) -> int:
+        """A cache for the experts of a token in one layer."""
+
+    @abstractmethod
+    def whole_mib(self, case: Case) -> int:
+        """A cache for all experts in RAM."""
+
+    @abstractmethod
+    def cache_bytes(self, case: Case) -> int:
+        """Bytes of all slots."""
+
+    def left_bytes(self, case: Case) -> int:
+        """GPU memory for the cache: each GPU holds its layers and as much of the cache as the others."""
+        gpus = case.machine.gpus
+        weights = (case.gpu_dense_bytes + case.kv_bytes + case.drafter_bytes) // gpus
+        return gpus * (min(rooms(case, case.spare_bytes)) - weights - besides(case)) - self.placed_bytes(case)
+
+    def placed_bytes(self, case: Case) -> int:
+        """Bytes of the layers whose experts are all on the GPU."""
+        layers = [layer for number, layer in case.model.layers.items() if not self.in_ram(number)]
+        return sum(layer.expert_bytes * layer.n_experts for layer in layers)
+
+    def in_ram(self, layer: int) -> bool:
+        """Whether the experts of a layer are in RAM and in the cache."""
+        return self.cpu_layers is None or layer < self.cpu_layers
+
+    def placed_calls(self, trace: RoutingTrace) -> NDArray[np.bool_]:
+        """Which calls are of layers whose experts are all on the GPU, bool [calls]."""
+        return np.isin(trace.layer, [layer for layer in trace.layers if not self.in_ram(layer)])
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        placed_bytes = self.placed_bytes(case)
+        placed = (Share("experts of whole layers", "gpu", placed_bytes),) if placed_bytes else ()
+        return (
+            Share("cached experts", "gpu", self.cache_bytes(case)),
+            *placed,
+            *gpu_weights(case),
+            *of_other_gpus(case, besides(case)),
+            Share("experts", "mapped", case.model.routed_bytes - placed_bytes),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        in_ram = ("--cpu-moe",) if self.cpu_layers is None else ("--n-cpu-moe", str(self.cpu_layers))
+        words = ("-ngl", "99", *in_ram, *self.serving_words(case), "--moe-cache-mib", str(self.cache_mib))
+        return Launch(llama_words(case, *words))

@@ -1,0 +1,274 @@
+"""llama.cpp's own cache by hand and against plain twins: its rules, its banks, and where a miss is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.io.errors import Unsupported
+from flashmoe_sim.io.sizes import GIB, MIB
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.residency.replay import Replayed
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.cached import Cached
+from flashmoe_sim.systems.execution import CopiedFromFile, CopiedIfInstalled
+from flashmoe_sim.timeline.names import PARTS
+from flashmoe_sim.timeline.run import simulate
+from flashmoe_sim.timeline.timed import Timed, time_replay
+from flashmoe_sim.trace.load import load_trace
+from tests.policies.naive import Expert
+from tests.policies.naive.queues import ClassLru
+from tests.residency.builders import Call, random_calls, trace_of
+from tests.systems.models import model_of
+from tests.timeline.cases import costs_of, work_of
+
+EXPERTS = 16
+LRU = 12169  # the last build with it
+TWO_LAYERS = model_of(2 * EXPERTS * 100 * MIB, layers=2, arch="qwen35moe")  # an expert of 100 MiB
+
+
+def _case(machine: str = "rtx-3090", model: ModelGeometry = TWO_LAYERS) -> Case:
+    return Case(model, load_machine(machine))
+
+
+def _workload(calls: list[Call], model: ModelGeometry) -> Workload:
+    trace = trace_of(calls, model.layers[0].n_experts)
+    return prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), model)
+
+
+def _replayed(system: System, calls: list[Call], case: Case) -> Replayed:
+    return system.replay(_workload(calls, case.model), system.plan(case).setup)
+
+
+def _timed(system: System, calls: list[Call], case: Case) -> Timed:
+    workload, plan = _workload(calls, case.model), system.plan(case)
+    replayed = system.replay(workload, plan.setup)
+    return time_replay(workload, replayed, plan.machine, plan.conditions(case), interval=False)
+
+
+def _misses(replayed: Replayed) -> list[int]:
+    return replayed.stream.misses.tolist()  # type: ignore[no-any-return]
+
+
+def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
+    case = _case("rtx-3090", TWO_LAYERS)
+    calls = [(0, [0, 1], 1), (1, [0], 1), (0, [0], 1), (1, [1], 1), (0, [1], 1), (0, [5] * 33, 33), (0, [0, 1], 1)]
+    # Expert 1 of layer 1 replaces expert 1 of layer 0, which then replaces expert 0 of layer 1. A prompt of 33 tokens
+    # replaces none.
+    # Four slots, one of which is reserved.
+    assert _misses(_replayed(Cached(cache_mib=400, build=LRU), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
+    parts = _timed(Cached(cache_mib=400), calls, case).timing.part_ms_per_token
+    assert parts["upload"] > parts["cold_lane"] == 0
+    least = "299 MiB; the experts of a token in one layer and one reserved slot take 300; give cache_mib=300 or more"
+    with pytest.raises(Unsupported, match=least):
+        Cached(cache_mib=299).check(case)
+
+
+def test_hits_of_cached_count_in_the_order_of_the_router_and_misses_by_number() -> None:
+    """Three slots. The second call makes 1 the newest, so that the third, 4 and 3, evicts 2, and the fourth 1.
+
+    3 comes in before 4, so that the fifth evicts 3, and the sixth hits 4.
+    """
+    case = _case("rtx-3090", TWO_LAYERS)
+    calls = [(0, [1, 2], 1), (0, [2, 1], 1), (0, [4, 3], 1), (0, [2], 1), (0, [1], 1), (0, [4], 1), (0, [3], 1)]
+    assert _misses(_replayed(Cached(cache_mib=400, build=LRU), calls, case)) == [2, 0, 2, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("slots", "misses"), [(459, 55_821), (460, 55_726)])
+def test_cached_misses_what_the_engine_does(slots: int, misses: int) -> None:
+    """Its plan of slots, restated from its source, on the recorded trace: one more slot is allocated than is used."""
+    model = load_model("gpt-oss-120b")
+    case, of = Case(model, load_machine("rtx-4090 + 64GiB")), prepare(load_trace("gpt-oss-120b"), model)
+    system = Cached(cache_mib=-(-(slots + 1) * model.layers[0].expert_bytes // MIB), build=LRU)
+    assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == misses
+
+
+def test_sizes_of_cached_are_those_with_which_the_engine_starts() -> None:
+    """A slot is allocated beside the 459 used of 5,809 MiB, and beside the four experts of a token."""
+    model = load_model("gpt-oss-120b")
+    case, of = Case(model, load_machine("rtx-4090 + 64GiB")), prepare(load_trace("gpt-oss-120b"), model)
+    system = Cached(cache_mib=5809, build=LRU)
+    assert system.slots_bytes(case) // model.layers[0].expert_bytes == 459
+    assert system.replay(of, system.plan(case).setup).counts.total()["misses"] == 55_821
+    for size in range(51, 64):
+        assert "one reserved slot take 64; give cache_mib=64 or more" in Cached(cache_mib=size).why_not(case)
+    Cached(cache_mib=64).check(case)
+
+
+def test_a_call_of_cached_that_could_need_more_than_there_is_bypasses_it() -> None:
+    """Four tokens of two experts may use eight, more than seven slots, although they use two."""
+    case = _case("rtx-3090", TWO_LAYERS)
+    wide = (0, [0, 1] * 4, 4)
+    assert _misses(_replayed(Cached(cache_mib=800), [wide, (0, [0, 1], 1)], case)) == [2, 2]
+    assert _misses(_replayed(Cached(cache_mib=900), [wide, (0, [0, 1], 1)], case)) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("build", "policy", "words"),
+    [
+        (None, "class-lru", "the rule of builds from 12170 on"),
+        (12170, "class-lru", "the rule of builds from 12170 on"),
+        (12169, "lru", "the rule of builds 11480 to 12169"),
+        (11480, "lru", "the rule of builds 11480 to 12169"),
+    ],
+)
+def test_a_build_has_its_rule_and_says_so(build: int | None, policy: str, words: str) -> None:
+    system = Cached(cache_mib=400, build=build)
+    assert system.plan(_case()).setup.policy.name == policy
+    assert words in system.of_builds(_case())[0]
+    system.check(_case())
+
+
+def test_a_build_without_a_cache() -> None:
+    with pytest.raises(Unsupported, match="builds before 11480 have no --moe-cache-mib"):
+        Cached(cache_mib=400, build=11479).check(_case())
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_cached_takes_what_is_left_of_all_gpus(gpus: int) -> None:
+    case = _case(f"{gpus}x rtx-3090 + 256GiB" if gpus > 1 else "rtx-3090", model_of(90 * GIB, arch="qwen3moe"))
+    sized = Cached().sized(case)
+    sized.check(case)
+    expert_bytes = case.model.layers[0].expert_bytes
+    held = {share.what: share.size_bytes for share in sized.memory(case) if share.where == "gpu"}
+    assert 0 <= case.gpu_bytes - sum(held.values()) + held["cached experts"] - sized.cache_mib * MIB < gpus * MIB
+    assert held["cached experts"] == sized.cache_mib * MIB // expert_bytes * expert_bytes
+    loads = "" if gpus == 1 else " --load-mode none"  # 64 GiB of RAM map the file, 256 hold it
+    assert sized.launch(case).line.endswith(f" -np 1{loads} --moe-cache-mib {sized.cache_mib}")
+
+
+MIXED = ModelGeometry(
+    name="mixed",
+    layers={
+        number: LayerGeometry(EXPERTS, {"gate_up": 60 * MIB, "down": (60 if number % 2 else 40) * MIB})
+        for number in range(4)
+    },
+    top_k=2,
+    dense_bytes=GIB,
+    source="tests",
+    arch="qwen35moe",
+)  # two layers with experts of 100 MiB, and two of 120
+
+
+def test_layers_of_one_layout_share_a_bank_and_banks_share_the_cache_by_their_bytes() -> None:
+    """1,100 MiB are split 5 to 6: 500 for experts of 100 MiB, 600 of 120, of which one each is reserved."""
+    system, case = Cached(cache_mib=1100), _case(model=MIXED)
+    assert [(group.layers, system.slots(group, MIXED)) for group in system.groups(MIXED)] == [((0, 2), 4), ((1, 3), 4)]
+    assert system.slots_bytes(case) == 4 * 220 * MIB
+    assert system.cache_bytes(case) == 5 * 220 * MIB
+    # One MiB less does not hold five of either.
+    assert Cached(cache_mib=1099).cache_bytes(case) == 4 * 220 * MIB
+    # Each group has four slots of its own: what layer 1 uses does not evict from layer 0.
+    calls: list[Call] = [(0, [0, 1], 1), (1, [0, 1], 1), (1, [2, 3], 1), (1, [4, 5], 1), (0, [0, 1], 1), (2, [0, 1], 1)]
+    assert _misses(_replayed(system, [*calls, (0, [0, 1], 1)], case)) == [2, 2, 2, 2, 0, 2, 0]
+    assert _replayed(system, calls, case).counts.resident_bytes == 4 * 220 * MIB
+
+
+def test_the_smallest_and_the_largest_cache_of_mixed_layers() -> None:
+    """Three slots of a group, or 33, in proportion: 3 x 100 x 11 / 5, and 3 x 120 x 11 / 6."""
+    case = _case("rtx-3090 + 64GiB", MIXED)
+    with pytest.raises(Unsupported, match="slot take 660; give cache_mib=660 or more"):
+        Cached(cache_mib=659).check(case)
+    whole = Cached().sized(case)
+    assert whole.cache_mib == 33 * 220
+    assert [whole.slots(group, MIXED) for group in whole.groups(MIXED)] == [32, 32]
+
+
+def test_a_bank_for_fewer_experts_than_those_of_a_token_is_left_out() -> None:
+    """100 of 1,900 MiB are for experts of 50: one slot and the reserved one. The other bank has five and one."""
+    layers = {number: LayerGeometry(EXPERTS, {"expert": (50 if number == 3 else 300) * MIB}) for number in range(4)}
+    model = ModelGeometry("left-out", layers, 2, "tests", arch="qwen35moe", dense_bytes=GIB)
+    system, case = Cached(cache_mib=1900), _case(model=model)
+    assert [system.slots(group, model) for group in system.groups(model)] == [5, 0]
+    assert system.cache_bytes(case) == 6 * 300 * MIB
+    calls: list[Call] = [(layer, [0, 1] if layer in (0, 3) else [layer], 1) for layer in (0, 1, 2, 3)] * 2
+    found = _replayed(system, calls, case)
+    assert _misses(found) == [2, 1, 1, 2, 0, 0, 0, 2]
+    assert found.stream.bypassed.tolist() == [0, 0, 0, 2, 0, 0, 0, 2]  # the CPU computes them
+    assert _timed(system, calls, case).timing.part_ms_per_token["cold_lane"] > 0
+
+
+def _twin(calls: list[Call], slots: Mapping[int, int], experts: int) -> list[int]:
+    """Misses of each call, by banks of slots with the twin of class-lru: a call is planned as a whole.
+
+    slots: of the bank of each layer's group, whose layers are even or odd.
+    """
+    rules = {group: ClassLru(slots[group]) for group in slots}
+    held: dict[int, dict[int, Expert]] = {group: {} for group in slots}
+    misses = []
+    for layer, asked, tokens in calls:
+        rule, there = rules[layer % 2], held[layer % 2]
+        distinct = [(layer, expert) for expert in dict.fromkeys(asked)]
+        if tokens > 32 or min(len(asked), experts) > slots[layer % 2]:
+            misses.append(len(distinct))
+            continue
+        rule.layer, rule.tokens = layer, tokens
+        rule.call(0)
+        slot_of = {expert: slot for slot, expert in there.items()}
+        for expert in distinct:
+            if expert in slot_of:
+                rule.used(slot_of[expert], expert, 0, (0, 0))
+        missed = sorted(set(distinct) - slot_of.keys())
+        for expert in missed:
+            slot = next((slot for slot in range(slots[layer % 2]) if slot not in there), None)
+            if slot is None:
+                slot = rule.victim([pair for pair in sorted(there.items()) if pair[1] not in distinct])
+                rule.evicted(slot, there[slot])
+            there[slot] = expert
+            rule.installed(slot, expert, 0, (0, 0))
+        misses.append(len(missed))
+    return misses
+
+
+@pytest.mark.parametrize("mib", [660, 1100, 1980, 3300])
+def test_class_lru_of_two_groups_equals_its_twin(mib: int) -> None:
+    rng, case, system = np.random.default_rng(mib), _case("rtx-3090 + 64GiB", MIXED), Cached(cache_mib=mib)
+    slots = {group.layers[0]: system.slots(group, MIXED) for group in system.groups(MIXED)}
+    for _ in range(5):
+        calls = []
+        for layer, experts, tokens in random_calls(rng, n_experts=EXPERTS, layers=4, steps=40, most_tokens=3, width=2):
+            times = int(rng.choice([1, 1, 1, 40]))
+            calls.append((layer, experts[::-1] * times, tokens * times))
+        assert _misses(_replayed(system, calls, case)) == _twin(calls, slots, EXPERTS)
+
+
+# Seconds of an expert: 1/4 on the GPU, 1/2 on the CPU, 3/4 over the link; 1 s of dense work, 1/16 s to join the lanes.
+COSTS = {"chunks": 2, "chunk_s": 1.0, "upload_s": 0.75, "expert_s": 0.25, "cold_expert_s": 0.5, "merge_s": 0.0625}
+
+
+def _parts(execution: CopiedFromFile, **call: int) -> dict[str, float]:
+    """The parts of a call of four experts that are not 0, without dense work."""
+    work = work_of([{"requests": 4, "misses": 3, "warm": 3, **call}])
+    timeline = simulate(work, costs_of(lanes=2, dense_s=1.0, **COSTS), execution)
+    parts = dict(zip(PARTS, timeline.parts[0].tolist(), strict=True))
+    assert sum(parts.values()) == timeline.end[0]
+    assert parts.pop("dense") == 1.0
+    return {name: seconds for name, seconds in parts.items() if seconds}
+
+
+def test_misses_that_are_not_installed_are_computed_on_the_cpu_beside_the_gpu() -> None:
+    """One of three is up by 0.75, and with the hit done by 1.25; the CPU has two, 1 s. Two up take until 1.5 + 0.75."""
+    assert _parts(CopiedIfInstalled(), installs=1) == {"upload": 0.75, "experts": 0.5, "merge": 0.0625}
+    assert _parts(CopiedIfInstalled(), installs=2) == {"upload": 1.5, "experts": 0.75, "merge": 0.0625}
+    # None: the hit takes until 0.25, the CPU until 1.5. Of a call without hits there is nothing to join.
+    assert _parts(CopiedIfInstalled(), installs=0) == {"experts": 0.25, "cold_lane": 1.25, "merge": 0.0625}
+    assert _parts(CopiedIfInstalled(), misses=4, warm=4, installs=0) == {"cold_lane": 2.0}
+
+
+def test_what_is_not_in_ram_is_read_before_both() -> None:
+    """Two of three misses in four chunks on two lanes: 2 s; then one upload and two experts beside the CPU's two."""
+    found = _parts(CopiedIfInstalled(), warm=1, installs=1)
+    assert found == {"read": 2.0, "upload": 0.75, "experts": 0.5, "merge": 0.0625}
+
+
+@pytest.mark.parametrize("call", [{}, {"warm": 1}, {"misses": 0, "warm": 0}, {"misses": 4, "warm": 2}])
+@pytest.mark.parametrize("n_tokens", [1, 33])
+def test_if_all_is_installed_or_many_tokens_are_read_every_miss_is_copied(call: dict[str, int], n_tokens: int) -> None:
+    installs = {} if n_tokens == 1 else {"installs": 0}
+    call = {**call, **installs, "n_tokens": n_tokens}
+    assert _parts(CopiedIfInstalled(), **call) == _parts(CopiedFromFile(), **call)
