@@ -32,6 +32,7 @@ POLICIES: LazyTable[type[Policy]] = LazyTable(
         "2q": "two_q:TwoQ",
         "mq": "mq:Mq",
         "class-lru": "class_lru:ClassLru",
+        "shared-class-lru": "shared_class_lru:SharedClassLru",
         "arc": "arc:Arc",
         "lirs": "lirs:Lirs",
         "s3fifo": "s3fifo:S3Fifo",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,16 +16,17 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.class_lru import ClassLru
 from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.policies.shared_class_lru import SharedClassLru
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.systems.base import Case, Plan
+from flashmoe_sim.systems.base import Case, Launch, Plan
 from flashmoe_sim.systems.execution import CopiedIfInstalled
 from flashmoe_sim.systems.parts import replay_in_parts
 from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.uploaded import UploadedMisses
 
-FIRST, CLASSES = 11480, 12170  # builds: the first with a cache, with LRU; the first with ClassLRU
+FIRST, CLASSES, SHARED = 11480, 12170, 12191  # builds: the first with a cache, with ClassLRU, known to have a share
 MOST_TOKENS = 32  # of a call that uses the cache
 STAMP = "hits-first-sorted"
 
@@ -66,6 +67,8 @@ class Cached(UploadedMisses):
     cpu_layers: layers whose experts are in RAM and in the cache, from layer 0 on, as in `--n-cpu-moe`; the others have
         theirs on the GPU. Left out: all layers. For one GPU.
     build: the number of llama.cpp's build, as in b12191; left out: the newest rule.
+    cpu_share: of the misses of a full bank, those that the CPU computes, beside the GPU, and that are not cached; see
+        `shared-class-lru`. Until a bank is full, all are uploaded.
     """
 
     name: ClassVar[str] = "cached"
@@ -73,10 +76,11 @@ class Cached(UploadedMisses):
     engine: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-cpp"
     source: ClassVar[str] = "ggml-org/llama.cpp 4b060f27a: src/llama-moe-cache.cpp; its first comment at c4fb57969"
-    limits: ClassVar[Limits] = {**UploadedMisses.limits, "build": (1, INT32)}
+    limits: ClassVar[Limits] = {**UploadedMisses.limits, "build": (1, INT32), "cpu_share": (0, 1)}
     several_gpus: ClassVar[bool] = True
 
     build: int | None = None
+    cpu_share: float = 0.0
 
     @property
     def _is_lru(self) -> bool:
@@ -86,11 +90,23 @@ class Cached(UploadedMisses):
     def builds(self) -> str:
         if self._is_lru:
             return f"the rule of builds {FIRST} to {CLASSES - 1}; later ones evict by another"
+        if self.cpu_share:
+            return f"the rule of builds from {SHARED} on"
         return f"the rule of builds from {CLASSES} on; earlier ones evict by another (build={CLASSES - 1})"
+
+    @property
+    def _policy(self) -> EvictingPolicy:
+        if self._is_lru:
+            return Lru(stamp=STAMP)
+        return SharedClassLru(stamp=STAMP, share=self.cpu_share) if self.cpu_share else ClassLru(stamp=STAMP)
 
     def why_not(self, case: Case) -> str:
         if self.build is not None and self.build < FIRST:
             return f"builds before {FIRST} have no --moe-cache-mib"
+        if self.cpu_share and self.build is not None and self.build < SHARED:
+            return (
+                f"--moe-cache-cpu-share is known of builds from {SHARED} on; leave out cpu_share or build={self.build}"
+            )
         return super().why_not(case)
 
     def groups(self, model: ModelGeometry) -> list[Group]:
@@ -132,8 +148,7 @@ class Cached(UploadedMisses):
         return self.slots_bytes(case) + sum(self.reserved * group.layer.expert_bytes for group in used)
 
     def plan(self, case: Case) -> Plan:
-        policy: EvictingPolicy = Lru(stamp=STAMP) if self._is_lru else ClassLru(stamp=STAMP)
-        setup = Setup(Bank(None, self.slots_bytes(case)), policy, "atomic", scope="global")
+        setup = Setup(Bank(None, self.slots_bytes(case)), self._policy, "atomic", scope="global")
         execution = CopiedIfInstalled(copy_from_tokens=MOST_TOKENS + 1, pinned=self.loads_whole(case))
         return Plan(setup, execution, self.adapted(case.machine))
 
@@ -150,6 +165,11 @@ class Cached(UploadedMisses):
                 banks.append(Bank(None, slots * group.layer.expert_bytes))
         placed = np.flatnonzero(self.placed_calls(trace))
         return replay_in_parts(workload, setup, parts, banks=banks, placed=placed)
+
+    def launch(self, case: Case) -> Launch:
+        words = ("--moe-cache-cpu-share", f"{self.cpu_share:g}") if self.cpu_share else ()
+        launch = super().launch(case)
+        return replace(launch, words=(*launch.words, *words))
 
     ran_as: ClassVar[RanAs] = {"llama.cpp": ("vram_lru",)}
 

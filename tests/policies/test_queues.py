@@ -200,6 +200,16 @@ def test_class_lru(contract: str) -> None:
     assert replayed(experts, 3, "class-lru", contract) == ("mhhmmmmhhmmm", [0, 1, 4])
 
 
+@pytest.mark.parametrize(
+    ("share", "outcome"),
+    [(0.0, ("mmmmmm", [4, 5])), (0.5, ("mmmmmm", [2, 4])), (0.75, ("mmmmmm", [1, 2])), (1.0, ("mmmmmm", [0, 1]))],
+)
+def test_shared_class_lru_leaves_out_a_share_in_turn(share: float, outcome: tuple[str, list[int]]) -> None:
+    """Two slots. Of the misses 2, 3, 4, 5 every second is left out, or all but the first, or all."""
+    for contract in ("atomic", "sequential"):
+        assert replayed([0, 1, 2, 3, 4, 5], 2, f"shared-class-lru:share={share}", contract) == outcome
+
+
 @pytest.mark.parametrize(("tokens", "left"), [(1, [0, 2]), (2, [1, 2])])
 def test_ages_of_class_lru_are_in_tokens(tokens: int, left: list[int]) -> None:
     """0 is in class 1 and waits for `tokens` and one more, 1 in class 0 for one: 2/2 to 1 is a tie, 3/2 is not."""

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import Unsupported
+from flashmoe_sim.io.errors import OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import Replayed
@@ -122,6 +122,36 @@ def test_a_build_has_its_rule_and_says_so(build: int | None, policy: str, words:
     assert system.plan(_case()).setup.policy.name == policy
     assert words in system.of_builds(_case())[0]
     system.check(_case())
+
+
+def test_a_share_for_the_cpu_has_its_flag_and_its_builds() -> None:
+    shared, case = Cached(cache_mib=400, cpu_share=0.95), _case()
+    assert shared.launch(case).line.endswith(" --moe-cache-mib 400 --moe-cache-cpu-share 0.95")
+    assert shared.of_builds(case) == ["is the rule of builds from 12191 on"]
+    assert shared.plan(case).setup.policy.spec == "shared-class-lru:stamp=hits-first-sorted:share=0.95"
+    Cached(cache_mib=400, cpu_share=0.95, build=12191).check(case)
+    with pytest.raises(
+        Unsupported, match="--moe-cache-cpu-share is known of builds from 12191 on; leave out cpu_share"
+    ):
+        Cached(cache_mib=400, cpu_share=0.95, build=12190).check(case)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_share_outside_0_to_1(share: float) -> None:
+    with pytest.raises(OutOfRange, match=f"system cached: cpu_share={share}"):
+        Cached(cpu_share=share)
+
+
+def test_half_of_the_misses_of_a_full_bank_are_computed_on_the_cpu() -> None:
+    """Three slots. 0, 1 and 2 fill it. Of 3 and 4 the first comes in, and 4 does not; of 5 and 4 again the lower, 4."""
+    case, system = _case(), Cached(cache_mib=400, cpu_share=0.5)
+    calls: list[Call] = [(0, [0, 1], 1), (0, [2], 1), (0, [3, 4], 1), (0, [3], 1), (0, [5, 4], 1), (0, [4], 1)]
+    found = _replayed(system, calls, case)
+    assert _misses(found) == [2, 1, 2, 0, 2, 0]
+    assert found.stream.bypassed.tolist() == [0, 0, 1, 0, 1, 0]
+    parts = _timed(system, [call for one in calls for call in (one, (1, [0], 1))], case).timing.part_ms_per_token
+    assert parts["cold_lane"] > 0
+    assert parts["upload"] > 0
 
 
 def test_a_build_without_a_cache() -> None:

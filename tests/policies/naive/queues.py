@@ -280,6 +280,23 @@ class ClassLru(Queued):
         return max((self.oldest(slots) for slots in lists if slots), key=weighed)
 
 
+class SharedClassLru(ClassLru):
+    """Of the misses in a full bank the first n leave out floor(n share), each as soon as it is due."""
+
+    def __init__(self, capacity: int, *, half_life: int = 128, share: float = 0.5) -> None:
+        super().__init__(capacity, half_life=half_life)
+        self.share = share
+        self.misses = self.left_out = 0
+
+    def admits(self, expert: Expert, now: int) -> bool:
+        if len(self.place) < self.capacity:
+            return True
+        self.misses += 1
+        due = floor(self.misses * self.share) > self.left_out
+        self.left_out += due
+        return not due
+
+
 class S3Fifo(Remembering):
     """Both queues are in order of entry; two hits take a newcomer to the main one, each hit there one more round."""
 
