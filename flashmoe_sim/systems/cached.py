@@ -104,9 +104,7 @@ class Cached(UploadedMisses):
         if self.build is not None and self.build < FIRST:
             return f"builds before {FIRST} have no --moe-cache-mib"
         if self.cpu_share and self.build is not None and self.build < SHARED:
-            return (
-                f"--moe-cache-cpu-share is known of builds from {SHARED} on; leave out cpu_share or build={self.build}"
-            )
+            return f"--moe-cache-cpu-share is known of builds from {SHARED} on; leave out cpu_share"
         return super().why_not(case)
 
     def groups(self, model: ModelGeometry) -> list[Group]:

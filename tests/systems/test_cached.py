@@ -130,9 +130,7 @@ def test_a_share_for_the_cpu_has_its_flag_and_its_builds() -> None:
     assert shared.of_builds(case) == ["is the rule of builds from 12191 on"]
     assert shared.plan(case).setup.policy.spec == "shared-class-lru:stamp=hits-first-sorted:share=0.95"
     Cached(cache_mib=400, cpu_share=0.95, build=12191).check(case)
-    with pytest.raises(
-        Unsupported, match="--moe-cache-cpu-share is known of builds from 12191 on; leave out cpu_share"
-    ):
+    with pytest.raises(Unsupported, match="cpu-share is known of builds from 12191 on; leave out cpu_share"):
         Cached(cache_mib=400, cpu_share=0.95, build=12190).check(case)
 
 
