@@ -6,6 +6,7 @@ import numpy as np
 
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.policies.class_lru import ClassLru
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import Compared
@@ -65,15 +66,15 @@ def _token_cycle(case: Case, best: Compared) -> str:
     """A pool for all layers against the experts of one token."""
     setup = best.system.plan(case).setup
     cycle, pool = case.model.token_cycle_bytes(), setup.bank.budget_bytes or 0
-    name = best.system.name
+    name, which = best.system.name, "most experts" if isinstance(setup.policy, ClassLru) else "every expert"
     if pool < cycle:
         return (
             f"One token uses {cycle / GIB:.2f} GiB of experts over all layers, more than the cache of {name} holds: "
-            "every expert is evicted before the next token asks for it."
+            f"it throws {which} out before the next token asks again."
         )
     return (
-        f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache {name} throws every "
-        "expert out before the next token asks for it."
+        f"One token uses {cycle / GIB:.2f} GiB of experts over all layers. With a smaller cache {name} throws {which} "
+        "out before the next token asks again."
     )
 
 

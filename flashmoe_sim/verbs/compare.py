@@ -150,7 +150,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
         if known := [row.system.name for row in rows if row.hindsight and row.tok_s is not None]:
             notes = (*notes, f"{', '.join(known)}: the profile comes from this very trace, which flatters it")
         ran = dict.fromkeys(row.system.name for row in rows if row.tok_s is not None)
-        of_builds = {row.system.name: row.system.of_builds(on.case) for row in rows if row.system.name in ran}
+        of_builds = {row.system.unsized.spec: row.system.of_builds(on.case) for row in rows if row.system.name in ran}
         notes = (*notes, *(f"{name} {clause}" for name, clauses in of_builds.items() for clause in clauses))
         return Comparison(on.case, rows, notes, on.borrowed, self.hit_rate)
 
