@@ -17,6 +17,8 @@ from flashmoe_sim.geometry.named import named_models
 from flashmoe_sim.machines.machine import APIS
 from flashmoe_sim.systems.table import SYSTEMS
 from reports import checked
+from reports.class_lru import measure as class_lru
+from reports.class_lru import page as class_lru_page
 from reports.performance import figures as performance_figures
 from reports.performance import measure as performance
 from reports.performance import page as performance_page
@@ -75,6 +77,17 @@ def test_the_order_of_measured_policies_comes_out() -> None:
 def test_counts_are_those_of_today(trace: str) -> None:
     stored, fresh = load().filter(pl.col("trace") == trace), measure(trace)
     assert_frame_equal(stored, fresh, check_exact=True)
+
+
+def test_what_is_compared_with_class_lru_is_as_today() -> None:
+    """The page is made of its table, and one policy's differences are those of today."""
+    judged = class_lru.load()
+    assert class_lru_page.markdown(judged) == (class_lru.FOLDER / "README.md").read_text(), "run ./dev report"
+    assert set(judged["policy"]) == set(class_lru.JUDGES)
+    names = ["share", "trace", "hit_rate", "more_hits", "more_hits_lo", "more_hits_hi", "ahead"]
+    assert_frame_equal(
+        judged.filter(policy="fifo").select(names), class_lru.judge(("fifo",)).select(names), rel_tol=1e-5
+    )
 
 
 def test_every_trace_is_there() -> None:

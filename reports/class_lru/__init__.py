@@ -1,0 +1,1 @@
+"""Policies against the rule of llama.cpp's own cache."""
