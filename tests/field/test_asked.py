@@ -8,6 +8,7 @@ import pytest
 
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.belief import errors
+from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.table import SYSTEMS
 from reports.field.asked import Traces, answered, asked_of, system_of
 from reports.field.engines import program
@@ -68,6 +69,12 @@ def test_a_run_is_of_one_system() -> None:
 )
 def test_a_row_is_asked_with_its_setting(tmp_path: Path, cells: dict[str, str], spec: str) -> None:
     assert asked_of(row(tmp_path, **cells), Traces()).system.spec == spec
+
+
+@pytest.mark.parametrize(("told", "build"), [("b11505 (ff5888f99), Vulkan", 11505), ("#29887", 11480), ("new", None)])
+def test_the_cache_of_llama_cpp_is_that_of_its_build(tmp_path: Path, told: str, build: int | None) -> None:
+    cells = {"strategy": "vram_lru", "flags": "--moe-cache-mib 4096", "engine_version_or_pr": told}
+    assert asked_of(row(tmp_path, **cells), Traces()).system == Cached(cache_mib=4096, build=build)
 
 
 def test_layers_that_are_not_told_are_those_that_fit(tmp_path: Path) -> None:
