@@ -49,8 +49,8 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Cached(UploadedMisses):
-    """The experts used most and last of all layers are in slots on the GPUs, which compute everything; misses are
-    uploaded from RAM.
+    """The experts used most and last of all layers are in slots on the GPUs; misses are uploaded from RAM and computed
+    there.
 
     Layers whose experts have tensors of the same sizes share a bank, and the cache is split between such banks in
     proportion to their layers' bytes. A bank for fewer experts than those of a token is left out. One slot of each is

@@ -17,8 +17,14 @@ import pytest
 import flashmoe_sim.api as sim
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.errors import Malformed, Unsupported
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.base import EvictingPolicy, PoolShape, State
+from flashmoe_sim.policies.class_lru import ClassLru
+from flashmoe_sim.policies.lfu_decay import LfuDecay
 from flashmoe_sim.policies.table import POLICIES, parse_policy
 from flashmoe_sim.prefetchers.table import WITHOUT_FILE, parse_prefetcher
+from flashmoe_sim.residency.replay import replay
+from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.sweep.plan import plan_setups
 from tests.policies.naive import Expert, Twin
@@ -165,6 +171,21 @@ def test_a_sweep_of_all_and_ones_own(folder: Path, capsys: pytest.CaptureFixture
     table = capsys.readouterr().out
     rows = {line.split()[1]: line.split() for line in table.splitlines() if line.startswith("   3") or " 3  " in line}
     assert rows["gap"][2:] == rows["lru"][2:]
+
+
+@pytest.mark.parametrize("kind", [ClassLru, LfuDecay])
+def test_an_own_policy_hears_of_calls_what_its_function_takes(kind: type[EvictingPolicy], workload: Workload) -> None:
+    """The step, and the layer and the tokens as well if it takes four arguments."""
+
+    class Own(kind):  # type: ignore[misc, valid-type]
+        name = "own"
+
+        def allocate(self, shape: PoolShape) -> State:
+            return super().allocate(shape)  # type: ignore[no-any-return]
+
+    setups = [Setup(Bank(slots=3), policy, "atomic", scope="global") for policy in (kind(), Own())]
+    tables = [replay(workload, setup).counts.table for setup in setups]
+    assert np.array_equal(*tables)
 
 
 # --- what choose_victim returns ---------------------------------------------------------------------------------------
