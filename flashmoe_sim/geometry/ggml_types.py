@@ -51,6 +51,7 @@ _ALL = (
     GgmlType(39, "MXFP4", 32, 17),
     GgmlType(40, "NVFP4", 64, 36),
     GgmlType(41, "Q1_0", 128, 18),
+    GgmlType(42, "Q2_0", 64, 18),  # ggml-org/llama.cpp pull request 24448
 )
 BY_NUMBER = {item.number: item for item in _ALL}
 BY_NAME = {item.name: item for item in _ALL}

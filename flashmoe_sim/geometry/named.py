@@ -48,6 +48,7 @@ _BITS = (
     (r"^b?fp?(16|32)$", "gguf", 0.0),
     (r"^[it]?q([1-8])(?:_\w+)?$", "gguf", 0.5),
 )
+SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"}  # only one quantization of a family has these bits
 NEAREST = 2  # quantizations that are named for one whose size is not known
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
@@ -250,7 +251,7 @@ def named_model(spec: str) -> ModelGeometry:
             f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file"
         )
     name, model = found, models[found]
-    quant_name = quant_name if colon else model.default
+    quant_name = SHORT.get(quant_name, quant_name) if colon else model.default
     if quant_name not in model.quants:
         raise _unknown_quantization(name, quant_name)
     quant = model.quants[quant_name]

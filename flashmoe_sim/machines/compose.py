@@ -15,6 +15,7 @@ from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
 TENSOR_CORES = 7.0  # compute capability
+WITHOUT_TENSOR_CORES = re.compile(r"\bGTX\b|\bT\d{3,4}\b")  # of Turing: GTX 16, T400 to T2000
 DATA_CENTERS = ("8.0", "9.0", "10.0", "10.3")  # A100, H100, H200, B200, B300
 _PCIE = re.compile(r"pcie(\d)x(\d+)")
 
@@ -117,6 +118,9 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
         reserve = _in_a_machine(estimate("unified.reserve_gib"))
         share = estimate("unified.gpu_memory_share")
         gpu_share, gpu_source = share.value, share.source
+    gpu_source = f"{100 * gpu_share:.0f}% of RAM ({gpu_source})"
+    if (lent := numbers.get("gpu_share")) is not None:
+        gpu_share, gpu_source = lent.value, lent.source
     return Machine(
         name="",
         title="",
@@ -129,10 +133,8 @@ def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
         ),
         storage=_storage(parts),
         gpu=Compute(
-            memory_gib=_exactly(
-                _rounded(ram_gib.value * gpu_share), f"{100 * gpu_share:.0f}% of RAM ({gpu_source})", "unified memory"
-            ),
-            weights_gb_s=_scaled(nominal, estimate("gpu.weights_share.other")),
+            memory_gib=_exactly(_rounded(ram_gib.value * gpu_share), gpu_source, "unified memory"),
+            weights_gb_s=_scaled(nominal, estimate("gpu.weights_share", chip.maker)),
             layer_us=numbers.get("layer_us") or _in_a_machine(estimate("unified.gpu_layer_us")),
             knee_tokens=numbers.get("knee_tokens") or _in_a_machine(estimate("unified.gpu_knee_tokens")),
         ),
@@ -208,7 +210,7 @@ def _knee(gpu: Part, reached: float) -> Quantity:
     kind = "other"
     if gpu.compute:
         tensor = "data_center" if gpu.compute in DATA_CENTERS else "tensor"
-        kind = tensor if float(gpu.compute) >= TENSOR_CORES and "GTX" not in gpu.title else "cuda"
+        kind = tensor if float(gpu.compute) >= TENSOR_CORES and not WITHOUT_TENSOR_CORES.search(gpu.title) else "cuda"
     share = estimate("gpu.operations", kind)
     lo, value, hi = (end * rate.value * 1e3 * WEIGHT_BYTES / 2 / (reached * nominal) for end in share.ends)
     source = f"{share.value:g} times {rate.value:g} TFLOPS ({share.source}); {rate.source}"

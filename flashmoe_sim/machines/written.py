@@ -26,8 +26,23 @@ from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, Part, Parts, catalogue
 
 NEAREST = 3
 SYSTEMS = {  # operating systems, in the normal form
-    "linux": ("linux", "ubuntu", "debian", "fedora", "wsl", "wsl2"),
-    "windows": ("windows", "windows10", "windows11", "win10", "win11"),
+    "linux": (
+        *(
+            "linux",
+            "ubuntu",
+            "kubuntu",
+            "xubuntu",
+            "debian",
+            "fedora",
+            "wsl",
+            "linuxmint",
+            "nixos",
+            "arch",
+            "archlinux",
+        ),
+        *("manjaro", "cachyos", "popos", "proxmox", "rockylinux", "almalinux", "centos", "rhel", "opensuse", "nobara"),
+    ),
+    "windows": ("windows", "windows10", "windows11", "win10", "win11", "windowsserver"),
     "macos": ("macos", "osx"),
 }
 GENERATIONS = ("ddr3", "ddr4", "ddr5")
@@ -38,13 +53,29 @@ _PLUS = re.compile(
     r"\s+\+\s*|\+(?=[^\s-])|(?<!max)\+\s+(?=\S)|\+\s+(?=\S)(?!(?:pro\s+)?\d{3}\b(?!\s*gi?b))", re.IGNORECASE
 )
 _SIZE = re.compile(r"(?<![\d.])(?:(\d{1,2}) ?[x*\u00d7] ?)?(\d{1,6}(?:\.\d{1,3})?)[ -]?gi?b\b", re.IGNORECASE)
+_SEPARATORS, _GIB = re.compile(r"[^a-z0-9]+"), re.compile(r"(?<=\d)gib")
 _TERABYTES = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?ti?b\b", re.IGNORECASE)
-_SEVERAL = re.compile(r"(?:(\d{1,3}) ?[x*\u00d7]|dual(?= [rg]tx\b| rx\b)) ?(?=\S{3})", re.IGNORECASE)
+COUNTS = {"dual": 2, "twin": 2, "triple": 3, "quad": 4}
+_SEVERAL = re.compile(
+    rf"(?:(\d{{1,3}}) ?[x*\u00d7]|({'|'.join(COUNTS)})(?= (?!ch\b|channel))) ?(?=\S{{2}})", re.IGNORECASE
+)
 _SEVERAL_AFTER = re.compile(r"(.+\S)\s+[x\u00d7] ?(\d{1,2})", re.IGNORECASE)
 _LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
-_COMPUTER = re.compile(r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?")
-_NOISE = re.compile(r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor")
-_ABOUT_RAM = re.compile(r"\b(?:ram|memory|unified)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE)
+_COMPUTER = re.compile(r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?|\b(?:fe|oc)\b")  # or a card's edition
+_NOISE = re.compile(
+    r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor|generation"
+    r"|(?:workstation|server|founders)edition"
+)
+_SOCKET = re.compile(r"sxm\d?|pcie(?![\dx])")  # of cards whose memory is as fast in either
+_PROCESSOR = re.compile(r"\b(?:ryzen|threadripper|epyc|xeon|core (?:i\d|ultra)|i[3579][- ]?\d)", re.IGNORECASE)
+_OF_PROCESSORS = re.compile(  # what says nothing of which processor it is: families within families, cores, samples
+    r"\bryzen(?= threadripper)|(?<!threadripper )\bpro\b|\b\d+[- ]?(?:cores?|c|threads?|t|vcpus?)\b|\b(?:qs|es)\b",
+    re.IGNORECASE,
+)
+CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
+_CHANNELS_SAID = re.compile(rf"\b(\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)\b(?: of\b)?", re.IGNORECASE)
+_RATE = re.compile(r"\b(?:lp)?ddr\d\w?[- ]?\d{4,5}\b(?!x)|\bm(?:cr|r)dimm[- ]?\d{4}\b(?!x)", re.IGNORECASE)
+_ABOUT_RAM = re.compile(r"\b(?:ram|memory|unified|ecc|(?:lr|r|u)dimms?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE)
 _SPEED = re.compile(r"\d ?(?:mhz|mt/s)\b", re.IGNORECASE)
 _REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
     r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b|-?\bsxm\d?\b"
@@ -76,8 +107,10 @@ def words(text: str) -> list[str]:
 
 
 def system_in(word: str) -> str:
-    """The operating system that a word names, one of machine.SYSTEMS, or nothing."""
-    return _SYSTEMS.get(plain(word), "")
+    """The operating system that a word names, one of machine.SYSTEMS, or nothing; of Linux in any version."""
+    way = plain(word)
+    known = _SYSTEMS.get(way.rstrip("0123456789"), "")
+    return known if known in ("linux", "macos") or way.startswith("windowsserver") else _SYSTEMS.get(way, "")
 
 
 def is_part(word: str) -> bool:
@@ -171,6 +204,7 @@ def _read(word: str) -> _Read:
     """One word: an operating system, a part with or without number and size, RAM, or a generation of memory."""
     if not word:
         raise Malformed("an empty part; write parts with one + between two, such as rtx-3060 + 64GiB")
+    word = _with_channels_behind(word)
     if system := system_in(word):
         return _Read(system=system)
     if (part := named_part(word)) is not None:
@@ -183,7 +217,7 @@ def _read(word: str) -> _Read:
         ram = f"{1024 * float(terabytes[1]):g}GiB"
         raise Malformed(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if several := _SEVERAL.match(word):
-        return _several(word, int(several[1] or 2), word[several.end() :])
+        return _several(word, int(several[1] or COUNTS[several[2].lower()]), word[several.end() :])
     if several := _SEVERAL_AFTER.fullmatch(word):
         return _several(word, int(several[2]), several[1])
     if found := _SIZE.search(word):
@@ -193,6 +227,15 @@ def _read(word: str) -> _Read:
         if (of_chip := _chip_and_number(way)) is not None:
             return _with_size(word, *of_chip)
     return _Read(find_part(_ABOUT_RAM.sub("", word).strip()))
+
+
+def _with_channels_behind(word: str) -> str:
+    """`8-channel DDR4-3200` as `DDR4-3200x8`; any other word as it is."""
+    said, rate = _CHANNELS_SAID.search(word), _RATE.search(word)
+    if said is None or rate is None:
+        return word
+    number = CHANNELS.get(said[1].lower()) or int(said[1])
+    return " ".join(_CHANNELS_SAID.sub(" ", word.replace(rate[0], f"{rate[0]}x{number}")).split()).rstrip(" ,")
 
 
 def _several(word: str, number: int, one: str) -> _Read:
@@ -310,10 +353,17 @@ def reported_part(name: str, kind: str, *, memory_gib: float | None = None) -> P
 
 
 def _ways(word: str) -> tuple[str, ...]:
-    """Normal forms of a word: as written; without the computer; without the maker as well; and with `laptop` last."""
+    """Normal forms of a word: as written; without the maker; without the computer; with neither; and with `laptop`
+    last, or without the socket. Of a processor the last two are without its cores, `PRO` and the like.
+    """
     text = plain(_LAPTOP.sub("laptop", _COMPUTER.sub("", word.lower())))
     bare = _NOISE.sub("", text)
-    return plain(word), text, bare, f"{bare.replace('laptop', '')}laptop" if "laptop" in bare else bare
+    exactly = _NOISE.sub("", plain(word))
+    if _PROCESSOR.search(word):
+        processor = plain(_OF_PROCESSORS.sub(" ", word.lower()))
+        return plain(word), exactly, text, bare, processor, _NOISE.sub("", processor)
+    last = f"{bare.replace('laptop', '')}laptop" if "laptop" in bare else _SOCKET.sub("", bare)
+    return plain(word), exactly, text, bare, last
 
 
 def nearest(word: str, machines: Iterable[str] = ()) -> list[str]:
@@ -349,6 +399,7 @@ def _names() -> dict[str, str]:
     parts = catalogue().values()
     ways = [(part.name, part.name) for part in parts]
     ways += [(alias, part.name) for part in parts for alias in part.aliases]
+    bare = []
     for part in parts:
         maker, _, rest = part.title.partition(" ")
         ways += [(part.title, part.name), (rest or maker, part.name)]
@@ -359,8 +410,10 @@ def _names() -> dict[str, str]:
             ways.append((f"{part.name}f", part.name))  # the same processor without graphics
         if part.title.startswith("AMD EPYC"):
             ways.append((f"{part.name}p", part.name))  # the same processor for one socket
+        if part.name.startswith(("gtx-", "rtx-")):
+            bare.append((part.name.partition("-")[2], part.name))  # 4060 laptop
     names: dict[str, str] = {}
-    for way, name in ways:
+    for way, name in ways + bare:
         if (key := plain(way)) and key not in ANY_SSD:  # what is left of `SATA SSD` without its first word
             names.setdefault(key, name)
     return names
@@ -368,4 +421,4 @@ def _names() -> dict[str, str]:
 
 def plain(text: str) -> str:
     """The normal form of a name: small letters and digits, and GB for GiB."""
-    return re.sub(r"(?<=\d)gib", "gb", re.sub(r"[^a-z0-9]", "", text.lower()))
+    return _GIB.sub("gb", _SEPARATORS.sub("", text.lower()))

@@ -144,7 +144,7 @@ def _cards(parts: Parts) -> list[OtherPart]:
     if parts.unlike:
         return []
     for part in catalogue().values():
-        if part.kind != "gpu" or not part.api or part.form in ("laptop", "module"):
+        if part.kind != "gpu" or not part.api or part.form in ("laptop", "module") or not (part.shop or part == gpu):
             continue
         if part == gpu:
             found.append(OtherPart("gpu", part.name, n_gpus=parts.n_gpus + 1))
@@ -177,7 +177,7 @@ def _others(kind: str, own: Part) -> list[Part]:
     """Other parts of a kind; for processors, one for each combination of memory, link and form."""
     found: dict[object, Part] = {}
     for part in catalogue().values():
-        if part.kind != kind or part == own:
+        if part.kind != kind or part == own or not part.shop:
             continue
         if kind != "cpu":
             found[part.name] = part

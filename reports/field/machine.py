@@ -97,8 +97,8 @@ def part_in(text: str, kinds: Sequence[str]) -> Part | None:
 
 
 def _chip(row: FieldRow) -> Part | None:
-    """The chip with unified memory that computes: named as the GPU, or as the CPU beside no other GPU."""
-    chip = part_in(row.gpu, ("chip",)) or (None if part_in(row.gpu, ("gpu",)) else part_in(row.cpu, ("chip",)))
+    """The chip with unified memory that computes: named as the GPU, or as the CPU, beside no card."""
+    chip = None if part_in(row.gpu, ("gpu",)) else part_in(row.gpu, ("chip",)) or part_in(row.cpu, ("chip",))
     if chip is not None and (match := _CARDS.match(row.gpu)) and int(match[1]) > 1:
         raise BadInput(f"{row.where}: gpu {shown(row.gpu)}: several machines, which are not modelled")
     return chip
@@ -135,7 +135,7 @@ def _cards(row: FieldRow, notes: list[str]) -> list[Part]:
     for text in re.split(r"\s\+\s", row.gpu):
         counted = _CARDS.match(text)
         part = part_in(text[counted.end() :] if counted else text, ("gpu",))
-        if part is None and text != row.gpu:
+        if part is None and text != row.gpu and part_in(text, ("chip",)) is None:
             raise BadInput(f"{row.where}: gpu {shown(text)}: no part is named so; `sim machine parts` lists all")
         if part is not None:
             found += [part] * (int(counted[1]) if counted else 1)

@@ -9,11 +9,13 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import NamedModel, name_in, named_model, named_models
 from flashmoe_sim.io.errors import BadInput, shown
 from flashmoe_sim.io.sizes import GIB, UNITS
-from reports.field.quants import EXACT, NATIVE_BITS, bits_of, quant_of
+from reports.field.quants import EXACT, NATIVE_BITS, UNTOLD, bits_of, quant_of
 from reports.field.rows import FieldRow
 
 _PER_EXPERT = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)/expert", re.IGNORECASE)
+_FILE = re.compile(r"(\d+(?:\.\d+)?) ?(Gi?B) file\b", re.IGNORECASE)
 _OF_EXPERTS = re.compile(r"experts? \((\d[\d,]*(?:\.\d+)?) ?([KMG]?i?B)\)", re.IGNORECASE)
+_UNITS = {unit.lower(): size for unit, size in UNITS.items()}
 LEAST_DENSE = 0.6  # of what is expected: a file with fewer bytes outside the experts contradicts the bytes of an expert
 MOST_DENSE_BITS = 16.1  # more is no weight of the model: drafting layers, vision
 TABLE_8_BIT = re.compile(r"fp8|nvfp4|bf16", re.IGNORECASE)
@@ -40,6 +42,8 @@ def model_of(row: FieldRow) -> ModelGeometry:
     """
     name = name_of(row)
     entry = named_models()[name]
+    if row.model_file_gib is None and (told := _FILE.search(row.quant)):
+        row = replace(row, model_file_gib=float(told[1]) * _UNITS[told[2].lower()] / GIB)
     base = _with_pruned_experts(row, _top_k(row, _quantized(row, name, entry)))
     expert_bytes = named_expert_bytes(row)
     if expert_bytes is not None:
@@ -65,20 +69,18 @@ def model_of(row: FieldRow) -> ModelGeometry:
 def named_expert_bytes(row: FieldRow) -> float | None:
     """Bytes of an expert, if the text of the quantization says them."""
     match = _PER_EXPERT.search(row.quant) or _OF_EXPERTS.search(row.quant)
-    units = {unit.lower(): size for unit, size in UNITS.items()}
-    return float(match[1].replace(",", "")) * units[match[2].lower()] if match else None
+    return float(match[1].replace(",", "")) * _UNITS[match[2].lower()] if match else None
 
 
 def _quantized(row: FieldRow, name: str, entry: NamedModel) -> ModelGeometry:
     """The named model in the row's quantization; in its default one if only sizes are told, or nothing at all."""
     known = tuple(entry.quants)
-    if not row.quant:
-        default = named_model(name)
-        return replace(default, notes=(*default.notes, f"the row names no quantization: {entry.default} is assumed"))
-    if (quant := quant_of(row.quant, known)) is not None:
-        return named_model(f"{name}:{quant}")
     base = named_model(name)
     bits = bits_of(row.quant)
+    if not row.quant or (bits is None and UNTOLD.search(row.quant)):
+        return replace(base, notes=(*base.notes, f"the row names no quantization: {entry.default} is assumed"))
+    if (quant := quant_of(row.quant, known)) is not None:
+        return named_model(f"{name}:{quant}")
     native = NATIVE_BITS.get(name)
     if native is not None and (bits is None or bits >= native):
         return base

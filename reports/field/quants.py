@@ -6,7 +6,8 @@ import re
 
 # Bits a weight of a whole file, which experts are most of. Source: llama.cpp, tools/quantize/README.md, the table of
 # Llama-3.1-8B; of names that end in _XL: sizes of Unsloth's files over their weights (DeepSeek-R1 211.03 GiB,
-# Qwen3-235B-A22B 124.91, Qwen3.5-35B-A3B 23.3 and 29.6).
+# Qwen3-235B-A22B 124.91, Qwen3.5-35B-A3B 23.3 and 29.6). Of formats of experts: their blocks; W4A16 has a 16-bit scale
+# for 128 weights (vllm-project/llm-compressor, preset schemes), AWQ, GPTQ and AutoRound a 4-bit zero point as well.
 OF_A_FILE = {
     "iq1_s": 2.00,
     "iq1_m": 2.15,
@@ -52,6 +53,14 @@ OF_A_FILE = {
     "fp8": 8.0,
     "int8": 8.0,
     "int4": 4.0,
+    "w4a16": 4.125,
+    "w8a8": 8.0,
+    "w8a16": 8.125,
+    "awq": 4.16,
+    "gptq": 4.16,
+    "autoround": 4.16,
+    "q1_0": 1.125,
+    "q2_0": 2.25,
     "tq1_0": 1.69,
     "tq2_0": 2.06,
     "iq1_kt": 1.75,
@@ -66,17 +75,39 @@ OF_A_FILE = {
     "iq5_ks": 5.25,
     "iq6_k": 6.63,
 }
+# What people shorten: a word for a quantization of which there is one, or that tools take if only bits are asked for.
+SHORT = {
+    "q8": "q8_0",
+    "q6": "q6_k",
+    "q5": "q5_k_m",
+    "q4": "q4_k_m",
+    "q3": "q3_k_m",
+    "q2": "q2_k",
+    "ud-q8": "ud-q8_k_xl",
+    "ud-q6": "ud-q6_k_xl",
+    "ud-q5": "ud-q5_k_xl",
+    "ud-q4": "ud-q4_k_xl",
+    "ud-q3": "ud-q3_k_xl",
+    "ud-q2": "ud-q2_k_xl",
+}
 # Weights of these models are published in 4 bits: a quantization with more keeps them.
-NATIVE_BITS = {"gpt-oss-20b": 4.25, "gpt-oss-120b": 4.25, "deepseek-v4-flash": 4.25, "kimi-k3": 4.25}
+NATIVE_BITS = {
+    "gpt-oss-20b": 4.25,
+    "gpt-oss-120b": 4.25,
+    "deepseek-v4-flash": 4.25,
+    "deepseek-v4.1-flash": 4.25,
+    "kimi-k3": 4.25,
+}
 # Every expert has the same bytes in these, so what else a file has is outside the experts.
 EXACT = ("bf16", "fp8", "q8_0", "int8", "int4", "int4-g64", "mxfp4", "nvfp4", "mlx-4bit", "mlx-2bit", "vq3r")
 GROUP_BITS = 0.5  # a 16-bit scale and a 16-bit bias for 64 weights
+UNTOLD = re.compile(r"\bnot (?:told|stated)\b", re.IGNORECASE)  # what a table says in the place of a quantization
 _BPW = re.compile(r"(\d+(?:\.\d+)?) ?bpw", re.IGNORECASE)
 _BITS = re.compile(r"\b(\d(?:\.\d+)?)[ -]?bits?\b", re.IGNORECASE)
 _NAMES = sorted(OF_A_FILE, key=len, reverse=True)
 _RECIPES = (
     (re.compile(r"^vq3r", re.IGNORECASE), "vq3r"),
-    (re.compile(r"iq2_?xxs ?/ ?q2_?k", re.IGNORECASE), "ds4-q2"),
+    (re.compile(r"iq2_?xxs ?/ ?q2_?k|^q2(?:-imatrix)?$", re.IGNORECASE), "ds4-q2"),
     (re.compile(r"^int4\b.*\bg(?:roup|s)? ?-?\d+", re.IGNORECASE), "int4-g64"),
     (re.compile(r"(?:mlx.*\b4-?bit|\b4-?bit.*(?:mlx|affine)|^4-?bit$|^mlx$)", re.IGNORECASE), "mlx-4bit"),
 )
@@ -90,7 +121,7 @@ def quant_of(text: str, known: tuple[str, ...]) -> str | None:
     for pattern, name in _RECIPES:
         if pattern.search(text) and name in known:
             return name
-    first = re.split(r"[ (,/]", text.strip().lower(), maxsplit=1)[0]
+    first = _first(text)
     if first in known:
         return first
     plain = first.removeprefix("ud-")
@@ -100,11 +131,17 @@ def quant_of(text: str, known: tuple[str, ...]) -> str | None:
     return expert_format if expert_format in known else None
 
 
+def _first(text: str) -> str:
+    """The first word, in small letters; a shortened name in full, but not of `q2/q4 mixed`."""
+    words = re.split(r"([ (,/])", text.strip().lower(), maxsplit=1)
+    return words[0] if "/" in words[1:2] else SHORT.get(words[0], words[0])
+
+
 def bits_of(text: str) -> float | None:
     """Bits of a weight in a quantization with this name; None if the text says nothing that is known."""
     if match := _BPW.search(text):
         return float(match[1])
-    plain = re.sub(r"[ -]", "_", text.lower())
+    plain = re.sub(r"[ -]", "_", f"{_first(text)} {text.lower()}")
     for name in _NAMES:
         if re.search(rf"(?<![a-z0-9]){name}(?![a-z0-9])", plain.replace("ud_", "")) or re.search(
             rf"(?<![a-z0-9]){name}_r\d", plain

@@ -48,6 +48,13 @@ def test_parts_that_a_row_names_make_the_machine(tmp_path: Path) -> None:
         ("Apple M5 Max 18C", "chip", "m5-max"),
         ("Apple M1 Max 32-core", "chip", "m1-max"),
         ("NVIDIA GB10 Grace", "chip", "gb10"),
+        ("Jetson AGX Thor 14C", "chip", "jetson-agx-thor"),
+        ("GTX 1050 Ti Mobile", "gpu", "gtx-1050-ti-laptop"),
+        ("Radeon PRO W6800X", "gpu", "w6800x"),
+        ("1x RTX 4090 (48 GB)", "gpu", "rtx-4090-48gb"),
+        ("EPYC 9V45 64C 2 NUMA", "cpu", "epyc-9v45"),
+        ("Ryzen 7 PRO 8700GE 8C", "cpu", "ryzen-8700ge"),
+        ("Raspberry Pi CM5 (PCIe 2.0 x1)", "cpu", "pi-5"),
         ("(64 threads; not stated)", "cpu", None),
     ],
 )
@@ -65,6 +72,13 @@ def test_equal_cards(tmp_path: Path) -> None:
 def test_two_different_cards_are_both_in_the_machine(tmp_path: Path) -> None:
     cells = {"gpu": "Quadro RTX 4000 + RTX 3070", "cpu": "Ryzen 9 5950X", "ram_gib": "64"}
     assert machine_of(row(tmp_path, **cells)) == compose("rtx-3070 + quadro-rtx-4000 + ryzen-5950x + 64GiB")
+
+
+def test_a_gpu_inside_the_processor_computes_beside_no_card(tmp_path: Path) -> None:
+    cells = {"cpu": "Ryzen 7 8845HS", "ram_gib": "64"}
+    assert machine_of(row(tmp_path, gpu="Radeon 780M", **cells)).unified
+    both = machine_of(row(tmp_path, gpu="RTX 4070 Laptop + Radeon 780M", **cells))
+    assert both == compose("rtx-4070-laptop + ryzen-8845hs + 64GiB")
 
 
 def test_a_card_beside_another_must_be_known(tmp_path: Path) -> None:

@@ -18,17 +18,8 @@ from tests.support import refused
 GIB = 2**30
 
 
-# Models without an entry among the named ones, and quantizations without bits or the size of a file.
-UNNAMED = ("DeepSeek-V4.1",)
-UNSIZED = ("oll17557-2",)
-
-
 def test_every_published_row_has_a_model() -> None:
     for one in read_rows(TABLE):
-        if one.model.startswith(UNNAMED) or one.id in UNSIZED:
-            with pytest.raises(BadInput, match=r"unknown model|unknown quantization"):
-                model_of(one)
-            continue
         model = model_of(one)
         assert model.dense_bytes
         assert one.moe_layers is None or abs(len(model.layers) - one.moe_layers) <= 1
@@ -47,6 +38,9 @@ def test_every_published_row_has_a_model() -> None:
         ("GLM-4.5-Air", "glm-4.5-air"),
         ("Kimi-K2-Thinking", "kimi-k2"),
         ("Kimi-K2.5", "kimi-k2.5"),
+        ("Ornith-1.5-35B-A3B", "qwen3.6-35b-a3b"),
+        ("Laguna-118B-A8B", "laguna-s-2.1"),
+        ("DeepSeek-V4.1-Flash", "deepseek-v4.1-flash"),
     ],
 )
 def test_people_write_models_otherwise(tmp_path: Path, written: str, name: str) -> None:
@@ -84,6 +78,11 @@ def test_a_model_that_is_not_known(tmp_path: Path, cells: dict[str, str], messag
         ("DeepSeek-V4-Flash", "UD-Q8_K_XL", "deepseek-v4-flash:mxfp4"),
         ("Qwen3-Next-80B-A3B", "FP8", "qwen3-next-80b-a3b:fp8"),
         ("Qwen3-Coder-Next-80B-A3B", "4bit MLX", "qwen3-next-80b-a3b:mlx-4bit"),
+        ("Qwen3-30B-A3B", "Q8", "qwen3-30b-a3b:q8_0"),
+        ("Qwen3-30B-A3B", "q4", "qwen3-30b-a3b:q4_k_m"),
+        ("DeepSeek-V4-Flash", "q2-imatrix", "deepseek-v4-flash:ds4-q2"),
+        ("DeepSeek-V4.1-Flash", "Q2", "deepseek-v4.1-flash:q2_k"),
+        ("DeepSeek-V4.1-Flash", "official", "deepseek-v4.1-flash:mxfp4"),
     ],
 )
 def test_a_named_quantization(tmp_path: Path, model: str, quant: str, spec: str) -> None:
@@ -93,6 +92,16 @@ def test_a_named_quantization(tmp_path: Path, model: str, quant: str, spec: str)
 def test_bits_of_names() -> None:
     bits = {"UD-IQ3_XXS": 3.25, "IQ2_XXS imatrix (2.44 BPW)": 2.44, "THIREUS 6.2478 bpw": 6.2478, "tq3 (3-bit)": 3.5}
     bits |= {"IQ2_K_R4": 2.38, "Q4_K_XL": 4.6, "UD-Q2_K_XL": 2.7, "Q3_K_S": 3.64}
+    bits |= {
+        "UD-Q8": 9.0,
+        "W4A16": 4.125,
+        "GSQ-RCO Q2_0": 2.25,
+        "AWQ": 4.16,
+        "GPTQ-Int4": 4.0,
+        "W8A8": 8.0,
+        "8bit": 8.5,
+    }
+    bits |= {"AutoRound": 4.16, "EXL3 5.05 bpw": 5.05, "MLX 6-bit": 6.5, "Q4": 4.89, "NVFP4 (ModelOpt)": 4.5}
     assert {name: bits_of(name) for name in bits} == bits
     assert bits_of("best") is None
 
@@ -107,6 +116,13 @@ def test_what_a_file_has_beside_experts_of_a_fixed_size_is_dense(tmp_path: Path)
     model = model_of(row(tmp_path, model="gpt-oss-120b", quant="F16", model_file_gib="60.5"))
     assert model.layers == named_model("gpt-oss-120b").layers
     assert model.dense_bytes == pytest.approx(60.5 * GIB - model.routed_bytes, abs=1)
+
+
+def test_a_file_in_the_place_of_a_quantization(tmp_path: Path) -> None:
+    assert model_of(row(tmp_path, quant="(11 GB file)")).routed_bytes < 11e9
+    assert model_of(row(tmp_path, quant="(11 GB file)")) == model_of(
+        row(tmp_path, quant="best", model_file_gib=f"{11e9 / GIB}")
+    )
 
 
 def test_bytes_of_an_expert_as_told(tmp_path: Path) -> None:
@@ -128,6 +144,7 @@ def test_pruned_experts_and_fewer_a_token(tmp_path: Path) -> None:
     assert ({layer.n_experts for layer in model.layers.values()}, model.top_k) == ({64}, 6)
 
 
-def test_no_quantization_is_noted(tmp_path: Path) -> None:
-    model = model_of(row(tmp_path, quant=""))
+@pytest.mark.parametrize("quant", ["", "(not told)", "(Unsloth GGUF, not told)"])
+def test_no_quantization_is_noted(tmp_path: Path, quant: str) -> None:
+    model = model_of(row(tmp_path, quant=quant))
     assert model.notes[-1] == "the row names no quantization: q4_k_m is assumed"

@@ -145,6 +145,8 @@ PUBLISHED = [
     ("kimi-k3:vq3r", lambda model: 259 * expert_bytes(model)[0], 3072 * MIB, 0.005),
     ("inkling-small:mlx-4bit", lambda model: model.routed_bytes + model.dense_bytes, 148 * GB, 0.005),
     ("qwen3.5-397b-a17b:mlx-2bit", lambda model: expert_bytes(model)[0], 3.9 * 10**6, 0.01),
+    ("deepseek-v4.1-flash", lambda model: model.routed_bytes, 289 * GB, 0.002),
+    ("deepseek-v4.1-flash", lambda model: model.token_cycle_bytes(), 4.5 * GB, 0.005),
 ]
 
 
@@ -180,6 +182,8 @@ ACTIVE = [
     ("qwen3-coder-480b-a35b", 480.15, 35, 0),
     ("minimax-m2.1", 228.69, 10, 1.23),
     ("laguna-xs.2", 33.4, 3, 0),
+    ("laguna-s-2.1", 117.6, 8.5, 0),
+    ("deepseek-v4.1-flash", 552, 16, 0.66),
     ("inkling-small", 263.7, 12, 0),
     ("kimi-k3", 2778, 104, 0),
     ("nemotron-3-nano-30b-a3b", 31.58, 3.2, 0.35),
@@ -383,6 +387,15 @@ def test_an_unknown_quantization_is_not_taken_for_another(quant: str, nearest: t
     near = re.search(r"the nearest by bits, (.*?); known: ", message)
     assert near is not None
     assert tuple(re.findall(r"([\w-]+) \([\d.]+ GiB\)", near[1])) == nearest
+
+
+def test_a_shortened_name_that_can_mean_one_quantization_only() -> None:
+    assert named_model("qwen3.6-35b-a3b:Q8") == named_model("qwen3.6-35b-a3b:q8_0")
+    assert named_model("ornith-1.5-35b-a3b:q6") == named_model("qwen3.6-35b-a3b:q6_k")
+    with pytest.raises(UnknownName, match="'ud-q8_k_xl': its size is not known here"):
+        named_model("qwen3.6-35b-a3b:UD-Q8")
+    with pytest.raises(UnknownName, match="'q4': its size is not known here"):
+        named_model("qwen3.6-35b-a3b:q4")  # of Q4_0, Q4_K_S and Q4_K_M
 
 
 @pytest.mark.parametrize("written", ["q4km", "Q4-K-M", "q4_km"])

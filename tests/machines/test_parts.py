@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from flashmoe_sim.machines.estimates import estimates
 from flashmoe_sim.machines.keys import SECTIONS
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import FEATURES
-from flashmoe_sim.machines.parts import KINDS, Part, catalogue
+from flashmoe_sim.machines.parts import FILES, KINDS, Part, catalogue, groups_of
 from flashmoe_sim.machines.write import toml, write_machine
 from flashmoe_sim.machines.written import find_part, parse_parts
 from tests.support import refused
@@ -31,7 +33,7 @@ NUMBERS = {
 }
 OPTIONAL = {
     "gpu": {"fp32_tflops"},
-    "chip": {"ssd_gb_s", "layer_us", "knee_tokens", "call_us", "cpu_gb_s"},
+    "chip": {"ssd_gb_s", "layer_us", "knee_tokens", "call_us", "cpu_gb_s", "gpu_share"},
     "link": {"pinned_gb_s"},
     "storage": {"delivered_gb_s"},
 }
@@ -41,6 +43,12 @@ def test_there_are_many_of_every_kind() -> None:
     for kind, least in {"gpu": 40, "cpu": 20, "chip": 20, "memory": 12, "link": 12, "storage": 15}.items():
         assert sum(part.kind == kind for part in PARTS) >= least
     assert set(NUMBERS) == set(KINDS)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_is_read_as_toml(file: str) -> None:
+    text = resources.files("flashmoe_sim.machines").joinpath("parts", f"{file}.toml").read_text("utf-8")
+    assert groups_of(text) == tomllib.loads(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +95,9 @@ def test_memory_delivers_what_its_name_says() -> None:
 def test_links_are_as_fast_as_their_lanes() -> None:
     for part in (part for part in PARTS if part.name.startswith("pcie")):
         generation, lanes = map(int, part.name.removeprefix("pcie").split("x"))
-        nominal = 2 ** (generation - 3) * 8 * 128 / 130 / 8 * lanes
+        nominal = (
+            2 ** (generation - 3) * (128 / 130 if generation > 2 else 1) * lanes
+        )  # PCIe 2.0 has 5 GT/s, 8 of 10 bits
         assert part.numbers["gb_s"].value == pytest.approx(nominal, rel=1e-3)
 
 
@@ -121,7 +131,7 @@ def test_what_can_be_installed_follows_from_the_parts() -> None:
         assert (part.features is not None) == (part.kind in ("cpu", "chip")), part.name
         assert set(part.features or ()) <= set(FEATURES), part.name
         assert part.cores == 0 or (2 <= part.cores <= 192 and part.kind in ("cpu", "chip")), part.name
-    assert sum(part.cores > 0 for part in PARTS) > 300
+    assert sum(part.cores > 0 for part in PARTS) > 700
     one = compose("rtx-4090 + ryzen-7950x + 64GiB")
     assert (one.gpu_maker, one.gpu_compute, one.cpu_features) == ("nvidia", "8.9", ("avx2", "avx512"))
     assert (one.os, compose("rx-7900-xtx + 64GiB").gpu_maker, compose("arc-b580 + 64GiB").gpu_maker) == (
@@ -340,6 +350,25 @@ def test_parts_that_make_no_machine(parts: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         load_machine(parts)
     assert str(caught.value) == message
+
+
+def test_a_gpu_inside_a_processor_is_lent_half_of_the_ram() -> None:
+    machine = compose("Radeon 780M + 64GiB + windows")
+    assert machine.unified
+    assert (machine.gpu_maker, machine.api, machine.os) == ("amd", "vulkan", "windows")
+    found = {path: (quantity.lo, quantity.value, quantity.hi) for path, quantity in machine.quantities()}
+    assert found["gpu.memory_gib"][1] == 32
+    assert found["memory.bandwidth_gb_s"] == (57.6, 89.6, 120)
+    assert compose("Arc 140V + 32GiB").gpu.weights_gb_s.value == 34.12  # 25% of 136.5, as Intel's cards
+
+
+def test_turings_chips_without_tensor_cores_compute_as_older_ones() -> None:
+    """A Quadro T1000 and a T4 are of one generation; only the T4 has tensor cores."""
+    small, large = compose("t1000 + 32GiB").gpu, compose("t4 + 32GiB").gpu
+    assert small is not None
+    assert large is not None
+    assert small.knee_tokens.source.startswith("1 times 2.5 TFLOPS")
+    assert large.knee_tokens.source.startswith("2.2 times 8.1 TFLOPS")
 
 
 @pytest.mark.parametrize("written", ["2x rtx-3090", "2 x RTX 3090", "2*3090", "2X3090", "2 \u00d7 rtx-3090"])
