@@ -21,12 +21,13 @@ from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
 
-# Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights. FP8, INT8 and INT4
-# have a scale per block or row, which is left out; INT4_G64 has a 32-bit scale per 64 weights.
+# Types outside ggml. MLX's affine groups have a 16-bit scale and a 16-bit bias per 64 or 32 weights, those of MXFP4 an
+# 8-bit scale per 32. FP8, INT8 and INT4 have a scale per block or row, which is left out; INT4_G64 has a 32-bit scale
+# per 64 weights.
 _OTHERS = (
-    GgmlType(-1, "MLX_2BIT", 64, 20),
-    GgmlType(-1, "MLX_4BIT", 64, 36),
+    *(GgmlType(-1, f"MLX_{bits}BIT", 64, 8 * bits + 4) for bits in (2, 3, 4, 5, 6, 8)),
     GgmlType(-1, "MLX_4BIT_G32", 32, 20),
+    GgmlType(-1, "MLX_MXFP4", 32, 17),
     GgmlType(-1, "FP8", 1, 1),
     GgmlType(-1, "INT8", 1, 1),
     GgmlType(-1, "INT4", 2, 1),

@@ -378,18 +378,24 @@ class EngineFacts:
 
     def why_not_file(self, model: ModelGeometry) -> str:
         """Why it cannot load the model in this format or quantization, or empty."""
+        if self.loads(model):
+            return ""
         reads, quants = self.formats.reads, self.formats.quants
-        if quants and model.quant not in quants:
-            near = self.nearest_file(model)
-            advice = f"; give --model {near.name}, {size(file_bytes(near))}, nearest in size" if near else ""
+        names = [name.upper() if name in ("gguf", "mlx") else name for name in reads]
+        near = self.nearest_file(model)
+        advice = f"; give --model {near.name}, {size(file_bytes(near))}, nearest in size" if near else ""
+        if quants:
             return f"loads {_or(quants)} only, not {model.quant or model.name}{advice}"
-        if not quants and model.format and model.format not in reads:
-            return f"reads {_or([name.upper() if name == 'gguf' else name for name in reads])}, not {model.format}"
-        return ""
+        return f"reads {_or(names)}, not {model.format}{advice}"
+
+    def loads(self, model: ModelGeometry) -> bool:
+        """Whether it can load a model in this format and quantization."""
+        reads, quants = self.formats.reads, self.formats.quants
+        return model.quant in quants if quants else not model.format or model.format in reads
 
     def nearest_file(self, model: ModelGeometry) -> ModelGeometry | None:
         """The quantization that it loads which is nearest to the model in size; None if none is known."""
-        return nearest(model, [one for one in quantizations(model) if one.quant in self.formats.quants])
+        return nearest(model, [one for one in quantizations(model) if self.loads(one)])
 
     def _why_not_there(self, machine: Machine) -> str:
         on = self.platform

@@ -30,6 +30,9 @@ PLACEHOLDERS = {
     "PACK": "the folder that tools/iq_pack.py of the same repository makes of the model",
     "MTP": "the folder of the model's drafting layer that the program's setup writes",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
+    "MLX_MODEL": "the model in MLX's format: a folder, or a name of Hugging Face such as "
+    "mlx-community/Qwen3-30B-A3B-4bit; `mlx_lm.convert -q` makes it of the model that its authors published",
+    "MLX_DRAFT": "the draft model in MLX's format",
     "CORES": "the number of the CPU's physical cores, of unequal ones the fast ones; llama.cpp counts them itself",
     "PROMPT": "your question, in quotes",
     "NUMA_NODES": "the number of NUMA nodes that `lscpu` counts, 1 on most desktops",

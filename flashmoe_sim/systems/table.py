@@ -35,6 +35,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "neurall": "neurall:Neurall",
         "moe-cache": "moe_cache:MoeCache",
         "ds4": "ds4:Ds4",
+        "mlx": "mlx:Mlx",
         "slotstream": "slotstream:Slotstream",
     },
 )

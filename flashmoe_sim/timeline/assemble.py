@@ -368,7 +368,7 @@ def price(
         merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
         step_s=0.0,
         draft_s=_draft_s(unit, conditions),
-        verify_times=estimate("drafts.verify_times").value,
+        verify_times=1.0 if execution.few_as_one else estimate("drafts.verify_times").value,
         verify_call_s=0.0 if conditions.drafts is None else conditions.drafts.call_us * 1e-6,
     )
 

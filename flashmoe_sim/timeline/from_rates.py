@@ -238,13 +238,14 @@ def _predict(
         )
     misses = rate.misses(rate.top_k)
     share = page_cache_share(geometry, weights, machine, conditions, rate.bank, rate.where)
-    work = made_work(
+    made = made_work(
         layers=len(weights.layers),
         top_k=rate.top_k,
         misses_per_call=misses,
         page_cache_share=share,
         verified=verified(conditions.drafts, top_k=rate.top_k, experts=most),
     )
+    work = conditions.execution.computed(made)
     costs = price(weights, machine, conditions, io_split=io_split).slower(1 / learnt_times(machine, whose))
     timeline = simulate(work, costs, conditions.execution)
     timing = timing_of(timeline, work)

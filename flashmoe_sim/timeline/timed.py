@@ -130,7 +130,7 @@ def time_replay(
         )
     warm_bytes = page_cache_bytes(workload, setup, replay, machine, conditions) if must_fit else 0
     loaded = execution.in_place or execution.from_ram
-    work = work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded)
+    work = execution.computed(work_of(workload, replay, page_cache_bytes=warm_bytes, loaded=loaded))
     weights = weights_of(workload, conditions)
     smaller = SmallerReads.of(work, replay, layers=len(weights.layers))
 

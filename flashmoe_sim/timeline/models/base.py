@@ -107,6 +107,15 @@ class ExecutionModel:
         """Of the misses that the CPU would compute, the share that is uploaded for the GPU, in parts of names.WHOLE."""
         return 0
 
+    @property
+    def few_as_one(self) -> bool:
+        """Whether a call of a few tokens is computed by the kernels of one, for each token by itself."""
+        return False
+
+    def computed(self, work: Work) -> Work:
+        """The work with the experts that each call computes as its requests, if they are not its distinct ones."""
+        return work
+
     def check(self, machine: Machine, *, direct_io: bool) -> None:
         """Raise BadInput if the machine lacks what the model needs, or if reads bypass a page cache that it uses."""
 

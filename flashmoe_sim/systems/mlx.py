@@ -1,0 +1,54 @@
+"""MLX: the whole model on the GPU of a Mac, in MLX's own quantizations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.lru import Lru
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
+from flashmoe_sim.systems.prompt import batched
+from flashmoe_sim.timeline.models.resident import Resident
+
+CHUNK = 2048  # tokens of a prompt that are computed together
+SHARED_EACH, SHARED_LEAST = 4, 64  # references for each expert, and at least, from which it is read once for its tokens
+OF_VLM = ("qwen4exp", "glm5next")  # architectures of mlx-vlm alone, which has a server like that of mlx-lm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mlx(System):
+    """All weights are in the memory of a Mac's GPU, up to its wired limit; nothing is missed.
+
+    In a pass that verifies a few drafted tokens, every token reads its own experts, also those that another one reads.
+    """
+
+    name: ClassVar[str] = "mlx"
+    title: ClassVar[str] = "MLX (mlx-lm)"
+    engine: ClassVar[str] = "MLX"
+    program: ClassVar[str] = "mlx"
+    source: ClassVar[str] = (
+        "ml-explore/mlx-lm d78bf58e: mlx_lm/server.py, mlx_lm/generate.py, mlx_lm/models/switch_layers.py; "
+        "ml-explore/mlx 04099640: mlx/backend/metal/quantized.cpp (GatherQMM)"
+    )
+    keeps: ClassVar[str] = "every expert in GPU memory"
+    misses: ClassVar[str] = "none"
+    caches: ClassVar[bool] = False
+    own_gpu: ClassVar[bool | None] = False
+
+    def plan(self, case: Case) -> Plan:
+        setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
+        shared_from = max(SHARED_EACH * case.n_experts, SHARED_LEAST)
+        return Plan(setup, Resident(shared_from=shared_from), self.adapted(case.machine))
+
+    def prepared(self, workload: Workload) -> Workload:
+        return batched(workload, CHUNK)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        return (Share("experts", "gpu", case.model.routed_bytes), *gpu_weights(case, copies=False))
+
+    def launch(self, case: Case) -> Launch:
+        server = "mlx_vlm.server" if case.model.arch in OF_VLM else "mlx_lm.server"
+        return Launch((server, "--model", "MLX_MODEL"))
