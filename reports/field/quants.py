@@ -98,8 +98,22 @@ NATIVE_BITS = {
     "deepseek-v4.1-flash": 4.25,
     "kimi-k3": 4.25,
 }
+MLX_BITS = (2, 3, 4, 5, 6, 8)
 # Every expert has the same bytes in these, so what else a file has is outside the experts.
-EXACT = ("bf16", "fp8", "q8_0", "int8", "int4", "int4-g64", "mxfp4", "nvfp4", "mlx-4bit", "mlx-2bit", "vq3r")
+EXACT = (
+    "bf16",
+    "fp8",
+    "q8_0",
+    "int8",
+    "int4",
+    "int4-g64",
+    "mxfp4",
+    "nvfp4",
+    "vq3r",
+    "mxfp4-q4",
+    "mxfp4-q8",
+    *(f"mlx-{bits}bit" for bits in MLX_BITS),
+)
 GROUP_BITS = 0.5  # a 16-bit scale and a 16-bit bias for 64 weights
 UNTOLD = re.compile(r"\bnot (?:told|stated)\b", re.IGNORECASE)  # what a table says in the place of a quantization
 _BPW = re.compile(r"(\d+(?:\.\d+)?) ?bpw", re.IGNORECASE)
@@ -109,7 +123,10 @@ _RECIPES = (
     (re.compile(r"^vq3r", re.IGNORECASE), "vq3r"),
     (re.compile(r"iq2_?xxs ?/ ?q2_?k|^q2(?:-imatrix)?$", re.IGNORECASE), "ds4-q2"),
     (re.compile(r"^int4\b.*\bg(?:roup|s)? ?-?\d+", re.IGNORECASE), "int4-g64"),
-    (re.compile(r"(?:mlx.*\b4-?bit|\b4-?bit.*(?:mlx|affine)|^4-?bit$|^mlx$)", re.IGNORECASE), "mlx-4bit"),
+    (re.compile(r"mxfp4-q4", re.IGNORECASE), "mxfp4-q4"),
+    (re.compile(r"mxfp4-q8", re.IGNORECASE), "mxfp4-q8"),
+    *((re.compile(rf"mlx.*\b{bits}-?bit|\b{bits}-?bit.*(?:mlx|affine)", re.I), f"mlx-{bits}bit") for bits in MLX_BITS),
+    (re.compile(r"^(?:4-?bit|mlx)$", re.IGNORECASE), "mlx-4bit"),
 )
 
 

@@ -39,7 +39,7 @@ MODELS = (
 )
 CONTEXT = 8192
 NAMES = {"q8_0": "(q8_0|int8)", "q4_0": "q4_0"}
-UNASKED = {"flash-moe"}  # has no option for the length of a context
+UNASKED = {"flash-moe", "mlx"}  # have no option for the length of a context
 
 
 def priced(system: System, name: str, machine: str, kv_type: str) -> tuple[Case, System] | None:
