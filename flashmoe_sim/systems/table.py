@@ -18,6 +18,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "cached": "cached:Cached",
         "qvac": "qvac:Qvac",
         "placed-ik": "placed_ik:PlacedIk",
+        "cpu-ik": "cpu_ik:CpuIk",
         "slot-bank": "slot_bank:SlotBank",
         "flash-moe": "flash_moe:FlashMoe",
         "hot-window": "hot_window:HotWindowSlots",
