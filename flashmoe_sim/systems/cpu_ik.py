@@ -9,6 +9,7 @@ from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.systems.base import Case, Launch, llama_words
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.published import RanAs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class CpuIk(Cpu):
     engine: ClassVar[str] = "ik_llama.cpp"
     program: ClassVar[str] = "ik_llama-cpp"
     source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: -ngl 0, mapped file"
+    ran_as: ClassVar[RanAs] = {"ik_llama.cpp": ("cpu_only",)}
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         return super().why_not_engine(model, self.adapted(machine))  # whose GPU it does not need

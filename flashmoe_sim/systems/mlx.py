@@ -11,6 +11,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, gpu_weights
 from flashmoe_sim.systems.prompt import batched
+from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.resident import Resident
 
 CHUNK = 2048  # tokens of a prompt that are computed together
@@ -37,6 +38,7 @@ class Mlx(System):
     misses: ClassVar[str] = "none"
     caches: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = False
+    ran_as: ClassVar[RanAs] = {"MLX": ("all_gpu",)}
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")

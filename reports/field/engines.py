@@ -11,7 +11,7 @@ from reports.field.rows import FieldRow
 # Programs that serve with another one's code, and other spellings; in small letters.
 SERVES = {
     **dict.fromkeys(("ollama", "lm studio", "llama-server", "llama-cpp-python", "koboldcpp", "llamafile"), "llama.cpp"),
-    **dict.fromkeys(("mlx", "mlx-lm", "mlx_lm", "mlx_vlm", "vllm-mlx", "rapid-mlx"), "MLX"),
+    **dict.fromkeys(("mlx-lm", "mlx_lm", "mlx-vlm", "mlx_vlm", "vllm-mlx", "rapid-mlx", "omlx", "mtplx"), "MLX"),
     "ik_llama.cpp or llama.cpp": "ik_llama.cpp",
     "adrianhoehne/llama.cpp moe-hot-cache": "adrianhoehne/llama.cpp hot-cache",
 }

@@ -36,6 +36,9 @@ from tests.field.builders import published, residuals, row
         ("nobody's server (Ollama 0.20)", "llama.cpp"),
         ("nobody's fork", "nobody's fork"),
         ("mlx-lm 0.31.3", "MLX"),
+        ("mlx", "MLX"),
+        ("LM Studio (MLX)", "MLX"),
+        ("oMLX 0.5", "MLX"),
         ("llama.cpp + moe-stream patch (Crow)", "llama.cpp + moe-stream patch"),
         ("nobody's engine", "nobody's engine"),
     ],
@@ -65,6 +68,8 @@ def test_a_run_is_of_one_system() -> None:
         ({"engine": "Ollama 0.20", "strategy": "all_gpu"}, "all-gpu"),
         ({"engine": "ik_llama.cpp", "strategy": "all_gpu"}, "placed-ik:cpu_layers=0"),
         ({"strategy": "cpu_only"}, "cpu"),
+        ({"engine": "ik_llama.cpp", "strategy": "cpu_only"}, "cpu-ik"),
+        ({"engine": "mlx_lm", "strategy": "all_gpu", "quant": "MLX 4-bit", "gpu": "Apple M3 Max"}, "mlx"),
     ],
 )
 def test_a_row_is_asked_with_its_setting(tmp_path: Path, cells: dict[str, str], spec: str) -> None:
