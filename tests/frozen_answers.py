@@ -34,6 +34,8 @@ OF_ONE_ENGINE = (
     ("qwen3.8-flash-next", "rtx-5090 + ryzen-9950x + ddr5-6000x2 + 192GiB + nvme-gen5"),
     ("deepseek-v3:fp8", "rtx-pro-6000 + xeon-8480 + 1024GiB"),
     ("qwen3-30b-a3b", "rtx-5090 + 64GiB"),
+    ("qwen3.6-35b-a3b:mlx-4bit", "m3-max-48"),
+    ("gpt-oss-120b:mxfp4-q8", "m5-max-128"),
 )
 ASKED = (*product(MODELS, MACHINES), *OF_ONE_ENGINE)
 COLUMNS = ("model", "machine", "system", "setting", "tok_s", "command")
