@@ -276,7 +276,7 @@ def named_model(spec: str) -> ModelGeometry:
         embedding_bytes=_embedding_bytes(model, quant),
         graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
         width=model.width,
-        format=_format(quant),
+        format=format_of(quant),
         drafting_layers=model.drafting,
         dense_weights=round(model.dense_params_b * 1e9),
     )
@@ -367,7 +367,7 @@ def _types(quant: Quant) -> set[str]:
     return {name for name in (quant.gate_up, quant.down, quant.down_more) if name}
 
 
-def _format(quant: Quant) -> str:
+def format_of(quant: Quant) -> str:
     """The format of its files: gguf unless a storage type is another format's."""
     return next((found for name in _types(quant) if (found := _format_of(name)) != "gguf"), "gguf")
 

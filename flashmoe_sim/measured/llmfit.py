@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from flashmoe_sim.measured.documents import NamedValues, rows_in
-from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, quant_of
+from flashmoe_sim.measured.value import MOST_TOKENS, FoundSpeeds, Measured, mlx_quant_of, quant_of
 
 ENGINES = {"llamacpp": "llama.cpp"}
+OLLAMA_MLX = "Ollama's MLX"  # an engine of its own
 SAME = 0.02  # a rate this near to tokens over the whole time is that, and counts the prompt too
 
 
@@ -39,7 +40,7 @@ def _is_one(value: Mapping[str, Any]) -> bool:
 def _one(result: NamedValues, hardware: NamedValues) -> Measured:
     tok_s, tokens, ms = result.needed("avgTps"), result.number("avgOutputTokens"), result.number("avgTotalMs")
     model, provider = result.text("model"), result.text("provider")
-    engine = "mlx" if model.endswith("-mlx") else ENGINES.get(provider, provider)
+    engine = OLLAMA_MLX if (provider, model[-4:]) == ("ollama", "-mlx") else ENGINES.get(provider, provider)
     system, unplaced = _system(engine, hardware)
     if provider != "ollama" and tokens and ms and abs(1e3 * tokens / ms - tok_s) < SAME * tok_s:
         system, unplaced = "", "times the whole request, with its prompt"
@@ -50,7 +51,7 @@ def _one(result: NamedValues, hardware: NamedValues) -> Measured:
         system=system,
         unplaced=unplaced,
         model=model,
-        quant=quant_of(model),
+        quant=mlx_quant_of(model) if engine == "mlx" else quant_of(model),
         tokens=round(tokens) if tokens and 0 < tokens < MOST_TOKENS else None,
         tok_s=tok_s,
         settings={name: value for name, value in settings.items() if value},
@@ -58,6 +59,8 @@ def _one(result: NamedValues, hardware: NamedValues) -> Measured:
 
 
 def _system(engine: str, hardware: NamedValues) -> tuple[str, str]:
+    if engine == "mlx":
+        return "mlx", ""
     if engine not in ("llama.cpp", "ollama"):
         return "", f"ran {engine}, which is no system"
     if hardware.text("hwClass") == "CPU_ONLY":

@@ -9,14 +9,14 @@ import re
 from functools import partial
 from statistics import mean, stdev
 
-from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
+from flashmoe_sim.measured.value import FoundSpeeds, Measured, mlx_quant_of
 
 _X = r"(\d{1,9}(?:\.\d{1,20})?)"
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d{1,9}), generation_tokens=(\d{1,9}), batch_size=(\d{1,6})")
 _SPEEDS = re.compile(rf"(Trial \d+|Averages):\s*prompt_tps={_X},? generation_tps={_X}")
 _GENERATE = re.compile(rf"(Prompt|Generation): (\d{{1,9}}) tokens?, {_X} tokens-per-sec")
 _MODEL = re.compile(r"mlx_(?:lm|vlm)\S*\s.*?--model[ =]+(\S+)")
-UNPLACED = "ran MLX, which is no system"
+_DRAFTS = re.compile(r"mlx_(?:lm|vlm)\S*\s.*--draft-model")
 
 
 def detect(text: str) -> bool:
@@ -26,6 +26,7 @@ def detect(text: str) -> bool:
 def read(text: str, where: str) -> FoundSpeeds:
     """Prompt and decode speed of each average, or of the trials before one that is missing; and of each answer."""
     found, model = FoundSpeeds(), ""
+    add = partial(_add, found, drafts=_DRAFTS.search(text) is not None)
     timing, trials = (0, 0, 1), list[tuple[float, float]]()
     begin = last = prompt = 0
 
@@ -38,7 +39,7 @@ def read(text: str, where: str) -> FoundSpeeds:
             for number, (tokens, depth) in enumerate(((timing[0], 0), (timing[1], timing[0]))):
                 of_trials = [trial[number] for trial in trials]
                 sd = stdev(of_trials) / mean(of_trials) if len(trials) > 1 else None
-                _add(found, place, model, prompt=not number, tokens=tokens, depth=depth, tok_s=speeds[number], sd=sd)
+                add(place, model, prompt=not number, tokens=tokens, depth=depth, tok_s=speeds[number], sd=sd)
         trials = []
 
     for number, line in enumerate(text.split("\n"), 1):
@@ -62,16 +63,25 @@ def read(text: str, where: str) -> FoundSpeeds:
             prompt = tokens if its_prompt else prompt
             depth = 0 if its_prompt else prompt
             place = f"{where}: line {number}"
-            _add(found, place, model, prompt=its_prompt, tokens=tokens, depth=depth, tok_s=float(match[3]), sd=None)
+            add(place, model, prompt=its_prompt, tokens=tokens, depth=depth, tok_s=float(match[3]), sd=None)
     if trials and begin:
         averaged(last, (mean(one[0] for one in trials), mean(one[1] for one in trials)))
     return found
 
 
 def _add(
-    found: FoundSpeeds, place: str, model: str, *, prompt: bool, tokens: int, depth: int, tok_s: float, sd: float | None
+    found: FoundSpeeds,
+    place: str,
+    model: str,
+    *,
+    drafts: bool,
+    prompt: bool,
+    tokens: int,
+    depth: int,
+    tok_s: float,
+    sd: float | None,
 ) -> None:
     if found.enough(tokens, place, prompt=prompt):
-        one = partial(Measured, where=place, engine="mlx", unplaced=UNPLACED, model=model, quant=quant_of(model))
+        ran = {"unplaced": "was measured with drafts"} if drafts and not prompt else {"system": "mlx"}
         given = {"depth": depth, "prompt": prompt, "tokens": tokens, "tok_s": tok_s, "sd": sd or None}
-        found.add(partial(one, **given, settings={"elsewhere": UNPLACED}))
+        found.add(partial(Measured, where=place, engine="mlx", model=model, quant=mlx_quant_of(model), **ran, **given))

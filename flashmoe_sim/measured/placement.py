@@ -66,18 +66,19 @@ def system_of(settings: Mapping[str, str], *, engine: str, prompt: bool, layers:
     setting that no system has. layers: of the model, without its output.
     """
     backends = {name for name in settings.get("backend", "").split(",") if name}
+    on_cpu = "cpu-ik" if engine == IK else "cpu"
     if "RPC" in "+".join(backends):
         return "", "ran on several machines (RPC), which no system does"
     if "elsewhere" in settings:
         return "", settings["elsewhere"]
     if backends and backends <= _NO_GPU:
-        return "cpu", ""
+        return on_cpu, ""
     if "n_gpu_layers" not in settings:
         return "", "does not say how many layers were on the GPU"
     on_gpu, of = int(settings["n_gpu_layers"]), int(settings.get("layers", 0)) or (layers + 1 if layers else 0)
     if on_gpu == 0:
         prompt = prompt and settings.get("no_op_offload") not in ON
-        return ("", "has n_gpu_layers 0, with which a GPU still takes prompts") if prompt else ("cpu", "")
+        return ("", "has n_gpu_layers 0, with which a GPU still takes prompts") if prompt else (on_cpu, "")
     if 0 < on_gpu < (of or ALL_LAYERS):
         where = f"{on_gpu} of {of} layers on the GPU, and no system has whole layers on the CPU"
         return "", f"has {where}" if of else f"has n_gpu_layers {on_gpu}, {_UNSURE}"

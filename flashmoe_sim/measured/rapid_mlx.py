@@ -10,9 +10,8 @@ from typing import Any
 
 from flashmoe_sim.measured.documents import rows_in
 from flashmoe_sim.measured.tables import real, whole
-from flashmoe_sim.measured.value import FoundSpeeds, Measured, quant_of
+from flashmoe_sim.measured.value import FoundSpeeds, Measured, mlx_quant_of
 
-UNPLACED = "ran Rapid-MLX, which is no system"
 KEYS = "buckets", "model", "software"
 
 
@@ -37,10 +36,9 @@ def read(text: str, where: str) -> FoundSpeeds:
                 if tok_s is None:
                     found.left_out.append(f"{place}: has no {key}")
                 elif found.enough(count, place, prompt=is_prompt):
-                    one = partial(Measured, where=place, engine="Rapid-MLX", unplaced=UNPLACED, model=name)
-                    given = {"quant": quant_of(name), "depth": depth, "prompt": is_prompt, "tokens": count}
-                    relative = {"sd": sd / tok_s if sd and tok_s > 0 else None, "settings": {"elsewhere": UNPLACED}}
-                    found.add(partial(one, tok_s=tok_s, **given, **relative))
+                    one = partial(Measured, where=place, engine="Rapid-MLX", system="mlx", model=name)
+                    given = {"quant": mlx_quant_of(name), "depth": depth, "prompt": is_prompt, "tokens": count}
+                    found.add(partial(one, tok_s=tok_s, sd=sd / tok_s if sd and tok_s > 0 else None, **given))
     return found
 
 

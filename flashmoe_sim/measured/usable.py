@@ -10,7 +10,7 @@ from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, Unsupported
 from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.measured.placement import with_layers
+from flashmoe_sim.measured.placement import IK, with_layers
 from flashmoe_sim.measured.value import FEW_PROMPT, Measured, known_by_hand, missing
 from flashmoe_sim.measured.which import model_that_ran
 
@@ -53,7 +53,7 @@ def _other_work(one: Measured, geometry: ModelGeometry) -> str:
         return f"has {of} experts in a layer, and {name} has {max(experts)}" if of else "has no experts (n_expert = 0)"
     if one.prompt and one.tokens is not None and one.tokens < FEW_PROMPT:
         return f"has a prompt of fewer than {FEW_PROMPT} tokens, which says little"
-    if one.prompt and one.system in ("all-gpu", "cpu"):
+    if one.prompt and one.system in ("all-gpu", "cpu", "cpu-ik"):
         batch = min(int(settings.get(key, MICRO_BATCH)) for key in ("ubatch", "batch"))
         if batch < FEW_AT_ONCE * min(one.tokens or PROMPT_TOKENS, MICRO_BATCH):
             return f"reads its prompt {batch} tokens at a time, and {one.system} {MICRO_BATCH}"
@@ -83,5 +83,5 @@ def _system(one: Measured, machine: Machine) -> str:
     if machine.unified and machine.gpu is not None and not {"n_gpu_layers", "elsewhere"} & set(one.settings):
         return "all-gpu"
     if machine.gpu is None:
-        return "cpu"
+        return "cpu-ik" if one.engine == IK else "cpu"
     raise Incomplete(missing(one))

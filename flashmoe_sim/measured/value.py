@@ -17,6 +17,7 @@ _IN_FILE = re.compile(
     r"(?<![a-z0-9])(?:UD-)?(?:I?Q[1-8](?:_[a-z0-9]+)+|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32)(?![a-z0-9])",
     re.IGNORECASE | re.ASCII,
 )
+_IN_MLX = re.compile(r"(?<!\d)(\d)[-_ ]?bits?\b|(mxfp4(?:-q[48])?)\b", re.IGNORECASE | re.ASCII)
 _UNSAID = re.compile(r"does not say|may be all|still takes prompts|has settings that no system takes")
 _IN_TYPE = re.compile(r"(?<!\S)(I?Q[1-8]_\w+|TQ[12]_0|MXFP4|NVFP4|BF16|F16|F32)(?: - (Small|Medium|Large))?", re.ASCII)
 
@@ -108,6 +109,14 @@ def distinct(measured: Iterable[Measured]) -> list[Measured]:
     for one in measured:
         found.setdefault(replace(one, where=""), one)
     return list(found.values())
+
+
+def mlx_quant_of(name: str) -> str:
+    """The quantization that the name of a model of MLX says, such as 4 bits of Qwen3-30B-A3B-4bit; `mlx` if none."""
+    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+    if match := _IN_MLX.search(last):
+        return f"mlx-{match[1]}bit" if match[1] else match[2].lower() if "-" in match[2] else f"mlx-{match[2].lower()}"
+    return "mlx"
 
 
 def quant_of(file: str, model_type: str = "") -> str:

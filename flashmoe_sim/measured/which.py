@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import file_bytes, meant, model_names, named_model, named_models, of_size
+from flashmoe_sim.geometry.named import (
+    NamedModel,
+    file_bytes,
+    format_of,
+    meant,
+    model_names,
+    named_model,
+    named_models,
+    of_size,
+)
 from flashmoe_sim.io.errors import Conflict, Incomplete, UnknownName, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.measured.value import Measured
@@ -22,6 +31,7 @@ OLLAMA = {
     "nemotron-3-nano": "30b",
     "qwen3-coder": "30b",
 }
+MLX = "mlx"  # the system and its format
 _BITS = re.compile(r"(?<![A-Z])I?Q(\d)|(?:MXFP|NVFP|FP|INT|MLX_)(\d)|(?<![A-Z])B?F(16|32)|TQ(\d)")
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")
 SAME_FILE = 0.85  # of the bytes of the larger of two files: less is another quantization
@@ -106,11 +116,16 @@ def model_that_ran(one: Measured, in_question: ModelGeometry | None) -> ModelGeo
 
 
 def _of_file(one: Measured, model: ModelGeometry) -> bool:
-    """Whether a measurement's file is as large as the model's or, if its size is not known, has as many bits."""
+    """Whether a measurement's file is as large as the model's or, if its size is not known, has as many bits.
+
+    A file of MLX is none of another program's.
+    """
+    if model.format and (one.system == MLX) != (model.format == MLX):
+        return False
     if one.model_bytes is not None:
         return _alike(one.model_bytes, file_bytes(model))
     known = named_models().get(model.name.partition(":")[0])
-    only = known is not None and len(known.quants) == 1
+    only = known is not None and _only(known) is not None
     return only or not _bits(one.quant) or not _bits(model.quant) or _bits(one.quant) == _bits(model.quant)
 
 
@@ -150,11 +165,17 @@ def _fits(one: Measured, name: str, arch: str) -> bool:
     return found is not None and _of_file(one, found)
 
 
+def _only(model: NamedModel) -> str | None:
+    """The only quantization of a model beside those of MLX; None if there are others."""
+    others = [name for name, quant in model.quants.items() if format_of(quant) != MLX]
+    return others[0] if len(others) == 1 else None
+
+
 @lru_cache(maxsize=256)
 def _quantized(name: str, quant: str) -> ModelGeometry | None:
     """The known model in a quantization or one of as many bits; in its default one if none is given or there is one."""
     known = named_models()[name].quants
-    if not quant or len(known) == 1:
+    if not quant or (_only(named_models()[name]) and quant.lower() not in known):
         return named_model(name)
     same = [one for one in known if one.replace("-", "_") == quant.lower().replace("-", "_")]
     alike = [one for one in known if _bits(quant) and _bits(one) == _bits(quant)]

@@ -89,7 +89,14 @@ def test_llmfit() -> None:
     glm, gpt_oss, qwen = read_measured(FILES / "llmfit-m5-max.json")
     assert (gpt_oss.tok_s, gpt_oss.tokens, gpt_oss.system, gpt_oss.engine) == (101.39, 249, "all-gpu", "ollama")
     assert (glm.tok_s, glm.model) == (84.63, "glm-4.7-flash:latest")
-    assert (qwen.engine, qwen.unplaced) == ("mlx", "ran mlx, which is no system")
+    assert (qwen.engine, qwen.unplaced) == ("Ollama's MLX", "ran Ollama's MLX, which is no system")
+
+
+def test_llmfit_of_mlx(tmp_path: Path) -> None:
+    result = {"model": "mlx-community/Qwen3-30B-A3B-4bit", "provider": "mlx", "avgTps": 66.2, "avgOutputTokens": 300}
+    (tmp_path / "fit.json").write_text(json.dumps({"hardware": {"unifiedMemory": True}, "results": [result]}))
+    (found,) = read_measured(tmp_path / "fit.json")
+    assert (found.engine, found.system, found.quant) == ("mlx", "mlx", "mlx-4bit")
 
 
 def test_llmfit_that_counts_the_prompt_too(tmp_path: Path) -> None:

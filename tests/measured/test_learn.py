@@ -312,8 +312,8 @@ def test_other_work_than_is_predicted(changed: dict[str, Any], reason: str, tmp_
         ),
         (
             '{"hardware": {"unifiedMemory": true}, "results": [{"model": "gpt-oss-20b-mlx", "avgTps": 80, '
-            '"avgOutputTokens": 99}]}',
-            "ran mlx, which is no system",
+            '"provider": "ollama", "avgOutputTokens": 99}]}',
+            "ran Ollama's MLX, which is no system",
         ),
     ],
 )

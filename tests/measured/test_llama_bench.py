@@ -91,7 +91,7 @@ def test_tables_of_ik_llama_cpp() -> None:
     assert {one.engine for one in (prompt, decode, deep)} == {"ik_llama.cpp"}
     assert (decode.quant, decode.settings["type_k"]) == ("UD-Q2_K_XL", "q8_0")
     assert with_layers(decode, 61).system == "all-gpu"
-    assert (deep.system, deep.depth, deep.tokens, deep.prompt) == ("cpu", 8192, 64, False)
+    assert (deep.system, deep.depth, deep.tokens, deep.prompt) == ("cpu-ik", 8192, 64, False)
 
 
 def test_ik_llama_cpp_places_with_overrides(tmp_path: Path) -> None:

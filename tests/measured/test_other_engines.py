@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.measured import Measured, read_measured, read_with_notes
+from flashmoe_sim.measured.value import mlx_quant_of
+from flashmoe_sim.measured.which import model_that_ran
 
 FILES = Path(__file__).parent / "files"
 BMOE_CSV = Path(__file__).parents[2] / "data" / "bigmoeonedge" / "qwen_stream.csv"
@@ -158,7 +162,36 @@ def test_systems_are_those_that_ran(tmp_path: Path) -> None:
     assert systems["bmoe"] == {"big-moe-on-edge:cache_mib=4000"}
     assert systems["ds4"] == {"ds4"}
     assert systems["neurall"] == {"neurall"}
-    assert systems["block"] == systems["mlx-generate"] == systems["rapid"] == {""}
+    assert systems["mlx-generate"] == systems["rapid"] == {"mlx"}
+    assert systems["block"] == {""}
+
+
+@pytest.mark.parametrize(
+    ("name", "quant"),
+    [
+        ("mlx-community/Qwen3-30B-A3B-4bit", "mlx-4bit"),
+        ("/models/Qwen3-30B-A3B-Instruct-2507-8bit-DWQ/", "mlx-8bit"),
+        ("mlx-community/gpt-oss-20b-MXFP4-Q8", "mxfp4-q8"),
+        ("Qwen3-30B-A3B-mxfp4", "mlx-mxfp4"),
+        ("Qwen3-30B-A3B", "mlx"),
+        ("", "mlx"),
+    ],
+)
+def test_quantizations_of_mlx(name: str, quant: str) -> None:
+    assert mlx_quant_of(name) == quant
+
+
+def test_runs_of_mlx_are_of_its_files_and_without_drafts(tmp_path: Path) -> None:
+    """A model in question in another format did not run; a prompt is read alike with drafts."""
+    command = "mlx_lm.generate --model mlx-community/Qwen3-30B-A3B-4bit --prompt hello\n"
+    (_, decode), _ = read(tmp_path, command + MLX_GENERATE)
+    for asked in ("qwen3-30b-a3b", "qwen3-30b-a3b:mlx-4bit", "gpt-oss-20b"):
+        assert model_that_ran(decode, named_model(asked)).name == "qwen3-30b-a3b:mlx-4bit"
+    with pytest.raises(BadInput, match="mlx of qwen3-30b-a3b, whose size is not known"):
+        model_that_ran(replace(decode, quant="mlx"), named_model("qwen3-30b-a3b"))
+    drafted, _ = read(tmp_path, command.replace("--prompt", "--draft-model small --prompt") + MLX_GENERATE)
+    assert [one.system for one in drafted] == ["mlx", ""]
+    assert drafted[1].unplaced == "was measured with drafts"
 
 
 @pytest.mark.parametrize("at_once", ["8", "None"])
