@@ -82,6 +82,7 @@ def _add(
     sd: float | None,
 ) -> None:
     if found.enough(tokens, place, prompt=prompt):
-        ran = {"unplaced": "was measured with drafts"} if drafts and not prompt else {"system": "mlx"}
-        given = {"depth": depth, "prompt": prompt, "tokens": tokens, "tok_s": tok_s, "sd": sd or None}
-        found.add(partial(Measured, where=place, engine="mlx", model=model, quant=mlx_quant_of(model), **ran, **given))
+        unplaced = "was measured with drafts" if drafts and not prompt else ""
+        one = partial(Measured, where=place, engine="mlx", system="" if unplaced else "mlx", unplaced=unplaced)
+        given = partial(one, model=model, quant=mlx_quant_of(model), prompt=prompt, depth=depth, tokens=tokens)
+        found.add(partial(given, tok_s=tok_s, sd=sd or None))

@@ -401,6 +401,9 @@ class EngineFacts:
         on = self.platform
         if machine.os and machine.os not in on.os:
             return f"runs on {_or([OS_NAMES[one] for one in on.os])} only"
+        features = on.features if machine.cpu_features is None else machine.cpu_features
+        if missing := [one for one in on.features if one not in features]:
+            return f"needs a CPU with {', '.join(missing).upper()}"
         if machine.gpu is None:
             return ""
         if on.makers and machine.gpu_maker and machine.gpu_maker not in on.makers:
@@ -408,10 +411,6 @@ class EngineFacts:
         if on.compute and _numbers(machine.gpu_compute) < _numbers(on.compute):
             has = f"this GPU has {machine.gpu_compute}" if machine.gpu_compute else "this GPU's is not known"
             return f"needs an NVIDIA GPU of compute capability {on.compute} or more; {has}"
-        if missing := [
-            one for one in on.features if machine.cpu_features is not None and one not in machine.cpu_features
-        ]:
-            return f"needs a CPU with {', '.join(missing).upper()}"
         memory = machine.gpu.memory_gib
         if on.gpu_memory_mib and memory is not None and memory.value * GIB / MIB < on.gpu_memory_mib:
             return f"needs a GPU with {on.gpu_memory_mib / 1000:g} GB; its installer refuses less"
