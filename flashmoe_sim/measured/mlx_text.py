@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from statistics import mean, stdev
+from typing import NamedTuple
 
 from flashmoe_sim.measured.value import FoundSpeeds, Measured, mlx_quant_of
 
@@ -17,6 +18,16 @@ _SPEEDS = re.compile(rf"(Trial \d+|Averages):\s*prompt_tps={_X},? generation_tps
 _GENERATE = re.compile(rf"(Prompt|Generation): (\d{{1,9}}) tokens?, {_X} tokens-per-sec")
 _MODEL = re.compile(r"mlx_(?:lm|vlm)\S*\s.*?--model[ =]+(\S+)")
 _DRAFTS = re.compile(r"mlx_(?:lm|vlm)\S*\s.*--draft-model")
+
+
+class _Timed(NamedTuple):
+    """Tokens that were timed, at a depth, and their speed. sd: relative; None of a single timing."""
+
+    prompt: bool
+    tokens: int
+    depth: int
+    tok_s: float
+    sd: float | None = None
 
 
 def detect(text: str) -> bool:
@@ -39,7 +50,7 @@ def read(text: str, where: str) -> FoundSpeeds:
             for number, (tokens, depth) in enumerate(((timing[0], 0), (timing[1], timing[0]))):
                 of_trials = [trial[number] for trial in trials]
                 sd = stdev(of_trials) / mean(of_trials) if len(trials) > 1 else None
-                add(place, model, prompt=not number, tokens=tokens, depth=depth, tok_s=speeds[number], sd=sd)
+                add(place, model, _Timed(not number, tokens, depth, speeds[number], sd))
         trials = []
 
     for number, line in enumerate(text.split("\n"), 1):
@@ -63,26 +74,15 @@ def read(text: str, where: str) -> FoundSpeeds:
             prompt = tokens if its_prompt else prompt
             depth = 0 if its_prompt else prompt
             place = f"{where}: line {number}"
-            add(place, model, prompt=its_prompt, tokens=tokens, depth=depth, tok_s=float(match[3]), sd=None)
+            add(place, model, _Timed(its_prompt, tokens, depth, float(match[3])))
     if trials and begin:
         averaged(last, (mean(one[0] for one in trials), mean(one[1] for one in trials)))
     return found
 
 
-def _add(
-    found: FoundSpeeds,
-    place: str,
-    model: str,
-    *,
-    drafts: bool,
-    prompt: bool,
-    tokens: int,
-    depth: int,
-    tok_s: float,
-    sd: float | None,
-) -> None:
-    if found.enough(tokens, place, prompt=prompt):
-        unplaced = "was measured with drafts" if drafts and not prompt else ""
+def _add(found: FoundSpeeds, place: str, model: str, timed: _Timed, *, drafts: bool) -> None:
+    if found.enough(timed.tokens, place, prompt=timed.prompt):
+        unplaced = "was measured with drafts" if drafts and not timed.prompt else ""
         one = partial(Measured, where=place, engine="mlx", system="" if unplaced else "mlx", unplaced=unplaced)
-        given = partial(one, model=model, quant=mlx_quant_of(model), prompt=prompt, depth=depth, tokens=tokens)
-        found.add(partial(given, tok_s=tok_s, sd=sd or None))
+        of = partial(one, model=model, quant=mlx_quant_of(model), prompt=timed.prompt, depth=timed.depth)
+        found.add(partial(of, tokens=timed.tokens, tok_s=timed.tok_s, sd=timed.sd or None))
