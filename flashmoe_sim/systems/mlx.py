@@ -15,7 +15,8 @@ from flashmoe_sim.systems.published import RanAs
 from flashmoe_sim.timeline.models.resident import Resident
 
 CHUNK = 2048  # tokens of a prompt that are computed together
-SHARED_EACH, SHARED_LEAST = 4, 64  # references for each expert, and at least, from which it is read once for its tokens
+SHARED_EACH, SHARED_LEAST = 4, 64  # references for each expert, and at least, from which tokens share its reads
+TILE = 16  # tokens that share one
 OF_VLM = ("qwen4exp", "glm5next")  # architectures of mlx-vlm alone, which has a server like that of mlx-lm
 
 
@@ -24,6 +25,7 @@ class Mlx(System):
     """All weights are in the memory of a Mac's GPU, up to its wired limit; nothing is missed.
 
     In a pass that verifies a few drafted tokens, every token reads its own experts, also those that another one reads.
+    Of a prompt, 16 tokens share what they read of an expert.
     """
 
     name: ClassVar[str] = "mlx"
@@ -43,7 +45,7 @@ class Mlx(System):
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
         shared_from = max(SHARED_EACH * case.n_experts, SHARED_LEAST)
-        return Plan(setup, Resident(shared_from=shared_from), self.adapted(case.machine))
+        return Plan(setup, Resident(shared_from=shared_from, shared_by=TILE), self.adapted(case.machine))
 
     def prepared(self, workload: Workload) -> Workload:
         return batched(workload, CHUNK)

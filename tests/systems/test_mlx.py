@@ -86,14 +86,15 @@ def test_only_a_draft_model_drafts() -> None:
 
 
 def test_few_tokens_of_a_call_read_their_own_experts() -> None:
-    """Two tokens with 3 distinct experts of 4 read 4; 64 references are enough to read each expert once."""
-    calls = [{"n_tokens": 2, "refs": 4, "requests": 3}, {"n_tokens": 32, "refs": 64, "requests": 4}, {"requests": 2}]
-    work = work_of(calls)
-    assert Resident(shared_from=64).computed(work).requests.tolist() == [4, 4, 2]
+    """Two tokens with 3 distinct experts of 4 read 4. 64 references share 8 experts; of 3, they read 16 tokens' each."""
+    shapes = ((2, 4, 3), (32, 64, 8), (32, 64, 3), (33, 66, 4), (1, 2, 2))
+    work = work_of([{"n_tokens": tokens, "refs": refs, "requests": requests} for tokens, refs, requests in shapes])
+    assert Resident(shared_from=64, shared_by=16).computed(work).requests.tolist() == [4, 8, 4, 5, 2]
+    assert Resident(shared_from=64).computed(work).requests.tolist() == [4, 8, 3, 4, 2]
     assert Resident().computed(work) is work
     plan = Mlx().plan(case("m3-max-48"))
-    assert plan.execution == Resident(shared_from=64)  # 4 for each of 16 experts, and at least 64
-    assert Mlx().plan(case("m3-max-48", experts=32)).execution == Resident(shared_from=128)
+    assert plan.execution == Resident(shared_from=64, shared_by=16)  # 4 for each of 16 experts, and at least 64
+    assert Mlx().plan(case("m3-max-48", experts=32)).execution == Resident(shared_from=128, shared_by=16)
 
 
 def of_tokens(*experts: list[int]) -> Workload:

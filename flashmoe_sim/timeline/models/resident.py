@@ -16,8 +16,8 @@ from flashmoe_sim.timeline.work import Work
 class Resident(ExecutionModel):
     """Every expert is resident; nothing is read.
 
-    shared_from: references of a call from which an expert is computed once for all of its tokens; with fewer, each
-        token computes its own. 0: of every call.
+    shared_from: references of a call from which tokens share the experts that are read; with fewer, each token reads
+        its own. 0: they share them in every call. shared_by: how many tokens share a read of an expert; 0: all.
     """
 
     name: ClassVar[str] = "resident"
@@ -28,11 +28,15 @@ class Resident(ExecutionModel):
     reads_ahead: ClassVar[bool] = False
 
     shared_from: int = 0
+    shared_by: int = 0
 
     @property
     def few_as_one(self) -> bool:
         return self.shared_from > 0
 
     def computed(self, work: Work) -> Work:
-        apart = (work.refs < self.shared_from) & (work.requests < work.refs)
-        return replace(work, requests=np.where(apart, work.refs, work.requests)) if apart.any() else work
+        if not self.shared_from:
+            return work
+        shared = np.maximum(work.requests, -(-work.refs // self.shared_by)) if self.shared_by else work.requests
+        requests = np.where(work.refs < self.shared_from, work.refs, shared)
+        return work if np.array_equal(requests, work.requests) else replace(work, requests=requests)
