@@ -86,7 +86,7 @@ def test_only_a_draft_model_drafts() -> None:
 
 
 def test_few_tokens_of_a_call_read_their_own_experts() -> None:
-    """Two tokens with 3 distinct experts of 4 read 4. 64 references share 8 experts; of 3, they read 16 tokens' each."""
+    """Two tokens with 3 distinct experts of 4 read 4. 64 references share 8 experts; 3 take 4 reads."""
     shapes = ((2, 4, 3), (32, 64, 8), (32, 64, 3), (33, 66, 4), (1, 2, 2))
     work = work_of([{"n_tokens": tokens, "refs": refs, "requests": requests} for tokens, refs, requests in shapes])
     assert Resident(shared_from=64, shared_by=16).computed(work).requests.tolist() == [4, 8, 4, 5, 2]
