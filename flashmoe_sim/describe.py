@@ -85,7 +85,8 @@ def _needs(kind: type[System]) -> str:
     needs = ["a GPU"] if kind.gpu else []
     if kind.own_gpu is not None:
         needs.append("a GPU with a memory of its own" if kind.own_gpu else "a GPU that shares the RAM")
-    return "; ".join([*needs, *(facts.needs if (facts := kind.facts_of_engine()) is not None else ())])
+    facts, gpu = kind.facts_of_engine(), bool(needs)
+    return "; ".join([*needs, *(() if facts is None else facts.needs(gpu=gpu))])
 
 
 def _facts(kind: type[System]) -> dict[str, Any] | None:

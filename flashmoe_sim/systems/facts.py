@@ -338,25 +338,24 @@ class EngineFacts:
         only = "" if os or set(own) >= DESKTOP else f", on {_or([OS_NAMES[one] for one in own])} only"
         return f"{self.program}{only}"
 
-    @property
-    def where(self) -> list[str]:
-        """Where it runs, in words."""
+    def where(self, *, gpu: bool = True) -> list[str]:
+        """Where it runs, in words. gpu: with a GPU, of which the platform says more."""
         on = self.platform
         requirements = [] if set(on.os) >= DESKTOP else [_or([OS_NAMES[one] for one in on.os])]
-        if on.apis:
+        if on.apis and gpu:
             requirements.append(_or(on.apis))
-        if on.compute:
+        if on.compute and gpu:
             requirements.append(f"compute capability {on.compute} or more")
-        if on.gpu_memory_mib:
+        if on.gpu_memory_mib and gpu:
             requirements.append(f"{on.gpu_memory_mib / 1000:g} GB on the GPU")
         if on.features:
             requirements.append(f"a CPU with {', '.join(on.features).upper()}")
         return requirements
 
-    @property
-    def needs(self) -> list[str]:
-        """The hardware, formats and models that it needs, in words."""
-        requirements = [] if self.common else self.where
+    def needs(self, *, gpu: bool) -> list[str]:
+        """The hardware, formats and models that it needs, in words. gpu: if a system of it needs a GPU."""
+        anywhere = self.common and set(self.platform.os) >= DESKTOP
+        requirements = [] if anywhere else self.where(gpu=gpu)
         if self.formats.quants:
             requirements.append(f"a model in {_or(self.formats.quants)}")
         if self.shape is not None:

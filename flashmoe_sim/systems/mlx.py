@@ -29,7 +29,7 @@ class Mlx(System):
     """
 
     name: ClassVar[str] = "mlx"
-    title: ClassVar[str] = "MLX (mlx-lm)"
+    title: ClassVar[str] = "mlx-lm and what serves with it"
     engine: ClassVar[str] = "MLX"
     program: ClassVar[str] = "mlx"
     source: ClassVar[str] = (

@@ -88,7 +88,7 @@ def _facts(facts: EngineFacts) -> list[tuple[str, str]]:
     lines = [
         ("state", f"{facts.state.words} ({facts.state.source})"),
         ("licence", f"{facts.licence.name or 'none in its repository'} ({facts.licence.source})"),
-        ("runs on", f"{'; '.join(facts.where) or 'any system'} ({facts.platform.source})"),
+        ("runs on", f"{'; '.join(facts.where()) or 'any system'} ({facts.platform.source})"),
         ("reads", f"{', '.join(facts.formats.quants or facts.formats.reads)} ({facts.formats.source})"),
         ("serves", f"{', '.join(archs.served)} ({archs.source})"),
     ]
