@@ -49,7 +49,10 @@ _BITS = (
     (r"^b?fp?(16|32)$", "gguf", 0.0),
     (r"^[it]?q([1-8])(?:_\w+)?$", "gguf", 0.5),
 )
-SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"}  # only one quantization of a family has these bits
+# What people shorten, if only one quantization of a family has these bits; MLX's are named by their bits alone.
+SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"} | {
+    f"{bits}bit": f"mlx-{bits}bit" for bits in (3, 4, 5, 6, 8)
+}
 NEAREST = 2  # quantizations that are named for one whose size is not known
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights

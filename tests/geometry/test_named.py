@@ -380,7 +380,7 @@ def test_unknown_names() -> None:
         ("nvfp4", ("int4",), False),
         ("w4a16", ("int4",), False),
         ("mlx-7bit", ("mlx-6bit", "mlx-8bit"), False),
-        ("6bit", ("mlx-6bit", "mlx-5bit"), False),
+        ("7bit", ("mlx-6bit", "mlx-8bit"), False),
     ],
 )
 def test_an_unknown_quantization_is_not_taken_for_another(quant: str, nearest: tuple[str, ...], file: bool) -> None:
@@ -397,6 +397,7 @@ def test_an_unknown_quantization_is_not_taken_for_another(quant: str, nearest: t
 
 def test_a_shortened_name_that_can_mean_one_quantization_only() -> None:
     assert named_model("qwen3.6-35b-a3b:Q8") == named_model("qwen3.6-35b-a3b:q8_0")
+    assert named_model("qwen3.6-35b-a3b:4bit") == named_model("qwen3.6-35b-a3b:mlx-4bit")
     assert named_model("ornith-1.5-35b-a3b:q6") == named_model("qwen3.6-35b-a3b:q6_k")
     with pytest.raises(UnknownName, match="'ud-q8_k_xl': its size is not known here"):
         named_model("qwen3.6-35b-a3b:UD-Q8")
