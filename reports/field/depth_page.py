@@ -20,6 +20,8 @@ LEAST_TOKENS = 4096  # between the ends of a series: a shorter one says little
 # Builds from these days on have other kernels for quantized caches on CUDA (ik_llama.cpp, pull request 370; llama.cpp,
 # 16208). On one RTX 3090 with Qwen3-235B-A22B, 1,000 tokens cost 2,419 us a token before the first, 842 after it.
 REPLACED = {"ik_llama.cpp": "2025-05-04", "llama.cpp": "2025-09-23"}
+# Systems with kernels of their own on whose slopes no rate was set.
+UNSET = {"mlx": "MLX", "cpu-ik": "ik_llama.cpp on the CPU"}
 HEAD = (
     "A series at several depths of the context tells how much longer a token takes for each 1,000 earlier ones. The "
     "slope is that of its ends. The rates at which attention reads keys and values are medians of published slopes, by "
@@ -28,10 +30,11 @@ HEAD = (
 
 
 class Timed(NamedTuple):
-    """A row with its predicted speed."""
+    """A row with its predicted speed, and the system that it was asked of."""
 
     row: FieldRow
     tok_s: float
+    system: str
 
     @property
     def measured(self) -> float:
@@ -47,6 +50,7 @@ class Slope:
     deep: FieldRow
     measured_s: float
     predicted_s: float
+    system: str
 
     @property
     def off(self) -> float:
@@ -65,12 +69,20 @@ def section(printed: Sequence[Timed], of_parts: Sequence[Timed]) -> str:
     found = slopes(printed)
     counted = [one for one in found if not one.replaced]
     off, alone = (
-        statistics.median(one.off for one in slopes(rows) if not one.replaced) for rows in (printed, of_parts)
+        statistics.median(one.off for one in slopes(rows) if not one.replaced and one.system not in UNSET)
+        for rows in (printed, of_parts)
+    )
+    unset = [one for one in slopes(of_parts) if not one.replaced and one.system in UNSET]
+    others = " and ".join(
+        f"{statistics.median(one.off for one in unset if one.system == system):.0%} of "
+        f"{sum(one.system == system for one in unset)} of {name}"
+        for system, name in UNSET.items()
     )
     right, pairs = order(printed)
     summary = (
-        f"Of {len(counted)} series the median error of the slope is {alone:.0%} of the parts alone "
-        f"(goal 15%), and {off:.0%} as printed, with how fast engines are beside their parts. "
+        f"Of {len(counted) - len(unset)} series the median error of the slope is {alone:.0%} of the parts alone "
+        f"(goal 15%), and {off:.0%} as printed, with how fast engines are beside their parts. Of series on which no "
+        f"rate was set it is {others}. "
         f"{len(found) - len(counted)} others have quantized caches and builds from before llama.cpp and ik_llama.cpp "
         f"replaced the kernels. Where a machine ran several models at one depth of 32,768 tokens or more, {right} of "
         f"{pairs} pairs of them are in the measured order."
@@ -84,8 +96,8 @@ def timed(rows: Iterable[FieldRow], answered: pl.DataFrame) -> tuple[list[Timed]
     lines = [
         (known[name], system, tok_s) for name, system, tok_s in answered.select("id", "system", "tok_s").iter_rows()
     ]
-    return [Timed(row, tok_s) for row, _, tok_s in lines], [
-        Timed(row, tok_s / published_times(system)) for row, system, tok_s in lines
+    return [Timed(row, tok_s, system) for row, system, tok_s in lines], [
+        Timed(row, tok_s / published_times(system), system) for row, system, tok_s in lines
     ]
 
 
@@ -105,7 +117,7 @@ def slopes(rows: Sequence[Timed]) -> list[Slope]:
         measured = 1e3 * (1 / deep.measured - 1 / shallow.measured) / more
         predicted = 1e3 * (1 / deep.tok_s - 1 / shallow.tok_s) / more
         if measured > 0:
-            found.append(Slope(shallow.row, deep.row, measured, predicted))
+            found.append(Slope(shallow.row, deep.row, measured, predicted, deep.system))
     return sorted(found, key=lambda one: one.deep.series)
 
 
