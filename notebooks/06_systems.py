@@ -63,9 +63,9 @@ mac.select(
 # %% [markdown]
 # ## Answer
 #
-# On the 4090 llama.cpp's own cache (`cached`) leads with 64 tokens a second, before three of forks with 48 to 54. All
+# On the 4090 llama.cpp's own cache (`cached`) leads with 60 tokens a second, before three of forks with 46 to 51. All
 # intervals overlap, so choose by other things than speed, too: `cached` needs no fork; `crow` runs on Windows only, and
-# nobody has published its speed with this model. They get there differently: `cached` and `crow` hit more than 91% and
+# nobody has published its speed with this model. They get there differently: `cached` and `crow` hit 91% and
 # upload the rest, `hot-cache` and `moe-cache` hit 76 and 83% and let the CPU compute their misses. Other engines take
 # the memory for a cache that the graph of gpt-oss never uses, and are refused with that reason.
 #

@@ -67,10 +67,10 @@ double.with_columns(pl.col(pl.Float64).round(1))
 # ## Answer
 #
 # RAM first. The machine reads experts from the SSD, because 32 GiB hold half of the model. With 64 GiB nothing is
-# read any more, and 5 tokens a second become 23; a faster SSD gives 7, and adds nothing once the RAM is there. An
-# RTX 3090 alone gives 11, and is still waiting for reads; the two together give 39, seven times the speed.
+# read any more, and 5 tokens a second become 22; a faster SSD gives 7, and adds nothing once the RAM is there. An
+# RTX 3090 alone gives 10, and is still waiting for reads; the two together give 37, seven times the speed.
 #
-# The intervals are wide (0.5 to 15 tokens a second as it is), since these machines are estimated from their parts' data
+# The intervals are wide (0.5 to 14 tokens a second as it is), since these machines are estimated from their parts' data
 # sheets: the order of single purchases with overlapping intervals is not certain, that both together beat each alone
 # nearly so. `sim recommend gpt-oss-120b --machine "..." --buy --target 30` searches the catalogue: cards of each maker
 # and generation, RAM, drives and processors.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
@@ -23,7 +22,7 @@ class LayerGeometry:
     n_experts: int
     family_bytes: Mapping[str, int]
 
-    @cached_property
+    @property
     def expert_bytes(self) -> int:
         """Bytes of one expert over all its families, which is the size of a slot."""
         return sum(self.family_bytes.values())
@@ -97,12 +96,12 @@ class ModelGeometry:
         """Bytes of one weight outside the routed experts, in the mean; None if unknown."""
         return self.dense_bytes / self.dense_weights if self.dense_bytes and self.dense_weights else None
 
-    @cached_property
+    @property
     def largest_matrix_bytes(self) -> int:
         """Bytes of the largest matrix of a layer's experts, with all experts of the layer."""
         return max(max(layer.family_bytes.values()) * layer.n_experts for layer in self.layers.values())
 
-    @cached_property
+    @property
     def routed_bytes(self) -> int:
         """Bytes of all routed experts of all layers."""
         return sum(layer.expert_bytes * layer.n_experts for layer in self.layers.values())

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -175,7 +175,7 @@ class Cached(UploadedMisses):
     def ran(cls, run: PublishedRun) -> Self:
         """Of the build that the run tells; the pull request that added the cache had the first rule."""
         if "fork" in run.engine.lower():  # has a cache of its own
-            raise BadInput(f"{run.where}: no system runs {run.engine} as {run.strategy}")
+            raise Unsupported(f"{run.where}: no system runs {run.engine} as {run.strategy}")
         told = re.search(r"\bb(\d{5})\b", run.build)
         build = int(told[1]) if told else FIRST if run.build == "#29887" else None
         return cls(cache_mib=run.number_after("--moe-cache-mib ", "cache "), build=build)

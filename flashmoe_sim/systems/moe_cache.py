@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -130,7 +130,7 @@ class MoeCache(System):
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         if re.search("drafter|RESERVE_MB|ADMIT_AFTER", run.flags):
-            raise BadInput(f"{run.where}: moe-cache has no settings for a drafter, the reserve or the admission")
+            raise Unsupported(f"{run.where}: moe-cache has no settings for a drafter, the reserve or the admission")
         return cls(cache_mib=run.number_after("cache "))
 
 

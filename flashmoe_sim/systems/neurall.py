@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from flashmoe_sim.geometry.compute_buffers import OFFLOAD_TOKENS
-from flashmoe_sim.io.errors import BadInput, OutOfRange
+from flashmoe_sim.io.errors import OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Choices, Limits
@@ -155,9 +155,9 @@ class Neurall(GpuSlots):
         """With what its build did by default, and empty at the start unless it kept what it had learnt."""
         flags, early = run.flags, run.build.startswith("b112")
         if re.search(r"policy: (?:S?LRU|aging)|router|learned(?! state)", flags):
-            raise BadInput(f"{run.where}: no setting of neurall is that eviction rule or predictor")
+            raise Unsupported(f"{run.where}: no setting of neurall is that eviction rule or predictor")
         if early and "WAIT" not in flags and "DETERMINISTIC" not in flags:
-            raise BadInput(f"{run.where}: this build did not wait for swaps, as neurall does")
+            raise Unsupported(f"{run.where}: this build did not wait for swaps, as neurall does")
         asked = cls(slots=run.slots_per_layer, profile=HALF if "state kept" in flags else "none")
         if early or "policy: " in flags:
             asked = replace(asked, lead=0 if "margin 0" in flags else -2, admit=2 if "admit on 2" in flags else 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Incomplete
 
 T = TypeVar("T")
 RanAs: TypeAlias = Mapping[str, tuple[str, ...]]  # strategies of runs, by the name of the engine
@@ -43,7 +43,7 @@ class PublishedRun:
     def told(self, value: T | None, what: str) -> T:
         """The value. Raises BadInput if the run does not say what it is."""
         if value is None:
-            raise BadInput(f"{self.where}: does not say {what}")
+            raise Incomplete(f"{self.where}: does not say {what}")
         return value
 
     @property

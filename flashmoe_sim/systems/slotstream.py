@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Self
 
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -104,7 +104,7 @@ class Slotstream(System):
     @classmethod
     def ran(cls, run: PublishedRun) -> Self:
         if re.search(r"drafts\b|MTP on", run.flags):
-            raise BadInput(f"{run.where}: drafts of slotstream are not modelled")
+            raise Unsupported(f"{run.where}: drafts of slotstream are not modelled")
         return cls(experts_per_layer=run.slots_per_layer)
 
 

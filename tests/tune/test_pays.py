@@ -90,7 +90,7 @@ def test_a_cache_without_a_difference_has_no_probability(tok_s: float, hit_rate:
     [
         (8.4, (14.0, 15.0), "predicted to be slower, but in 100% of the draws it is not"),
         (12.0, (5.0, 6.0), "predicted to be faster, but in 100% of the draws it is not"),
-        (9.6, (9.8, 9.8), "predicted to be slower, but published pairs of its engine gained more than predicted"),
+        (9.6, (9.95, 9.95), "predicted to be slower, but published pairs of its engine gained more than predicted"),
         (12.0, (15.0, 15.0), ""),
     ],
 )
