@@ -129,6 +129,12 @@ def test_figures_quoted_from_reports_are_those_of_the_reports() -> None:
     )
     assert f"on {machines} machines, as `sim compare` answers | {asked} | {off} | {inside} |" in README
     assert f"the same, all fitted without who measured it | {asked} | {alone} | {left_out} |" in README
+    rows, of_parts = found("field", r"\| on parts \| (\d+) \| \d+ \| (\d+%) \|")
+    machines_guide = " ".join((ROOT / "docs" / "guides" / "machines.md").read_text().split())
+    assert (
+        f"median error over [{rows} measured speeds](../../reports/field/README.md) of such machines is {of_parts}."
+        in (machines_guide)
+    )
     guide = " ".join((ROOT / "docs" / "guides" / "recommend.md").read_text().split())
     assert f"[{asked} measurements of others]" in guide
     assert f"the median error was {off}, and {inside} lay within the interval; {alone} and {left_out} without" in guide

@@ -199,6 +199,7 @@ def recommend(
     if objective.prompt_tokens:
         prompted(workload, objective.prompt_tokens)  # refuses a trace from which no prompt can be made
     found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
+    found, replays = replace(found, replays=None), found.replays  # an answer may live long
     best = chosen(found, case)
     if best is None:
         raise nothing_runs(case, [(one.best.system, one.best.why_not) for one in found.systems])
@@ -209,13 +210,13 @@ def recommend(
         return (
             one
             if one is best.best
-            else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens, replays=found.replays)
+            else at_setting(workload, case, one.system, borrowed=borrowed, prompt_tokens=tokens, replays=replays)
         )
 
     def resized(candidates: Sequence[System]) -> Resizer:
-        return Resizer(workload, case, candidates, now=best.best, borrowed=borrowed, replays=found.replays)
+        return Resizer(workload, case, candidates, now=best.best, borrowed=borrowed, replays=replays)
 
-    advice = Recommendation(
+    return Recommendation(
         case,
         workload,
         found,
@@ -233,15 +234,13 @@ def recommend(
         None
         if objective.goal == "prompt"
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
-        with_filled(workload, case, best.best, borrowed=borrowed, replays=found.replays).filled,
+        with_filled(workload, case, best.best, borrowed=borrowed, replays=replays).filled,
         with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
         None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
         other_types(workload, case, systems, best.best, objective=objective, borrowed=borrowed),
         None if purchase is None else purchase.found(resized(systems), progress),
         borrowed,
     )
-    found.replays.clear()  # an answer may live long
-    return advice
 
 
 def chosen(found: SearchResult, case: Case) -> Searched | None:

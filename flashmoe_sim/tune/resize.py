@@ -26,7 +26,7 @@ class Resizer:
     evaluations: number of settings timed on a machine.
     now: what is recommended on the machine as it is, by the whole trace; by default the fastest system by the first
         references. Speeds are those of the first references, times what `now` has over the fastest system by these.
-    replays: some of the whole trace, used if it is not longer.
+    replays: of the whole trace, which are used unless it is cut.
     """
 
     def __init__(

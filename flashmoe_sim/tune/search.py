@@ -46,13 +46,13 @@ class Searched:
 class SearchResult:
     """Every system at its best, the fastest first, then those that cannot run.
 
-    evaluations: settings replayed. replays: those of the best settings, if they were kept; valid for any machine.
+    evaluations: settings replayed. replays: of the best settings, valid for any machine; None if they are not kept.
     """
 
     systems: tuple[Searched, ...]
     evaluations: int
     objective: Objective
-    replays: Replays
+    replays: Replays | None = None
 
 
 def search(
@@ -99,8 +99,8 @@ class _Searcher:
     def __init__(
         self, workload: Workload, case: Case, objective: Objective, *, borrowed: bool, replays: Replays | None
     ) -> None:
-        self.replays: Replays = {} if replays is None else replays
-        self.keeps_all = replays is not None
+        kept: Replays | None = {} if workload.trace.refs <= KEPT_REFS else None
+        self.keeps_all, self.replays = replays is not None, kept if replays is None else replays
         self.case, self.objective, self.borrowed = case, objective, borrowed
         self.whole, self.stretch = workload, stretch(workload, COARSE_REFS)
         self.known: dict[tuple[Workload, System], Compared] = {}
@@ -115,19 +115,15 @@ class _Searcher:
     def at(self, system: System, workload: Workload) -> Compared:
         if (key := (workload, system)) not in self.known:
             tokens = self.objective.prompt_tokens
-            replays = self.replays if workload is self.whole and self._keeps else None
+            replays = self.replays if workload is self.whole else None
             self.known[key] = at_setting(
                 workload, self.case, system, interval=False, prompt_tokens=tokens, replays=replays
             )
         return self.known[key]
 
-    @property
-    def _keeps(self) -> bool:
-        return self.keeps_all or self.whole.trace.refs <= KEPT_REFS
-
     def forget_but(self, systems: Iterable[System]) -> None:
         """Drop the replays of other settings, unless the caller wants all."""
-        if not self.keeps_all:
+        if self.replays is not None and not self.keeps_all:
             kept = set(systems)
             for key in [key for key in self.replays if key[0] not in kept]:
                 del self.replays[key]
@@ -247,7 +243,7 @@ class _Searcher:
             found.best.system,
             borrowed=self.borrowed,
             prompt_tokens=tokens,
-            replays=self.replays if self._keeps else None,
+            replays=self.replays,
         )
         return replace(found, best=best, tried=tuple(best if one is found.best else one for one in found.tried))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from flashmoe_sim.machines.estimates import estimates
 from flashmoe_sim.machines.keys import SECTIONS
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.machine import FEATURES
-from flashmoe_sim.machines.parts import FILES, KINDS, Part, catalogue, groups_of
+from flashmoe_sim.machines.parts import KINDS, Part, catalogue
 from flashmoe_sim.machines.write import toml, write_machine
 from flashmoe_sim.machines.written import find_part, parse_parts
 from tests.support import refused
@@ -43,12 +41,6 @@ def test_there_are_many_of_every_kind() -> None:
     for kind, least in {"gpu": 40, "cpu": 20, "chip": 20, "memory": 12, "link": 12, "storage": 15}.items():
         assert sum(part.kind == kind for part in PARTS) >= least
     assert set(NUMBERS) == set(KINDS)
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_file_is_read_as_toml(file: str) -> None:
-    text = resources.files("flashmoe_sim.machines").joinpath("parts", f"{file}.toml").read_text("utf-8")
-    assert groups_of(text) == tomllib.loads(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)

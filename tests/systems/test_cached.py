@@ -12,18 +12,17 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.residency.workload import prepare
+from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.execution import CopiedFromFile, CopiedIfInstalled
 from flashmoe_sim.timeline.names import PARTS
 from flashmoe_sim.timeline.run import simulate
-from flashmoe_sim.timeline.timed import Timed, time_replay
 from flashmoe_sim.trace.load import load_trace
 from tests.policies.naive import Expert
 from tests.policies.naive.queues import ClassLru
-from tests.residency.builders import Call, random_calls, trace_of
+from tests.residency.builders import Call, random_calls
+from tests.systems.by_hand import misses_of, replayed_by, timed_by
 from tests.systems.models import model_of
 from tests.timeline.cases import costs_of, work_of
 
@@ -36,33 +35,14 @@ def _case(machine: str = "rtx-3090", model: ModelGeometry = TWO_LAYERS) -> Case:
     return Case(model, load_machine(machine))
 
 
-def _workload(calls: list[Call], model: ModelGeometry) -> Workload:
-    trace = trace_of(calls, model.layers[0].n_experts)
-    return prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), model)
-
-
-def _replayed(system: System, calls: list[Call], case: Case) -> Replayed:
-    return system.replay(_workload(calls, case.model), system.plan(case).setup)
-
-
-def _timed(system: System, calls: list[Call], case: Case) -> Timed:
-    workload, plan = _workload(calls, case.model), system.plan(case)
-    replayed = system.replay(workload, plan.setup)
-    return time_replay(workload, replayed, plan.machine, plan.conditions(case), interval=False)
-
-
-def _misses(replayed: Replayed) -> list[int]:
-    return replayed.stream.misses.tolist()  # type: ignore[no-any-return]
-
-
 def test_cached_uploads_every_miss_into_one_cache_for_all_layers() -> None:
     case = _case("rtx-3090", TWO_LAYERS)
     calls = [(0, [0, 1], 1), (1, [0], 1), (0, [0], 1), (1, [1], 1), (0, [1], 1), (0, [5] * 33, 33), (0, [0, 1], 1)]
     # Expert 1 of layer 1 replaces expert 1 of layer 0, which then replaces expert 0 of layer 1. A prompt of 33 tokens
     # replaces none.
     # Four slots, one of which is reserved.
-    assert _misses(_replayed(Cached(cache_mib=400, build=LRU), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
-    parts = _timed(Cached(cache_mib=400), calls, case).timing.part_ms_per_token
+    assert misses_of(replayed_by(Cached(cache_mib=400, build=LRU), calls, case)) == [2, 1, 0, 1, 1, 1, 0]
+    parts = timed_by(Cached(cache_mib=400), calls, case).timing.part_ms_per_token
     assert parts["upload"] > parts["cold_lane"] == 0
     least = "299 MiB; the experts of a token in one layer and one reserved slot take 300; give cache_mib=300 or more"
     with pytest.raises(Unsupported, match=least):
@@ -76,7 +56,7 @@ def test_hits_of_cached_count_in_the_order_of_the_router_and_misses_by_number() 
     """
     case = _case("rtx-3090", TWO_LAYERS)
     calls = [(0, [1, 2], 1), (0, [2, 1], 1), (0, [4, 3], 1), (0, [2], 1), (0, [1], 1), (0, [4], 1), (0, [3], 1)]
-    assert _misses(_replayed(Cached(cache_mib=400, build=LRU), calls, case)) == [2, 0, 2, 1, 1, 0, 1]
+    assert misses_of(replayed_by(Cached(cache_mib=400, build=LRU), calls, case)) == [2, 0, 2, 1, 1, 0, 1]
 
 
 @pytest.mark.parametrize(("slots", "misses"), [(459, 55_821), (460, 55_726)])
@@ -104,8 +84,8 @@ def test_a_call_of_cached_that_could_need_more_than_there_is_bypasses_it() -> No
     """Four tokens of two experts may use eight, more than seven slots, although they use two."""
     case = _case("rtx-3090", TWO_LAYERS)
     wide = (0, [0, 1] * 4, 4)
-    assert _misses(_replayed(Cached(cache_mib=800), [wide, (0, [0, 1], 1)], case)) == [2, 2]
-    assert _misses(_replayed(Cached(cache_mib=900), [wide, (0, [0, 1], 1)], case)) == [2, 0]
+    assert misses_of(replayed_by(Cached(cache_mib=800), [wide, (0, [0, 1], 1)], case)) == [2, 2]
+    assert misses_of(replayed_by(Cached(cache_mib=900), [wide, (0, [0, 1], 1)], case)) == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +124,10 @@ def test_half_of_the_misses_of_a_full_bank_are_computed_on_the_cpu() -> None:
     """Three slots. 0, 1 and 2 fill it. Of 3 and 4 the first comes in, and 4 does not; of 5 and 4 again the lower, 4."""
     case, system = _case(), Cached(cache_mib=400, cpu_share=0.5)
     calls: list[Call] = [(0, [0, 1], 1), (0, [2], 1), (0, [3, 4], 1), (0, [3], 1), (0, [5, 4], 1), (0, [4], 1)]
-    found = _replayed(system, calls, case)
-    assert _misses(found) == [2, 1, 2, 0, 2, 0]
+    found = replayed_by(system, calls, case)
+    assert misses_of(found) == [2, 1, 2, 0, 2, 0]
     assert found.stream.bypassed.tolist() == [0, 0, 1, 0, 1, 0]
-    parts = _timed(system, [call for one in calls for call in (one, (1, [0], 1))], case).timing.part_ms_per_token
+    parts = timed_by(system, [call for one in calls for call in (one, (1, [0], 1))], case).timing.part_ms_per_token
     assert parts["cold_lane"] > 0
     assert parts["upload"] > 0
 
@@ -193,8 +173,8 @@ def test_layers_of_one_layout_share_a_bank_and_banks_share_the_cache_by_their_by
     assert Cached(cache_mib=1099).cache_bytes(case) == 4 * 220 * MIB
     # Each group has four slots of its own: what layer 1 uses does not evict from layer 0.
     calls: list[Call] = [(0, [0, 1], 1), (1, [0, 1], 1), (1, [2, 3], 1), (1, [4, 5], 1), (0, [0, 1], 1), (2, [0, 1], 1)]
-    assert _misses(_replayed(system, [*calls, (0, [0, 1], 1)], case)) == [2, 2, 2, 2, 0, 2, 0]
-    assert _replayed(system, calls, case).counts.resident_bytes == 4 * 220 * MIB
+    assert misses_of(replayed_by(system, [*calls, (0, [0, 1], 1)], case)) == [2, 2, 2, 2, 0, 2, 0]
+    assert replayed_by(system, calls, case).counts.resident_bytes == 4 * 220 * MIB
 
 
 def test_the_smallest_and_the_largest_cache_of_mixed_layers() -> None:
@@ -215,10 +195,10 @@ def test_a_bank_for_fewer_experts_than_those_of_a_token_is_left_out() -> None:
     assert [system.slots(group, model) for group in system.groups(model)] == [5, 0]
     assert system.cache_bytes(case) == 6 * 300 * MIB
     calls: list[Call] = [(layer, [0, 1] if layer in (0, 3) else [layer], 1) for layer in (0, 1, 2, 3)] * 2
-    found = _replayed(system, calls, case)
-    assert _misses(found) == [2, 1, 1, 2, 0, 0, 0, 2]
+    found = replayed_by(system, calls, case)
+    assert misses_of(found) == [2, 1, 1, 2, 0, 0, 0, 2]
     assert found.stream.bypassed.tolist() == [0, 0, 0, 2, 0, 0, 0, 2]  # the CPU computes them
-    assert _timed(system, calls, case).timing.part_ms_per_token["cold_lane"] > 0
+    assert timed_by(system, calls, case).timing.part_ms_per_token["cold_lane"] > 0
 
 
 def _twin(calls: list[Call], slots: Mapping[int, int], experts: int) -> list[int]:
@@ -262,7 +242,7 @@ def test_class_lru_of_two_groups_equals_its_twin(mib: int) -> None:
         for layer, experts, tokens in random_calls(rng, n_experts=EXPERTS, layers=4, steps=40, most_tokens=3, width=2):
             times = int(rng.choice([1, 1, 1, 40]))
             calls.append((layer, experts[::-1] * times, tokens * times))
-        assert _misses(_replayed(system, calls, case)) == _twin(calls, slots, EXPERTS)
+        assert misses_of(replayed_by(system, calls, case)) == _twin(calls, slots, EXPERTS)
 
 
 # Seconds of an expert: 1/4 on the GPU, 1/2 on the CPU, 3/4 over the link; 1 s of dense work, 1/16 s to join the lanes.

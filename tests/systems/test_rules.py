@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
@@ -12,7 +11,6 @@ from flashmoe_sim.io.errors import TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.residency.replay import Replayed
-from flashmoe_sim.residency.workload import Workload, prepare
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
@@ -27,8 +25,8 @@ from flashmoe_sim.systems.nvmoe import Nvmoe
 from flashmoe_sim.systems.slotstream import Slotstream, own_pool_bytes
 from flashmoe_sim.systems.static_profile import StaticProfile
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
-from flashmoe_sim.timeline.timed import Timed, time_replay
-from tests.residency.builders import Call, one_layer, some, trace_of
+from tests.residency.builders import Call, one_layer, some
+from tests.systems.by_hand import misses_of, replayed_by, timed_by
 from tests.systems.models import model_of
 
 EXPERTS = 16
@@ -40,73 +38,57 @@ def _case(machine: str = "rtx-3090", model: ModelGeometry = MODEL) -> Case:
     return Case(model, load_machine(machine))
 
 
-def _workload(calls: list[Call], model: ModelGeometry = MODEL) -> Workload:
-    trace = trace_of(calls, model.layers[0].n_experts)
-    return prepare(trace.with_(phase=np.full(len(calls), 2, np.uint8)), model)
-
-
 def _replayed(system: System, calls: list[Call], case: Case | None = None) -> Replayed:
-    case = case or _case()
-    return system.replay(system.prepared(_workload(calls, case.model)), system.plan(case).setup)
-
-
-def _timed(system: System, calls: list[Call], case: Case) -> Timed:
-    workload, plan = _workload(calls, case.model), system.plan(case)
-    replayed = system.replay(workload, plan.setup)
-    return time_replay(workload, replayed, plan.machine, plan.conditions(case), interval=False)
-
-
-def _misses(replayed: Replayed) -> list[int]:
-    return replayed.stream.misses.tolist()  # type: ignore[no-any-return]
+    return replayed_by(system, calls, case or _case())
 
 
 def test_bounded_insert_takes_in_two_a_call_and_nothing_of_a_prompt() -> None:
     calls = one_layer([[1, 2, 3], [1, 2, 3], [1, 2, 3]])
     replayed = _replayed(BoundedInsert(slots=8, inserts=2), calls)
-    assert _misses(_replayed(BoundedInsert(slots=8), calls)) == [3, 2, 1]  # one a call
-    assert _misses(replayed) == [3, 1, 0]
+    assert misses_of(_replayed(BoundedInsert(slots=8), calls)) == [3, 2, 1]  # one a call
+    assert misses_of(replayed) == [3, 1, 0]
     assert some(replayed, "bypassed") == (1,)
     prompt_first = [(0, [1, 2, 3, 3], 2), *calls]
-    assert _misses(_replayed(BoundedInsert(slots=8, inserts=2), prompt_first)) == [3, 3, 1, 0]
+    assert misses_of(_replayed(BoundedInsert(slots=8, inserts=2), prompt_first)) == [3, 3, 1, 0]
     assert some(_replayed(BoundedInsert(slots=8), prompt_first), "calls", "refs", "requests") == (4, 13, 12)
 
 
 def test_bounded_insert_copies_a_prompt_of_32_tokens_and_computes_a_smaller_one_on_the_cpu() -> None:
     large, small = ([(0, [1] * tokens, tokens)] for tokens in (32, 31))
-    assert _timed(BoundedInsert(slots=8), large, _case()).timing.part_ms_per_token["cold_lane"] == 0
-    assert _timed(BoundedInsert(slots=8), small, _case()).timing.part_ms_per_token["cold_lane"] > 0
+    assert timed_by(BoundedInsert(slots=8), large, _case()).timing.part_ms_per_token["cold_lane"] == 0
+    assert timed_by(BoundedInsert(slots=8), small, _case()).timing.part_ms_per_token["cold_lane"] > 0
 
 
 def test_a_static_profile_is_the_first_half_and_never_changes() -> None:
     calls = one_layer([[1, 2], [1, 3], [2, 4], [3, 4]])
-    assert _misses(_replayed(StaticProfile(slots=2), calls)) == [0, 1, 1, 2]  # 1 and, of 2 and 3, the lower
-    assert _misses(_replayed(StaticProfile(slots=2, profile="all"), calls)) == [0, 1, 1, 2]
-    assert _misses(_replayed(StaticProfile(slots=4, profile="all"), calls)) == [0, 0, 0, 0]
-    assert _misses(_replayed(StaticProfile(slots=4), calls)) == [0, 0, 1, 1]
+    assert misses_of(_replayed(StaticProfile(slots=2), calls)) == [0, 1, 1, 2]  # 1 and, of 2 and 3, the lower
+    assert misses_of(_replayed(StaticProfile(slots=2, profile="all"), calls)) == [0, 1, 1, 2]
+    assert misses_of(_replayed(StaticProfile(slots=4, profile="all"), calls)) == [0, 0, 0, 0]
+    assert misses_of(_replayed(StaticProfile(slots=4), calls)) == [0, 0, 1, 1]
 
 
 def test_ktransformers_places_evenly_from_the_front_or_by_use() -> None:
     calls: list[Call] = [(0, [0, 9], 1), (1, [0, 9], 1), (0, [0, 8], 1), (1, [8, 9], 1)]
     case = _case(model=TWO_LAYERS)
-    assert _misses(_replayed(KTransformers(experts=8), calls, case)) == [1, 1, 1, 2]
-    assert _misses(_replayed(KTransformers(experts=8, strategy="front-loading"), calls, case)) == [0, 2, 0, 2]
+    assert misses_of(_replayed(KTransformers(experts=8), calls, case)) == [1, 1, 1, 2]
+    assert misses_of(_replayed(KTransformers(experts=8, strategy="front-loading"), calls, case)) == [0, 2, 0, 2]
     by_use = KTransformers(experts=1, strategy="frequency", profile="all")
-    assert _misses(_replayed(by_use, calls, case)) == [1, 1, 1, 1]  # 0 of the first layer, 9 of the second
+    assert misses_of(_replayed(by_use, calls, case)) == [1, 1, 1, 1]  # 0 of the first layer, 9 of the second
 
 
 def test_imp_passes_over_slots_that_are_too_few_for_a_call() -> None:
     calls = one_layer([[1, 2], [1, 2, 3], [1, 2]])
     replayed = _replayed(Imp(slots=2), calls)
-    assert _misses(replayed) == [2, 3, 0]
+    assert misses_of(replayed) == [2, 3, 0]
     assert some(replayed, "bypassed", "evictions") == (3, 0)
 
 
 def test_imp_copies_from_ram_and_reads_nothing() -> None:
-    timed = _timed(Imp(slots=2), one_layer([[1, 2], [3, 4]]), _case())
+    timed = timed_by(Imp(slots=2), one_layer([[1, 2], [3, 4]]), _case())
     assert timed.storage_bytes == 0
     assert timed.timing.part_ms_per_token["read"] == 0
     assert timed.timing.part_ms_per_token["cold_lane"] == 0
-    pinned = _timed(Imp(slots=2, pinned=True), one_layer([[1, 2], [3, 4]]), _case())
+    pinned = timed_by(Imp(slots=2, pinned=True), one_layer([[1, 2], [3, 4]]), _case())
     assert 0 < pinned.timing.part_ms_per_token["upload"] < timed.timing.part_ms_per_token["upload"]
 
 
@@ -136,13 +118,13 @@ def test_nvmoe_has_one_list_for_all_layers_and_needs_room_for_a_layer() -> None:
     assert "at least 1600 are needed" in Nvmoe(cache_mib=1500).why_not(case)
     # Room for 16 experts: layer 0 fills it, then layer 1 takes its oldest, 0.
     calls: list[Call] = [(0, list(range(16)), 8), (1, [5], 1), (0, [1], 1), (1, [5], 1), (0, [0], 1)]
-    assert _misses(_replayed(Nvmoe(cache_mib=1600), calls, case)) == [16, 1, 0, 0, 1]
+    assert misses_of(_replayed(Nvmoe(cache_mib=1600), calls, case)) == [16, 1, 0, 0, 1]
 
 
 def test_nvmoe_reads_past_the_page_cache() -> None:
     case = _case(model=TWO_LAYERS)
     calls = [(layer, [expert, (expert + 1) % 16], 1) for expert in (*range(16), *range(16)) for layer in (0, 1)]
-    timed = _timed(Nvmoe(cache_mib=1600), calls, case)
+    timed = timed_by(Nvmoe(cache_mib=1600), calls, case)
     assert timed.page_cache_bytes == 0
     assert timed.storage_bytes == int(timed.work.misses.sum()) * 100 * MIB
 
@@ -160,7 +142,7 @@ def test_big_moe_on_edge_computes_on_the_cpu_past_the_page_cache() -> None:
     plan = BigMoeOnEdge(cache_mib=400).plan(case)
     assert plan.machine.gpu is None
     assert plan.conditions(case).direct_io
-    timed = _timed(BigMoeOnEdge(cache_mib=400), [(0, [1, 2], 1), (1, [3, 4], 1)] * 3, case)
+    timed = timed_by(BigMoeOnEdge(cache_mib=400), [(0, [1, 2], 1), (1, [3, 4], 1)] * 3, case)
     assert timed.page_cache_bytes == 0
     assert timed.timing.part_ms_per_token["upload"] == 0
 
@@ -170,8 +152,8 @@ def test_turbofieldfare_evicts_the_least_used_and_of_equal_ones_the_oldest() -> 
     calls = one_layer([range(8), [0, 1], [8], [2], [0, 1]])
     case = _case("m3-max-48", model)
     # 8 takes the place of 2, the oldest of those used once; 2 takes the place of 3.
-    assert _misses(_replayed(TurboFieldfare(slots=8), calls, case)) == [8, 0, 1, 1, 0]
-    assert _timed(TurboFieldfare(slots=8), calls, case).timing.part_ms_per_token["upload"] == 0
+    assert misses_of(_replayed(TurboFieldfare(slots=8), calls, case)) == [8, 0, 1, 1, 0]
+    assert timed_by(TurboFieldfare(slots=8), calls, case).timing.part_ms_per_token["upload"] == 0
 
 
 def test_ds4_evicts_the_least_used_of_all_layers_and_keeps_a_model_that_fits() -> None:
@@ -179,8 +161,8 @@ def test_ds4_evicts_the_least_used_of_all_layers_and_keeps_a_model_that_fits() -
     calls = [(0, [0, 1], 1), (1, [0, 1], 1), (0, [0, 2], 1), (1, [0, 1], 1), (0, [1, 2], 1)]
     case = _case("m3-max-48", model)
     # 2 takes the place of 1 in layer 0, used once and longer ago than those of layer 1; then 1 takes that of 0 there.
-    assert _misses(_replayed(Ds4(experts=4), calls, case)) == [2, 2, 1, 0, 1]
-    assert _misses(_replayed(Ds4().sized(case), calls, case)) == [2, 2, 1, 0, 0]
+    assert misses_of(_replayed(Ds4(experts=4), calls, case)) == [2, 2, 1, 0, 1]
+    assert misses_of(_replayed(Ds4().sized(case), calls, case)) == [2, 2, 1, 0, 0]
     assert Ds4().sized(case).launch(case).line == "ds4-server -m MODEL.gguf"
     assert Ds4(experts=4).launch(case).line.endswith(" --ssd-streaming --ssd-streaming-cache-experts 4")
     large = _case("m3-max-48", model_of(60 * GIB, layers=60, arch="deepseek4"))
@@ -196,7 +178,7 @@ def test_slotstream_shares_its_slots_among_layers_and_a_hand_goes_round_them() -
     calls = [*full, (0, [14, 15], 1), (0, [0], 1), (1, [0, 13], 1), (0, [2], 1)]
     case = _case("m3-max-48", model)
     # 14 and 15 take the places of 0 and 1, 0 that of 2, all of layer 0; so 2 is missed, and those of layer 1 are not.
-    assert _misses(_replayed(Slotstream(experts_per_layer=14), calls, case)) == [7, 7, 7, 7, 2, 1, 0, 1]
+    assert misses_of(_replayed(Slotstream(experts_per_layer=14), calls, case)) == [7, 7, 7, 7, 2, 1, 0, 1]
 
 
 @pytest.mark.parametrize(("ram_gb", "metal_gb", "experts"), [(51.5, 40.2, 152), (17.2, 12.2, 21), (137.4, 107.5, 152)])
@@ -215,14 +197,14 @@ def test_moe_cache_waits_for_repeated_misses_and_longer_when_it_is_full() -> Non
     # Each pair is in with its second miss. Then the cache is full, and 5 of layer 1 needs eight misses to take the
     # place of 0 of layer 0. Nine tokens bypass the cache, eight do not.
     calls = [*filling, (0, [0], 1), (0, [2], 1), (0, [1, 3], 8), *[(1, [5], 1)] * 9, (0, [4], 1), (0, [5] * 9, 9)]
-    assert _misses(_replayed(half, calls, case)) == [2] * 64 + [0, 0, 0] + [1] * 8 + [0, 1, 1]
-    assert _misses(_replayed(MoeCache(cache_mib=2 * 64 * 100), [(0, [1, 2], 1), (0, [1, 2], 1)], case)) == [2, 0]
+    assert misses_of(_replayed(half, calls, case)) == [2] * 64 + [0, 0, 0] + [1] * 8 + [0, 1, 1]
+    assert misses_of(_replayed(MoeCache(cache_mib=2 * 64 * 100), [(0, [1, 2], 1), (0, [1, 2], 1)], case)) == [2, 0]
 
 
 def test_moe_cache_uploads_behind_the_calls() -> None:
     case = _case("rtx-3090", model_of(64 * 100 * MIB, layers=1, n_experts=64, arch="qwen3moe"))
     whole = [(0, [0, 1], 1), (0, [2, 3], 1)]
-    parts = _timed(MoeCache(cache_mib=64 * 100), whole, case).timing.part_ms_per_token
+    parts = timed_by(MoeCache(cache_mib=64 * 100), whole, case).timing.part_ms_per_token
     assert parts["upload"] == 0
     assert parts["cold_lane"] > 0
 
@@ -260,7 +242,7 @@ def test_moe_cache_leaves_its_reserve_of_every_gpu(gpus: int) -> None:
 @pytest.mark.parametrize(("tier_gib", "from_storage"), [(0, 8), (1, 8), (2, 0)])
 def test_crow_reads_only_what_its_tier_does_not_hold(tier_gib: int, from_storage: int) -> None:
     calls = one_layer([[0, 1], [2, 3], [0, 1], [2, 3]])  # of 16 experts of 100 MiB; two slots hit nothing
-    timed = _timed(Crow(slots=2, tier_gib=tier_gib), calls, _case())
+    timed = timed_by(Crow(slots=2, tier_gib=tier_gib), calls, _case())
     assert timed.work.misses.tolist() == [2, 2, 2, 2]
     if tier_gib == 1:  # the tier begins with the last 10 experts, and takes in the first four
         from_storage = 4
