@@ -15,6 +15,8 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "all-gpu": "all_gpu:AllGpu",
         "cpu": "cpu:Cpu",
         "placed": "placed:PlacedLayers",
+        "whole-layers": "whole_layers:WholeLayers",
+        "ollama-layers": "whole_layers:OllamaLayers",
         "cached": "cached:Cached",
         "qvac": "qvac:Qvac",
         "placed-ik": "placed_ik:PlacedIk",

@@ -149,9 +149,10 @@ def _plain(row: FieldRow, machine: Machine, traces: Traces, refused: BadInput) -
 
 def system_of(row: FieldRow) -> System:
     """The system with the settings of a row. Raises BadInput if no system runs so."""
+    run = run_of(row)
     for kind in SYSTEMS.values():
-        if row.strategy in kind.ran_as.get(engine_of(row), ()):
-            return kind.ran(run_of(row))
+        if run.strategy in kind.ran_as.get(engine_of(row), ()):
+            return kind.ran(run)
     raise BadInput(f"{row.where}: no system runs {row.engine} as {row.strategy}")
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from flashmoe_sim.systems.table import SYSTEMS
 from reports.field.rows import FieldRow
 
+OLLAMA, OLLAMA_FITS = "Ollama", 30  # from 0.30 on llama.cpp's server is its engine: ollama/ollama pull request 16031
 # Programs that serve with another one's code, and other spellings; in small letters.
 SERVES = {
     **dict.fromkeys(("ollama", "lm studio", "llama-server", "llama-cpp-python", "koboldcpp", "llamafile"), "llama.cpp"),
@@ -20,8 +21,15 @@ _BRACKETS = re.compile(r" ?\(([^)]*)\)")
 
 
 def engine_of(row: FieldRow) -> str:
-    """The program of a row."""
-    return program(row.engine)
+    """The program of a row; Ollama's own engine if it placed layers by itself, see `placed_by_fit`."""
+    by_itself = row.strategy == "other" and row.engine.lower().startswith(OLLAMA.lower())
+    return OLLAMA if by_itself and not placed_by_fit(row) else program(row.engine)
+
+
+def placed_by_fit(row: FieldRow) -> bool:
+    """Whether llama.cpp's --fit placed a row's experts, as it does in Ollama from 0.30 on."""
+    minor = re.match(r"v?0\.(\d+)", row.engine_version_or_pr) if row.engine.lower().startswith(OLLAMA.lower()) else None
+    return row.strategy == "other" and ("--fit on" in row.flags or (minor is not None and int(minor[1]) >= OLLAMA_FITS))
 
 
 @cache

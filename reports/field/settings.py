@@ -6,6 +6,7 @@ import re
 
 from flashmoe_sim.io.sizes import UNITS
 from flashmoe_sim.systems.published import PublishedRun
+from reports.field.engines import placed_by_fit
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 
@@ -31,7 +32,7 @@ def run_of(row: FieldRow) -> PublishedRun:
         where=row.where,
         engine=row.engine,
         build=row.engine_version_or_pr,
-        strategy=row.strategy,
+        strategy="n_cpu_moe" if placed_by_fit(row) else row.strategy,
         flags=row.flags,
         model=model,
         slots_per_layer=_slots(text),

@@ -36,8 +36,10 @@ def test_a_type_is_in_the_line_or_refused(name: str, kv_type: str) -> None:
     reason = SYSTEMS[name]().why_not_kv_type(case)
     if kv_type in SYSTEMS[name]().kv_types:
         assert reason == ""
-        word = KV_WORDS.get(kv_type, kv_type) if name == "strata" else kv_type
-        flags = f"--kv {word}" if name == "strata" else f"-ctk {word} -ctv {word}"
+        flags = {
+            "strata": f"--kv {KV_WORDS.get(kv_type, kv_type)}",
+            "ollama-layers": f"OLLAMA_KV_CACHE_TYPE={kv_type}",
+        }.get(name, f"-ctk {kv_type} -ctv {kv_type}")
         assert flags in line
     else:
         assert reason.endswith(f"leave out --kv-type {kv_type}")

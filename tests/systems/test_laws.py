@@ -35,7 +35,10 @@ COMPOSED = (
 )
 MODELS = ("gpt-oss-20b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "qwen3.5-35b-a3b")
 NOT_VARIED = ("memory.ram_gib", "memory.reserve_gib", "gpu.memory_gib", *NOT_A_PART)
-SETTINGS = {"slot-remap": "slot-remap:gtt_mb=2000"}  # by default it caches nothing of models so small
+SETTINGS = {
+    "slot-remap": "slot-remap:gtt_mb=2000",  # by default it caches nothing of models so small
+    "neurall": "neurall:swaps=2",  # by default a faster link lets it swap more, which need not be faster
+}
 TOKENS = 8
 DRAWN = 2  # for each system
 

@@ -59,7 +59,7 @@ def system(request: pytest.FixtureRequest) -> System:
 
 
 def test_an_engine_is_all_of_its_systems() -> None:
-    assert {one.name for one in parse_systems("llama.cpp")} == {"all-gpu", "cpu", "placed", "cached"}
+    assert {one.name for one in parse_systems("llama.cpp")} == {*("all-gpu", "cpu", "placed", "whole-layers", "cached")}
     assert [one.spec for one in parse_systems("Strata,placed:cpu_layers=3,llama.cpp")].count("placed:cpu_layers=3") == 1
     assert parse_systems("ik_llama.cpp") == [parse_system("placed-ik"), parse_system("cpu-ik")]
 

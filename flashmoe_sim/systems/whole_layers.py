@@ -1,0 +1,188 @@
+"""Whole layers on the GPU, the others on the CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
+from flashmoe_sim.io.errors import Unsupported
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.parameters import INT32, Limits
+from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.demand import Demand
+from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
+from flashmoe_sim.systems.placed import MIN_BATCH, TheseLayers
+from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
+
+_ON_CPU = re.compile(r"(\d+) ?% CPU")
+_OF_LAYERS = re.compile(r"(\d+) of \d+ layers on the GPU")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeLayers(System):
+    """The last layers are on the GPU as a whole, and the CPU computes the others with their attention and context.
+
+    `num_gpu` of Ollama and the slider of LM Studio set the same. All layers count the same dense weights, and the
+    output counts as one more layer.
+
+    gpu_layers: layers on the GPU, as in `-ngl`: the output and the layers before it; left out: as many as fit.
+    """
+
+    name: ClassVar[str] = "whole-layers"
+    title: ClassVar[str] = "llama.cpp, whole layers on the GPU"
+    engine: ClassVar[str] = "llama.cpp"
+    program: ClassVar[str] = "llama-cpp"
+    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl, src/llama-model.cpp:1521"
+    keeps: ClassVar[str] = "whole layers in GPU memory"
+    misses: ClassVar[str] = "computed on the CPU, with the attention of their layers"
+    limits: ClassVar[Limits] = {"gpu_layers": (0, INT32)}
+    caches: ClassVar[bool] = False
+    size: ClassVar[str] = "gpu_layers"
+    own_gpu: ClassVar[bool | None] = True
+    several_gpus: ClassVar[bool] = True
+    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+
+    gpu_layers: int | None = None
+
+    def why_not(self, case: Case) -> str:
+        if case.machine.cards:
+            return "is known for equal GPUs only"
+        if case.machine.cpu is None or case.machine.cpu.weights_gb_s is None:
+            return "needs a CPU that the machine's file describes"
+        return super().why_not(case)
+
+    def _held(self, case: Case, gpu_layers: int) -> int:
+        """Bytes of weights and context of the output and the layers before it, so many together."""
+        layers = max(case.model.layers) + 1
+        each = case.gpu_dense_bytes // (layers + 1) + case.kv_bytes // layers
+        numbers = range(max(layers + 1 - gpu_layers, 0), layers)
+        held = [case.model.layers[number] for number in numbers if number in case.model.layers]
+        experts = sum(layer.expert_bytes * layer.n_experts for layer in held)
+        return experts + min(gpu_layers, layers + 1) * each
+
+    def _buffers(self, case: Case) -> int:
+        return case.machine.gpus * case.compute_bytes() + case.drafter_bytes
+
+    def sizes(self, case: Case) -> Sequence[int]:
+        room = case.gpu_bytes - case.spare_bytes - self._buffers(case)
+        most = max(case.model.layers) + 2
+        return [next((count for count in range(most, 0, -1) if self._held(case, count) <= room), 0)]
+
+    def sized(self, case: Case) -> Self:
+        return self if self.size_given else self.of_size(self.sizes(case)[0])
+
+    def _on_gpu(self, case: Case) -> range:
+        """The layers on the GPU."""
+        layers = max(case.model.layers) + 1
+        return range(max(layers + 1 - self.chosen, 0), layers)
+
+    def plan(self, case: Case) -> Plan:
+        on, numbers = self._on_gpu(case), sorted(case.model.layers)
+        rows = tuple(row for row, number in enumerate(numbers) if number in on)
+        held = sum(case.model.layers[numbers[row]].expert_bytes * case.n_experts for row in rows)
+        policy = TheseLayers(rows=rows) if rows else Demand()
+        execution = PrefillCopy(MIN_BATCH, self.loads_whole(case))
+        return Plan(Setup(Bank(None, held or 1), policy, "atomic"), execution, self.machine_of(case))
+
+    def machine_of(self, case: Case) -> Machine:
+        """The machine whose GPU is as fast as it and the CPU together are beside the experts of the CPU's layers."""
+        gpu, cpu, model, on = case.machine.gpu, case.machine.cpu, case.model, self._on_gpu(case)
+        assert gpu is not None
+        assert cpu is not None
+        layers = max(model.layers) + 1
+        off = layers - len(on)
+        dense = case.gpu_dense_bytes / (layers + 1)
+        of_cpu = dense * (off + (not self.chosen))
+        of_gpu = dense * (layers + 1) - of_cpu
+        of_gpu += sum(model.layers[number].expert_bytes * model.top_k for number in on if number in model.layers)
+        machine = case.machine.with_quantity("gpu.layer_us", _mean(gpu.layer_us, cpu.layer_us, len(on), off))
+        for path, one, other, parts in (
+            ("gpu.weights_gb_s", gpu.weights_gb_s, cpu.weights_gb_s, (of_gpu, of_cpu)),
+            ("gpu.attention_gb_s", gpu.attention_gb_s, cpu.attention_gb_s, (len(on), off)),
+        ):
+            if one is not None and other is not None:
+                machine = machine.with_quantity(path, _rate(one, other, *parts))
+        return self.adapted(machine)
+
+    def memory(self, case: Case) -> tuple[Share, ...]:
+        layers, on = max(case.model.layers) + 1, self._on_gpu(case)
+        experts = sum(
+            layer.expert_bytes * layer.n_experts for number, layer in case.model.layers.items() if number in on
+        )
+        context = case.kv_bytes // layers * len(on)
+        held = self._held(case, self.chosen)
+        dense = held - experts - min(self.chosen, layers + 1) * (case.kv_bytes // layers)
+        return (
+            Share("experts", "gpu", experts),
+            Share("dense weights", "gpu", dense),
+            Share("context", "gpu", context),
+            Share("compute buffers", "gpu", case.machine.gpus * case.compute_bytes()),
+            *drafter_share(case, "gpu"),
+            Share("dense weights of the CPU", "mapped", case.dense_bytes - dense),
+            Share("context of the CPU", "ram", case.kv_bytes - context),
+            Share("experts of the CPU", "mapped", case.model.routed_bytes - experts),
+        )
+
+    def launch(self, case: Case) -> Launch:
+        return Launch(llama_words(case, "-ngl", str(self.gpu_layers), *self.serving_words(case)))
+
+    ran_as: ClassVar[RanAs] = {"llama.cpp": ("other",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if (given := run.number_after("-ngl ")) is None:
+            raise Unsupported(f"{run.where}: does not say how many layers the GPU has")
+        return cls(gpu_layers=given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OllamaLayers(WholeLayers):
+    """As `whole-layers`, by Ollama up to 0.29, which fills the GPU by itself.
+
+    From 0.30 on it is llama.cpp's own server, whose --fit decides: `placed`, and `num_gpu` makes it `whole-layers`.
+
+    gpu_layers: layers on the GPU, as `num_gpu` has them; left out: as many as fit.
+    """
+
+    name: ClassVar[str] = "ollama-layers"
+    title: ClassVar[str] = "Ollama up to 0.29, whole layers on the GPU"
+    engine: ClassVar[str] = "Ollama"
+    program: ClassVar[str] = "ollama"
+    source: ClassVar[str] = "ollama/ollama 00182b504: docs/faq.mdx; merged pull request 16031 removes its own engines"
+
+    def launch(self, case: Case) -> Launch:
+        context = {"OLLAMA_CONTEXT_LENGTH": str(case.context)} if case.context else {}
+        kv_type = {} if case.kv_type == DEFAULT_TYPE else {"OLLAMA_KV_CACHE_TYPE": case.kv_type}
+        return Launch(("ollama", "serve"), context | kv_type)
+
+    ran_as: ClassVar[RanAs] = {"Ollama": ("other",)}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        """With the layers of its log, or the share of the CPU that `ollama ps` shows; else as many as fit."""
+        if told := _OF_LAYERS.search(run.flags):
+            return cls(gpu_layers=int(told[1]))
+        if share := _ON_CPU.search(run.flags):
+            return cls(gpu_layers=round((max(run.model.layers) + 2) * (1 - int(share[1]) / 100)))
+        return cls()
+
+
+def _rate(gpu: Quantity, cpu: Quantity, of_gpu: float, of_cpu: float) -> Quantity:
+    """The rate at which both read their parts one after the other."""
+
+    def mean(one: float, other: float) -> float:
+        return (of_gpu + of_cpu) / (of_gpu / one + of_cpu / other)
+
+    return replace(gpu, value=mean(gpu.value, cpu.value), lo=mean(gpu.lo, cpu.lo), hi=mean(gpu.hi, cpu.hi))
+
+
+def _mean(gpu: Quantity, cpu: Quantity, of_gpu: int, of_cpu: int) -> Quantity:
+    def mean(one: float, other: float) -> float:
+        return (of_gpu * one + of_cpu * other) / (of_gpu + of_cpu)
+
+    return replace(gpu, value=mean(gpu.value, cpu.value), lo=mean(gpu.lo, cpu.lo), hi=mean(gpu.hi, cpu.hi))
