@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.errors import Unsupported
+from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -81,6 +82,13 @@ class WholeLayers(System):
         layers = max(case.model.layers) + 1
         return range(max(layers + 1 - self.chosen, 0), layers)
 
+    def _beside_experts(self, case: Case) -> tuple[int, int]:
+        """Bytes of dense weights, without the embeddings, and of the context of the CPU's layers."""
+        layers = max(case.model.layers) + 1
+        off = layers - len(self._on_gpu(case))
+        dense = (off + (not self.chosen)) * case.gpu_dense_bytes // (layers + 1)
+        return dense, off * case.kv_bytes // layers
+
     def plan(self, case: Case) -> Plan:
         on, numbers = self._on_gpu(case), sorted(case.model.layers)
         rows = tuple(row for row, number in enumerate(numbers) if number in on)
@@ -94,11 +102,9 @@ class WholeLayers(System):
         gpu, cpu, model, on = case.machine.gpu, case.machine.cpu, case.model, self._on_gpu(case)
         assert gpu is not None
         assert cpu is not None
-        layers = max(model.layers) + 1
-        off = layers - len(on)
-        dense = case.gpu_dense_bytes / (layers + 1)
-        of_cpu = dense * (off + (not self.chosen))
-        of_gpu = dense * (layers + 1) - of_cpu
+        off = max(model.layers) + 1 - len(on)
+        of_cpu, _ = self._beside_experts(case)
+        of_gpu = case.gpu_dense_bytes - of_cpu
         of_gpu += sum(model.layers[number].expert_bytes * model.top_k for number in on if number in model.layers)
         machine = case.machine.with_quantity("gpu.layer_us", _mean(gpu.layer_us, cpu.layer_us, len(on), off))
         for path, one, other, parts in (
@@ -107,24 +113,20 @@ class WholeLayers(System):
         ):
             if one is not None and other is not None:
                 machine = machine.with_quantity(path, _rate(one, other, *parts))
-        return self.adapted(machine)
+        return self.adapted(_without_ram(machine, sum(self._beside_experts(case))))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        layers, on = max(case.model.layers) + 1, self._on_gpu(case)
-        experts = sum(
-            layer.expert_bytes * layer.n_experts for number, layer in case.model.layers.items() if number in on
-        )
-        context = case.kv_bytes // layers * len(on)
-        held = self._held(case, self.chosen)
-        dense = held - experts - min(self.chosen, layers + 1) * (case.kv_bytes // layers)
+        layers, on = case.model.layers, self._on_gpu(case)
+        experts = sum(layer.expert_bytes * layer.n_experts for number, layer in layers.items() if number in on)
+        dense, context = self._beside_experts(case)
         return (
             Share("experts", "gpu", experts),
-            Share("dense weights", "gpu", dense),
-            Share("context", "gpu", context),
+            Share("dense weights", "gpu", case.gpu_dense_bytes - dense),
+            Share("context", "gpu", case.kv_bytes - context),
             Share("compute buffers", "gpu", case.machine.gpus * case.compute_bytes()),
             *drafter_share(case, "gpu"),
-            Share("dense weights of the CPU", "mapped", case.dense_bytes - dense),
-            Share("context of the CPU", "ram", case.kv_bytes - context),
+            Share("dense weights of the CPU", "ram", case.dense_bytes - case.gpu_dense_bytes + dense),
+            Share("context of the CPU", "ram", context),
             Share("experts of the CPU", "mapped", case.model.routed_bytes - experts),
         )
 
@@ -170,6 +172,14 @@ class OllamaLayers(WholeLayers):
         if share := _ON_CPU.search(run.flags):
             return cls(gpu_layers=round((max(run.model.layers) + 2) * (1 - int(share[1]) / 100)))
         return cls()
+
+
+def _without_ram(machine: Machine, size_bytes: int) -> Machine:
+    """The machine without the RAM that holds these bytes."""
+    if machine.memory is None:
+        return machine
+    ram_gib = machine.memory.ram_gib
+    return machine.varied("memory.ram_gib", max(ram_gib.value - size_bytes / GIB, 0.0))
 
 
 def _rate(gpu: Quantity, cpu: Quantity, of_gpu: float, of_cpu: float) -> Quantity:
