@@ -74,6 +74,7 @@ def document(found: Recommendation) -> dict[str, Any]:
             "tried": [{"kv_type": one.kv_type, "gains": one.gains, **(row(one.best) or {})} for one in kinds.tried],
         },
         "bought": _bought_json(found.bought),
+        "reads_itself": row(found.reads_itself),
         "predicted_faster": [one.best.system.spec for one in found.faster],
         "rivals": [one.best.system.spec for one in found.rivals],
         "systems": [(row(one) or {}) | {"faster_in": faster_in(one)} for one in found.found.systems],

@@ -39,6 +39,7 @@ KNEE = 0.9
 APART = 1.2
 TOP_K = "top_k"
 LEAST_WINS = 0.1  # share of draws
+PAGING = 0.5  # share of a token's time that waits for pages of mapped files
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +138,23 @@ class Recommendation(InNotebook):
         own = self.objective.seconds(self.best.best) or 0.0
         ran = [(one, self.objective.seconds(one.best) or 0.0) for one in self.timed]
         return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own and self.wins(one) > 0.5)
+
+    @property
+    def reads_itself(self) -> Searched | None:
+        """The fastest of `faster` that reads experts into a cache of its own, if `best` mostly waits for pages.
+
+        It keeps the text, fits, and runs on the machine's operating system; None if there is none, or `best` does not
+        page.
+        """
+        best = self.best.best
+        spent = best.ms_per_token or {}
+        if not best.mapped_bytes or spent.get("read", 0.0) <= PAGING * sum(spent.values()):
+            return None
+        for one in self.faster:
+            system = one.best.system
+            if system.caches and not one.best.tight and not system.changes_text(self.case) and self.proof_of(one).there:
+                return one
+        return None
 
     def wins(self, one: Searched) -> float:
         """The share of draws in which another system is faster than `best`."""

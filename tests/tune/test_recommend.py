@@ -10,6 +10,7 @@ import pytest
 
 from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge, Unsupported
+from flashmoe_sim.io.sections import Command
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors
@@ -87,6 +88,22 @@ def test_a_system_whose_prompts_are_not_timed_is_no_rival() -> None:
     (others,) = (section for section in sections(answer) if section.title == "Other systems")
     assert others.parts[-1] == "How they read prompts is not known here: untimed."
     assert next(row for row in document(answer)["systems"] if row["system"] == "untimed")["faster_in"] is None
+
+
+def test_where_the_answer_pages_the_engine_that_reads_experts_itself_is_shown() -> None:
+    paging, holding = (
+        found(Case(load_model("qwen3-30b-a3b"), machine("m1-8", ram_gib=ram_gib)), Cpu(), BigMoeOnEdge())
+        for ram_gib in (8, 64)
+    )
+    assert paging.best.best.system == Cpu()
+    assert paging.reads_itself is not None
+    assert paging.reads_itself in paging.faster
+    launch = paging.reads_itself.best.launch
+    assert launch is not None
+    (run,) = (section for section in sections(paging) if section.title.startswith("qwen3-30b-a3b"))
+    assert Command(launch.line) in run.parts
+    assert document(paging)["reads_itself"]["tok_s"] == paging.reads_itself.best.tok_s
+    assert holding.reads_itself is None
 
 
 def test_neighbours_differ_enough_to_be_told_apart() -> None:
