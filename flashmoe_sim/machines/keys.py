@@ -66,6 +66,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         _time("request_us", "what a read costs beside its bytes; unused with `measured`"),
         LANES,
         Key("hot_share", "share of read_gb_s that is left when the device is hot", required=False, most=1),
+        Key("mapped_share", "share of read_gb_s at which page faults read a mapped file", required=False, most=1),
     ),
     "link": (
         Key("pinned_gb_s", "from pinned RAM into the GPU's memory"),

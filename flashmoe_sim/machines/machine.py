@@ -57,13 +57,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class Storage:
-    """The SSD or flash that experts are read from."""
+    """The SSD or flash that experts are read from.
+
+    mapped_share: of read_gb_s, what page faults of a mapped file reach; None if it was not measured.
+    """
 
     read_gb_s: Quantity
     request_us: Quantity
     lanes: Quantity
     hot_share: Quantity | None = None
     measured: tuple[MeasuredRead, ...] = ()
+    mapped_share: Quantity | None = None
 
     def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:
         """Seconds of one read while `depth` reads of this size, itself included, are in flight.

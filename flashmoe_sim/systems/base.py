@@ -157,7 +157,7 @@ class Cost:
     """An operation that takes a system more or less time than the machine's file says.
 
     path: of a quantity of the machine, such as `cpu.weights_gb_s`. lo, value, hi: factors of it, or, if not `scales`, a
-    replacement for an estimate.
+    replacement for an estimate. own: of the quantity that has this factor if it was measured on the machine.
     """
 
     path: str
@@ -166,15 +166,24 @@ class Cost:
     hi: float
     source: str
     scales: bool = True
+    own: str = ""
 
     @classmethod
-    def of(cls, path: str, name: str) -> Cost:
+    def of(cls, path: str, name: str, *, own: str = "") -> Cost:
         """The cost with a number of the table of estimates, which scales if its unit is `times`."""
         found = estimate(name)
-        return cls(path, *found.ends, found.source, found.unit == "times")
+        return cls(path, *found.ends, found.source, found.unit == "times", own)
+
+    def on(self, quantities: Mapping[str, Quantity]) -> Cost:
+        """The cost as it was measured on a machine with these quantities, if it was; else itself."""
+        if (known := quantities.get(self.own)) is None:
+            return self
+        spread = estimate("cost.measured_faults")
+        lo, hi = known.lo * spread.lo, min(known.hi * spread.hi, 1.0)
+        return replace(self, lo=lo, value=known.value, hi=max(hi, known.value), source=known.source)
 
 
-PAGE_FAULTS = Cost.of("storage.read_gb_s", "cost.page_faults")
+PAGE_FAULTS = Cost.of("storage.read_gb_s", "cost.page_faults", own="storage.mapped_share")
 
 
 @dataclass(frozen=True)
@@ -528,7 +537,7 @@ class System(ABC):
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
         quantities = dict(machine.quantities())
-        for cost in self.costs:
+        for cost in (one.on(quantities) for one in self.costs):
             if (old := quantities.get(cost.path)) is None or not (cost.scales or old.estimated):
                 continue
             by = old if cost.scales else replace(old, value=1, lo=1, hi=1)

@@ -43,7 +43,7 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
     """
     source = f"measured by sim machine probe, {today.isoformat()}"
     memory = _memory(found, source)
-    storage = _storage(found.storage, source, found.facts.where)
+    storage = _with_faults(_storage(found.storage, source, found.facts.where), found, source)
     base = _of_parts(found, memory) or _of_presets(found, memory, storage)
     machine = replace(
         base,
@@ -154,6 +154,19 @@ def _storage(found: StorageFound, source: str, where: str) -> Storage:
             for point in found.points
         ),
     )
+
+
+def _with_faults(storage: Storage, found: Probed, source: str) -> Storage:
+    """With the share of its rate that page faults of a mapped file reached, if they were measured and came from it."""
+    read, faults = storage.read_gb_s, found.faults_gb_s
+    if faults is None or storage.read_gb_s.estimated or faults.lo > read.hi:
+        return storage
+    value, lo, hi = (
+        float(f"{min(one, 1.0):.4g}")
+        for one in (faults.value / read.value, faults.lo / read.value, faults.hi / read.value)
+    )
+    condition = f"{found.facts.cores} threads, each its part of a piece, {faults.rounds} rounds, {found.facts.system}"
+    return replace(storage, mapped_share=Quantity(value, lo, hi, f"{source}, page faults", condition))
 
 
 def _memory(found: Probed, source: str) -> Memory | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashmoe_sim.io.errors import SimError, Unsupported, Unusable
+from flashmoe_sim.io.errors import SimError, TooLarge, Unsupported, Unusable
+from flashmoe_sim.io.sizes import size
+from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.facts import Facts, MacFacts, mac_facts, machine_facts
+from native_bridge.probe.faults import measure_faults
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu
 from native_bridge.probe.memory import MemoryFound, measure_memory
@@ -17,15 +22,20 @@ from native_bridge.probe.scratch import file_bytes, leftovers, scratch, write_fi
 from native_bridge.probe.storage import DEPTHS, StorageFound, Tell, measure_storage
 
 # Shares of the seconds at which each stage ends at the latest; one that ends early leaves its time to the next.
-WRITTEN, LEAST_WRITTEN, STORAGE, MEMORY, LINK = 0.2, 0.5, 0.85, 0.92, 0.98
+WRITTEN, LEAST_WRITTEN, STORAGE, FAULTS, MEMORY, LINK = 0.2, 0.5, 0.75, 0.85, 0.92, 0.98
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe found. gpu, link: of a CUDA device. mac: of a Mac. notes: what was not measured, and why."""
+    """What a probe found. gpu, link: of a CUDA device. mac: of a Mac. notes: what was not measured, and why.
+
+    faults_gb_s: reads by page faults of a mapped file; None if they were not measured. written_bytes: of the file that
+    was read; 0 for the user's own.
+    """
 
     facts: Facts
     storage: StorageFound
+    faults_gb_s: Estimate | None
     memory: MemoryFound
     gpu: Gpu | None
     link: LinkFound | None
@@ -36,8 +46,17 @@ class Probed:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ToRead:
+    """A file to read, how much of it was written for that, and at which GB/s."""
+
+    path: Path
+    written_bytes: int = 0
+    write_gb_s: float = 0.0
+
+
 def probe(
-    folder: Path,
+    place: Path,
     sizes: Sequence[int],
     *,
     seconds: float,
@@ -46,30 +65,27 @@ def probe(
     use_gpu: bool | None,
     tell: Tell,
 ) -> Probed:
-    """Measure the disk that `folder` is on, memory, and the link to a CUDA device.
+    """Measure the disk that `place` is on, memory, and the link to a CUDA device.
 
-    sizes: bytes of the reads. seconds: after which it ends, except that it waits for a read or write that hangs.
-    most_bytes: written to `folder`, where nothing is left. use_gpu: None to use one if there is one. tell: called with
-    the current work.
-    Raises BadInput if the folder or the bytes are unsuitable, or with `use_gpu` if there is no device to copy to;
-    SimError if fio fails.
+    place: a folder to write a file in, where nothing is left, or a file to read, which stays as it is. sizes: bytes of
+    the reads.
+    seconds: after which it ends, except that it waits for a read or write that hangs. most_bytes: written to the
+    folder. use_gpu: None to use one if there is one. tell: called with the current work.
+    Raises BadInput if the folder, the file or the bytes are unsuitable, or with `use_gpu` if there is no device to copy
+    to; SimError if fio fails.
     """
     if sys.platform not in ("linux", "darwin"):
         raise Unsupported(f"a probe reads past the page cache as Linux and macOS do; this is {sys.platform}")
     started = time.monotonic()
+    folder = place.parent if place.is_file() else place
     notes = [
         f"{left}: from a probe that was killed, or that runs now; remove it if none does"
         for left in (leftovers(folder) if folder.is_dir() else ())
     ]
-    with scratch(folder) as place:
-        facts = machine_facts(folder)
-        mac = mac_facts() if sys.platform == "darwin" else None
-        gpu = _gpu(use_gpu, notes) if mac is None else None
-        fio = fio_version() if use_fio else None
-        if use_fio and fio is None:
-            notes.append("fio is not installed; small reads with many in flight are measured as slower than they are")
-        least_bytes = max(sizes) * max(DEPTHS)
-        path = place / "reads"
+    least_bytes = max(sizes) * max(DEPTHS)
+
+    def written(inside: Path) -> ToRead:
+        path = inside / "reads"
         tell("writing")
         written_bytes, write_s = write_file(
             path,
@@ -79,7 +95,20 @@ def probe(
             latest=started + seconds * LEAST_WRITTEN,
             tell=tell,
         )
+        return ToRead(path, written_bytes, write_s / 1e9)
+
+    with nullcontext(place) if place.is_file() else scratch(folder) as inside:
+        facts = machine_facts(folder)
+        mac = mac_facts() if sys.platform == "darwin" else None
+        gpu = _gpu(use_gpu, notes) if mac is None else None
+        fio = fio_version() if use_fio else None
+        if use_fio and fio is None:
+            notes.append("fio is not installed; small reads with many in flight are measured as slower than they are")
+        reading = _own(place, least_bytes) if place.is_file() else written(inside)
+        path = reading.path
         storage = measure_storage(path, sizes, fio=fio, until=started + seconds * STORAGE, tell=tell)
+        tell("page faults")
+        faults = measure_faults(path, sizes, threads=facts.cores, until=started + seconds * FAULTS)
         memory = measure_memory(
             path,
             threads=facts.cores,
@@ -96,15 +125,29 @@ def probe(
     return Probed(
         facts,
         storage,
+        faults,
         memory,
         gpu,
         link,
         mac,
         time.monotonic() - started,
-        written_bytes,
-        write_s / 1e9,
-        (*notes, *storage.notes, *_missing(memory)),
+        reading.written_bytes,
+        reading.write_gb_s,
+        (*notes, *storage.notes, *_missing(memory), *_no_faults(faults)),
     )
+
+
+def _own(path: Path, least_bytes: int) -> ToRead:
+    """The user's own file. Raises BadInput if it is too small, or cannot be read."""
+    size_bytes = path.stat().st_size
+    if size_bytes < least_bytes:
+        raise TooLarge(
+            f"{path}: has {size(size_bytes)}, and these reads need {size(least_bytes)}; give a larger file, or a "
+            "--folder to write one in"
+        )
+    if not os.access(path, os.R_OK):
+        raise Unusable(f"{path}: cannot be read; give a file that you may read")
+    return ToRead(path)
 
 
 def _gpu(use_gpu: bool | None, notes: list[str]) -> Gpu | None:
@@ -125,3 +168,7 @@ def _missing(memory: MemoryFound) -> list[str]:
     if memory.from_cache is None:
         return ["[memory] left out: no time was left to read from the page cache; give more --seconds"]
     return []
+
+
+def _no_faults(faults: Estimate | None) -> list[str]:
+    return [] if faults else ["storage.mapped_share left out: no time was left for page faults; give more --seconds"]

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flashmoe_sim.io.errors import Conflict, Missing
+from flashmoe_sim.io.errors import Conflict, Missing, Unusable
 from flashmoe_sim.io.sections import Section, Table
 from flashmoe_sim.io.sizes import given_size, size
-from flashmoe_sim.options import FORCE, MACHINE_OUT, option, option_field
+from flashmoe_sim.options import FORCE, MACHINE_OUT, option_field
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import one_line
 
@@ -28,16 +28,18 @@ class Probe(Verb["tuple[Probed, Machine]"]):
 
     help: ClassVar[str] = """Measure this machine, and write it to a file for --machine.
 
-    It measures direct reads of a new file in --folder, by size and by reads in flight; copies in memory and from the
-    page cache; and copies to a CUDA device if cupy or torch is installed. The file is removed at the end, even after
-    Ctrl-C. The speed of computing needs runs of a model: `sim machine fit`, or `sim bridge calibrate`.
+    It measures direct reads of a new file in --folder, by size and by reads in flight; page faults of the same file;
+    copies in memory and from the page cache; and copies to a CUDA device if cupy or torch is installed. The file is
+    removed at the end, even after Ctrl-C. With --file it reads your own, such as the model's, and writes none; close
+    what has it mapped. The speed of computing needs runs of a model: `sim machine fit`, or `sim bridge calibrate`.
 
     \b
     Example: sim machine probe --folder /mnt/models --out mine.toml
-             sim machine probe --folder . --model qwen3.5-35b-a3b --out mine.toml
+             sim machine probe --file model.gguf --model model.gguf --out mine.toml
     """
 
-    folder: Path = field(metadata=option("DIR", "A folder on the disk to measure."))
+    folder: Path | None = option_field(None, "DIR", "A folder on the disk to measure.")
+    file: Path | None = option_field(None, "FILE", "A large file on the disk to measure, instead of a folder.")
     out: Path = field(metadata=MACHINE_OUT)
     model: str | None = option_field(
         None, "SPEC", "Read in sizes of this model's experts: a manifest, sidecar folder, GGUF file or name."
@@ -65,6 +67,7 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         from native_bridge.probe.storage import SIZES, sizes_of, sizes_of_expert
 
         refuse_existing(self.out, force=self.force)
+        place = self._place()
         if not self.out.absolute().parent.is_dir():
             raise Missing(f"{self.out}: its folder does not exist; make it, or give another --out")
         if self.model is not None and self.expert_bytes is not None:
@@ -82,7 +85,7 @@ class Probe(Verb["tuple[Probed, Machine]"]):
                     show(f"sim: {what}, {max(end - time.monotonic(), 0):.0f} s left")
 
             found = probe(
-                self.folder,
+                place,
                 sizes,
                 seconds=self.seconds,
                 most_bytes=most_bytes,
@@ -94,6 +97,18 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         write_machine(machine, self.out, force=self.force)
         return found, machine
 
+    def _place(self) -> Path:
+        """The folder or the file. Raises BadInput unless one of them is given, and a file is there."""
+        if (self.folder is None) == (self.file is None):
+            raise Conflict("--folder and --file: give one of them, a folder to write in or a file to read")
+        if self.file is not None and not self.file.is_file():
+            raise Missing(f"{self.file}: no such file; give a large one, such as the model's, or a --folder")
+        if self.folder is not None and self.folder.is_file():
+            raise Unusable(f"{self.folder}: is not a folder; give one on the disk that experts will be read from")
+        found = self.file or self.folder
+        assert found is not None
+        return found
+
     def document(self, found: tuple[Probed, Machine]) -> dict[str, Any]:
         probed, machine = found
         document = asdict(probed)
@@ -104,10 +119,8 @@ class Probe(Verb["tuple[Probed, Machine]"]):
     def sections(self, found: tuple[Probed, Machine]) -> list[Section]:
         probed, machine = found
         storage = probed.storage
-        how = (
-            f"storage: {size(probed.written_bytes)} written at {probed.write_gb_s:.3g} GB/s, read by {storage.how}; "
-            f"{storage.condition}"
-        )
+        written = f"{size(probed.written_bytes)} written at {probed.write_gb_s:.3g} GB/s, " * bool(probed.written_bytes)
+        how = f"storage: {written}read by {storage.how}; {storage.condition}"
         depths = sorted({point.depth for point in storage.points})
         cells = {(point.size_bytes, point.depth): _cell(point.gb_s) for point in storage.points}
         reads = [

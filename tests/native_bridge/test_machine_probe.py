@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flashmoe_sim.geometry import named_model
@@ -80,6 +81,7 @@ def test_what_is_there_is_kept_and_named(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "says"),
     [
         (["--folder", "none"], "none: no such folder"),
+        (["--file", "mine.txt"], "--folder and --file: give one of them"),
         (["--folder", "mine.txt"], "mine.txt: is not a folder"),
         (["--max-bytes", "1MiB"], "--max-bytes 1.00 MiB: too few; these reads need a file of 32.0 MiB"),
         (["--max-bytes", "8"], "--max-bytes '8': expected a size"),
@@ -97,6 +99,35 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], say
     Path("mine.txt").touch()
     assert says in refusal(capsys, *PROBE, *QUICK, *arguments)
     assert list(Path("disk").iterdir()) == []
+    assert not Path("mine.toml").exists()
+
+
+def test_a_file_of_your_own_is_read_and_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    own = Path("disk/model.gguf")
+    own.write_bytes(np.random.default_rng(0).bytes(40 << 20))
+    before = own.read_bytes(), own.stat().st_mtime_ns
+    reading = ("machine", "probe", "--file", str(own), "--out", "mine.toml", "--expert-bytes", "1MiB", *QUICK)
+    found = document(capsys, *reading)
+    assert (own.read_bytes(), own.stat().st_mtime_ns) == before
+    assert list(Path("disk").iterdir()) == [own]
+    assert found["found"]["written_bytes"] == 0
+    faults = found["found"]["faults_gb_s"]
+    assert 0 < faults["lo"] <= faults["value"] <= faults["hi"]
+    share = load_machine("mine.toml").storage.mapped_share
+    read = found["machine"]["storage"]["read_gb_s"]
+    assert share is None or share.value == pytest.approx(min(faults["value"] / read["value"], 1), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("none.gguf", "none.gguf: no such file; give a large one"),
+        ("small.gguf", "small.gguf: has 3 B, and these reads need 32.0 MiB"),
+    ],
+)
+def test_a_file_that_cannot_be_probed(capsys: pytest.CaptureFixture[str], file: str, says: str) -> None:
+    Path("small.gguf").write_bytes(b"abc")
+    assert says in refusal(capsys, "machine", "probe", "--out", "mine.toml", "--file", file, *QUICK)
     assert not Path("mine.toml").exists()
 
 

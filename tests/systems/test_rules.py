@@ -10,10 +10,12 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.machines.machine import Quantity
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.big_moe_on_edge import BigMoeOnEdge
 from flashmoe_sim.systems.bounded_insert import BoundedInsert
+from flashmoe_sim.systems.cpu import Cpu
 from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ds4 import Ds4
 from flashmoe_sim.systems.hot_cache import HotCache
@@ -104,6 +106,19 @@ def test_page_faults_read_a_tenth_of_what_the_storage_does(system: System) -> No
     now, found = machine.storage.read_gb_s, system.adapted(machine).storage.read_gb_s
     assert (found.lo, found.value, found.hi) == pytest.approx((0.02 * now.lo, 0.1 * now.value, 0.5 * now.hi))
     assert Imp(pinned=True).adapted(machine) == machine
+
+
+def test_page_faults_that_were_measured_on_the_machine_take_the_place_of_the_estimate() -> None:
+    machine = load_machine("rtx-3090")
+    read = machine.storage.read_gb_s
+    for share, most in ((0.3, 0.35 * 1.6), (0.8, 1.0), (1.0, 1.0)):
+        known = Quantity(share, 0.9 * share, min(share + 0.05, 1), "probed", "made")
+        own = replace(machine, storage=replace(machine.storage, mapped_share=known))
+        found = Cpu().adapted(own).storage.read_gb_s
+        assert (found.lo, found.value) == pytest.approx((0.6 * 0.9 * share * read.lo, share * read.value))
+        assert found.hi == pytest.approx(most * read.hi)
+        assert found.source == "cpu: probed"
+        assert Imp(pinned=True).adapted(own) == own
 
 
 def test_ktransformers_on_two_gpus() -> None:
