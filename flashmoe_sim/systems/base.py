@@ -157,7 +157,7 @@ class Cost:
     """An operation that takes a system more or less time than the machine's file says.
 
     path: of a quantity of the machine, such as `cpu.weights_gb_s`. lo, value, hi: factors of it, or, if not `scales`, a
-    replacement for an estimate. own: of the quantity that has this factor if it was measured on the machine.
+    replacement for an estimate.
     """
 
     path: str
@@ -166,24 +166,31 @@ class Cost:
     hi: float
     source: str
     scales: bool = True
-    own: str = ""
 
     @classmethod
-    def of(cls, path: str, name: str, *, own: str = "") -> Cost:
+    def of(cls, path: str, name: str, key: str | None = None) -> Self:
         """The cost with a number of the table of estimates, which scales if its unit is `times`."""
-        found = estimate(name)
-        return cls(path, *found.ends, found.source, found.unit == "times", own)
+        found = estimate(name, key)
+        return cls(path, *found.ends, found.source, found.unit == "times")
 
-    def on(self, quantities: Mapping[str, Quantity]) -> Cost:
-        """The cost as it was measured on a machine with these quantities, if it was; else itself."""
-        if (known := quantities.get(self.own)) is None:
-            return self
+    def on(self, machine: Machine) -> Cost:
+        """The cost on a machine."""
+        return self
+
+
+@dataclass(frozen=True)
+class PageFaults(Cost):
+    """What page faults of a mapped file reach of the storage's rate: as measured on the machine, else by its system."""
+
+    def on(self, machine: Machine) -> Cost:
+        if (known := machine.storage.mapped_share) is None:
+            return self.of(self.path, "cost.page_faults", machine.os)
         spread = estimate("cost.measured_faults")
-        lo, hi = known.lo * spread.lo, min(known.hi * spread.hi, 1.0)
-        return replace(self, lo=lo, value=known.value, hi=max(hi, known.value), source=known.source)
+        hi = max(min(known.hi * spread.hi, 1.0), known.value)
+        return replace(self, lo=known.lo * spread.lo, value=known.value, hi=hi, source=known.source)
 
 
-PAGE_FAULTS = Cost.of("storage.read_gb_s", "cost.page_faults", own="storage.mapped_share")
+PAGE_FAULTS = PageFaults.of("storage.read_gb_s", "cost.page_faults", "other")
 
 
 @dataclass(frozen=True)
@@ -537,7 +544,7 @@ class System(ABC):
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
         quantities = dict(machine.quantities())
-        for cost in (one.on(quantities) for one in self.costs):
+        for cost in (one.on(machine) for one in self.costs):
             if (old := quantities.get(cost.path)) is None or not (cost.scales or old.estimated):
                 continue
             by = old if cost.scales else replace(old, value=1, lo=1, hi=1)

@@ -21,7 +21,7 @@ class CpuIk(Cpu):
     engine: ClassVar[str] = "ik_llama.cpp"
     program: ClassVar[str] = "ik_llama-cpp"
     source: ClassVar[str] = "ikawrakow/ik_llama.cpp 8337e4cd3: -ngl 0, mapped file"
-    ran_as: ClassVar[RanAs] = {"ik_llama.cpp": ("cpu_only",)}
+    ran_as: ClassVar[RanAs] = {"ik_llama.cpp": ("cpu_only", "page_cache_mmap")}
 
     def why_not_engine(self, model: ModelGeometry, machine: Machine) -> str:
         return super().why_not_engine(model, self.adapted(machine))  # whose GPU it does not need

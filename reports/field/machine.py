@@ -39,6 +39,9 @@ _LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d
 _MAKERS = re.compile(r"\b(?:apple|nvidia|amd|intel)\b", re.IGNORECASE)
 _RATE = re.compile(r"~?(\d+(?:\.\d+)?) ?GB/s", re.IGNORECASE)
 _DRIVE = re.compile(r"(?=.*\d)(?=.*[A-Za-z]{2})")
+LINUXES = ("linux", "ubuntu", "debian", "fedora", "cachyos", "proxmox", "raspberry pi os")
+SYSTEMS_AS_WRITTEN = {**dict.fromkeys(LINUXES, "linux"), "windows": "windows", "macos": "macos", "android": "android"}
+_SYSTEM = re.compile(rf"\b(?:{'|'.join(SYSTEMS_AS_WRITTEN)})\b", re.IGNORECASE)
 _WORDS = re.compile(r"[^\s(),;/]+")
 
 
@@ -72,10 +75,16 @@ def built_of(row: FieldRow) -> Built:
         generation = "" if cpu is not None or memory is not None else _generation(row)
         parts = Parts({part.kind: part for part in chosen}, ram_gib, generation=generation)
         machine = compose_parts(with_cards(parts, cards))
-    machine = _with_measured_numbers(row, machine)
+    machine = _with_measured_numbers(row, replace(machine, os=machine.os or _system(row)))
     if not ram_known:
         machine = _with_guessed_ram(machine)
     return Built(_attending(row, machine), tuple(notes))
+
+
+def _system(row: FieldRow) -> str:
+    """The operating system that a row tells of; empty if it tells of none, or of several."""
+    found = {SYSTEMS_AS_WRITTEN[word.lower()] for word in _SYSTEM.findall(f"{row.flags} {row.notes}")}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _attending(row: FieldRow, machine: Machine) -> Machine:

@@ -28,8 +28,9 @@ HEAD = """# Speeds that others measured
 People publish how fast a mixture-of-experts model decodes on their own machines. Here the commands are asked for these
 speeds: `sim compare` with the row's system and setting, on the machine of the row's parts, with the trace that the
 commands take when they are given the model alone; and again on a preset with the row's GPU, if there is one. It uses
-rows of confidence A and B from [field.csv](../../data/published/field.csv) and
-[field_2026_11.csv](../../data/published/field_2026_11.csv); no constant in the code was set on the latter.
+rows of confidence A and B from [field.csv](../../data/published/field.csv),
+[field_2026_11.csv](../../data/published/field_2026_11.csv), and
+[field_larger_than_ram.csv](../../data/published/field_larger_than_ram.csv), on which the rate of page faults was set.
 [residuals.csv](residuals.csv) has every answer; `./dev report` makes it and this page again, and `python -m
 reports.field FILE.csv` answers rows of your own.
 

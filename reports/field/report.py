@@ -13,14 +13,13 @@ from reports.pages import joined
 
 FOLDER = Path(__file__).parent
 PUBLISHED = FOLDER.parents[1] / "data" / "published"
-ROWS = PUBLISHED / "field.csv"
-LATER = PUBLISHED / "field_2026_11.csv"  # shaped no constant
+TABLES = ("field.csv", "field_2026_11.csv", "field_larger_than_ram.csv")
 WINS = FOLDER / "wins.csv"
 
 
 def all_rows() -> list[FieldRow]:
-    """Every row of both tables."""
-    return [row for table in (ROWS, LATER) for row in read_rows(table)]
+    """Every row of the tables."""
+    return [row for table in TABLES for row in read_rows(PUBLISHED / table)]
 
 
 def judged_rows() -> list[FieldRow]:
