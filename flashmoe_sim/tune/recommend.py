@@ -140,17 +140,19 @@ class Recommendation(InNotebook):
         return tuple(one for one, seconds in ran if seconds < (1 - NEAR) * own and self.wins(one) > 0.5)
 
     @property
-    def reads_itself(self) -> Searched | None:
-        """The fastest of `faster` that reads experts into a cache of its own, if `best` mostly waits for pages.
-
-        It keeps the text, fits, and runs on the machine's operating system; None if there is none, or `best` does not
-        page.
-        """
+    def pages(self) -> bool:
+        """Whether `best` mostly waits for pages of mapped files."""
         best = self.best.best
         spent = best.ms_per_token or {}
-        if not best.mapped_bytes or spent.get("read", 0.0) <= PAGING * sum(spent.values()):
-            return None
-        for one in self.faster:
+        return best.mapped_bytes > 0 and spent.get("read", 0.0) > PAGING * sum(spent.values())
+
+    @property
+    def reads_itself(self) -> Searched | None:
+        """The fastest of `faster` that reads experts into a cache of its own, if `best` pages.
+
+        It keeps the text, fits, and runs on the machine's operating system; None if there is none.
+        """
+        for one in self.faster if self.pages else ():
             system = one.best.system
             if system.caches and not one.best.tight and not system.changes_text(self.case) and self.proof_of(one).there:
                 return one

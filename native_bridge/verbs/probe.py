@@ -35,7 +35,7 @@ class Probe(Verb["tuple[Probed, Machine]"]):
 
     \b
     Example: sim machine probe --folder /mnt/models --out mine.toml
-             sim machine probe --file model.gguf --model model.gguf --out mine.toml
+             sim machine probe --file my.gguf --model my.gguf --out mine.toml
     """
 
     folder: Path | None = option_field(None, "DIR", "A folder on the disk to measure.")
