@@ -205,6 +205,11 @@ def test_a_layer_that_needs_a_build_of_its_own_is_priced_and_the_build_is_said()
         assert system.of_builds(case)[-1] == f"drafts with the own layer of qwen4exp in {builds}"
         words = system.sized(case).started(case).line
         assert words.endswith("--spec-draft-model DRAFT.gguf --spec-type draft-mtp --spec-draft-n-max 2")
+    for name in ("placed-ik", "cpu-ik"):
+        system = SYSTEMS[name]()
+        assert system.of_builds(case) == ["drafts with the own layer of qwen4exp in builds with pull request 2369"]
+        line = system.sized(case).started(case).line
+        assert line.endswith("--model-draft DRAFT.gguf --spec-type mtp:n_max=2,p_min=0.0")
     assert SYSTEMS["placed"]().of_builds(case_of(model, "rtx-4090", ngram)) == []
     assert SYSTEMS["placed"]().of_builds(case_of(load_model(QWEN), "rtx-4090", mtp)) == []
     assert "DRAFT" not in SYSTEMS["placed"]().started(case_of(model, "rtx-4090", ngram)).line

@@ -13,6 +13,7 @@ from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdict
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis
 from flashmoe_sim.systems.compare import NEAR, Compared
@@ -97,8 +98,10 @@ def _run(found: Recommendation) -> Section:
     parts += filter(None, (_faults(found), _drafts(found)))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
-    if best.system.facts is None:
+    if (facts := best.system.facts) is None:
         parts.append(f"The flags are from {best.system.version}.")
+    elif old := facts.if_old(today()):
+        parts.append(old)
     files_gib = (found.case.model.routed_bytes + found.case.dense_bytes) / GIB
     parts.append(f"The model takes {files_gib:,.1f} GiB of storage{_other_quant(found.case.model)}.")
     if (best.aliased_share or 0.0) >= SMALLEST_ALIASING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from flashmoe_sim.io.today import today
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.buy import Advice, NextBetter
 from flashmoe_sim.tune.cliffs import cliffs
@@ -43,6 +44,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
         "best": row(found.quoted),
         "get": found.best.best.system.get_row(found.case.machine),
+        "old_facts": None if (facts := found.best.best.system.facts) is None else facts.if_old(today()) or None,
         "main_line": row(found.main_line),
         "sizes": None
         if sizes is None

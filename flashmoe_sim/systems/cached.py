@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import MIB
@@ -27,6 +28,7 @@ from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.uploaded import UploadedMisses
 
 FIRST, CLASSES, SHARED = 11480, 12170, 12191  # builds: the first with a cache, with ClassLRU, known to have a share
+QUANTIZED = 12569  # the first that has room in its graph for both (#32636)
 MOST_TOKENS = 32  # of a call that uses the cache
 STAMP = "hits-first-sorted"
 
@@ -93,6 +95,15 @@ class Cached(UploadedMisses):
         if self.cpu_share:
             return f"the rule of builds from {SHARED} on"
         return f"the rule of builds from {CLASSES} on; earlier ones evict by another (build={CLASSES - 1})"
+
+    def of_builds(self, case: Case) -> list[str]:
+        clauses = super().of_builds(case)
+        if case.kv_type != DEFAULT_TYPE and (self.build is None or self.build < QUANTIZED):
+            clauses.append(
+                f"stops in builds before {QUANTIZED} if keys and values are not in {DEFAULT_TYPE} and layers have few "
+                "tensors, as Cohere's"
+            )
+        return clauses
 
     @property
     def _policy(self) -> EvictingPolicy:

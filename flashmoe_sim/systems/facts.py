@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from datetime import date, timedelta
 from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
@@ -45,6 +46,7 @@ STATES = {
 }
 Kind = TypeVar("Kind")
 NO_MMAP = "--no-mmap"
+OLD = timedelta(days=92)  # three months, the longest
 FEW = 2  # architectures, so few that they are what the engine is for
 DESKTOP = {"linux", "macos", "windows"}
 OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android": "Android"}
@@ -189,8 +191,8 @@ class CanDraft:
     mtp, ngram, model: its flags for each kind of drafter, with {n} for the number of tokens, or {window} for one more;
     empty if it has none.
     archs: the architectures whose own layer it can use; empty for all. apart: others, whose layer is a file of its own,
-    and which need a build such as `builds` says, in words. most: of tokens; 0: no limit. call_us: what a routed call of
-    several tokens takes longer, beside its experts. no: why it cannot draft at all.
+    which the flag `file` names, and which need a build such as `builds` says, in words. most: of tokens; 0: no limit.
+    call_us: what a routed call of several tokens takes longer, beside its experts. no: why it cannot draft at all.
     """
 
     source: str
@@ -199,6 +201,7 @@ class CanDraft:
     model: str = ""
     archs: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    file: str = "--spec-draft-model DRAFT.gguf"
     builds: str = ""
     most: int = 0
     call_us: float = 0.0
@@ -227,7 +230,7 @@ class CanDraft:
         """The flags for drafts that it can make."""
         flags: str = getattr(self, drafts.kind)
         if drafts.kind == MTP and arch in self.apart:
-            flags = f"--spec-draft-model DRAFT.gguf {flags}"
+            flags = f"{self.file} {flags}"
         return tuple(flags.format(n=drafts.count, window=drafts.count + 1).split())
 
 
@@ -276,12 +279,14 @@ class EngineFacts:
     """A program, by its facts.
 
     common: whether anybody can install it, as llama.cpp; others lead an answer only if shown to be faster.
+    looked_up: the day on which its sources were last read, in copies that may be older.
     models: named models that differ from their architecture.
     """
 
     name: str
     program: str
     common: bool
+    looked_up: str
     state: EngineState
     licence: Licence
     platform: Platform
@@ -296,6 +301,16 @@ class EngineFacts:
         default_factory=lambda: CanDraft(source="nothing was read", no="is not known to draft tokens")
     )
     models: Mapping[str, str] = field(default_factory=dict)
+
+    def if_old(self, day: date) -> str:
+        """That the facts are older than three months on a day, and where newer ones are; empty if they are not."""
+        if day - date.fromisoformat(self.looked_up) <= OLD:
+            return ""
+        address = "" if self.get is None else f" ({self.get.address})"
+        return (
+            f"What is known of {self.program}{address} is of {self.looked_up}, more than three months ago; it may have "
+            "changed since."
+        )
 
     def how_to_get(self, os: str) -> list[str]:
         """Where to get it for an operating system, or for any if that is empty: a sentence each; none if not known."""
@@ -321,6 +336,7 @@ class EngineFacts:
         return {
             "engine": self.program,
             "state": self.state.words,
+            "looked_up": self.looked_up,
             "licence": self.licence.name or None,
             "os": list(self.platform.os),
             "address": get.address,
@@ -484,6 +500,7 @@ def _gets() -> Mapping[str, Any]:
     return tomllib.loads(resources.files(f"{__package__}.engines").joinpath("get.toml").read_text("utf-8"))
 
 
+OF_ALL = ("program", "common", "looked_up")
 SECTIONS: dict[str, type] = {
     "state": EngineState,
     "licence": Licence,
@@ -504,16 +521,18 @@ def read_engine(name: str, table: Mapping[str, Any]) -> EngineFacts:
     sections: dict[str, Any] = {
         key: _section(f"{where}: [{key}]", kind, table[key]) for key, kind in SECTIONS.items() if key in table
     }
-    unknown = set(table) - set(SECTIONS) - {"program", "common", "archs", "models"}
-    needed = {"program", "common", "archs", "state", "licence", "platform", "formats"} - set(table)
+    unknown = set(table) - set(SECTIONS) - {*OF_ALL, "archs", "models"}
+    needed = {*OF_ALL, "archs", "state", "licence", "platform", "formats"} - set(table)
     if unknown or needed:
         raise Malformed(f"{where}: {f'unknown {min(unknown)}' if unknown else f'no {min(needed)}'}")
+    try:
+        date.fromisoformat(table["looked_up"])
+    except (TypeError, ValueError):
+        raise Malformed(f'{where}: looked_up {table["looked_up"]!r}; expected a day such as "2026-11-29"') from None
     status, others, source = _statuses(f"{where}: [archs]", table["archs"])
     models, _, _ = _statuses(f"{where}: [models]", table["models"]) if "models" in table else ({}, "", "")
     archs = Archs(status=status, others=others or UNKNOWN, source=source)
-    return EngineFacts(
-        name=name, program=table["program"], common=table["common"], archs=archs, models=models, **sections
-    )
+    return EngineFacts(name=name, **{key: table[key] for key in OF_ALL}, archs=archs, models=models, **sections)
 
 
 def _section(where: str, kind: type[Kind], table: Mapping[str, Any]) -> Kind:

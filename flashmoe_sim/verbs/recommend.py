@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -289,6 +288,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         if self.save is None or isinstance(found, Cells):
             return
         from flashmoe_sim.io.sections import markdown
+        from flashmoe_sim.io.today import today
         from flashmoe_sim.io.version import program
         from flashmoe_sim.report.advice import sections
         from flashmoe_sim.report.page import html
@@ -296,7 +296,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         from flashmoe_sim.systems.files import write_together
 
         content = sections(_with_files(found, Path(), self.save.stem)[0])  # its reader has another folder
-        content[0] = replace(content[0], parts=(f"{date.today()}, {program()}", *content[0].parts))
+        content[0] = replace(content[0], parts=(f"{today()}, {program()}", *content[0].parts))
         if self.save.suffix == ".html":
             at = next(number for number, part in enumerate(content[0].parts, 1) if isinstance(part, Command))
             parts = content[0].parts

@@ -1,4 +1,4 @@
-"""`sim system list` and `show`: the real systems."""
+"""`sim system list`, `engines` and `show`: the real systems, and the programs behind them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,53 @@ class ListSystems(Verb[list[dict[str, Any]]]):
         listed = Table([("system", "left"), ("keeps", "left"), ("misses", "left")], rows)
         hint = "`sim system show NAME` gives settings, needs and source; `sim compare` runs them."
         return [Section("", (listed, hint))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListEngines(Verb[list[dict[str, Any]]]):
+    """The engines by the age of what is known of them, oldest first."""
+
+    help: ClassVar[str] = "List every engine with the day on which its facts were looked up, oldest first."
+
+    def run(self) -> list[dict[str, Any]]:
+        """A row for each engine; days: since it was looked up."""
+        from datetime import date
+
+        from flashmoe_sim.io.today import today
+        from flashmoe_sim.systems.facts import engine_names, facts_of
+        from flashmoe_sim.systems.table import SYSTEMS
+
+        day, systems = today(), dict(SYSTEMS.items())
+        rows = []
+        for name in engine_names():
+            facts = facts_of(name)
+            rows.append(
+                {
+                    "engine": facts.program,
+                    "systems": [system for system, kind in systems.items() if kind.program == name],
+                    "looked_up": facts.looked_up,
+                    "days": (day - date.fromisoformat(facts.looked_up)).days,
+                    "old": bool(facts.if_old(day)),
+                    "state": facts.state.words,
+                    "address": None if facts.get is None else facts.get.address,
+                }
+            )
+        return sorted(rows, key=lambda row: (row["looked_up"], row["engine"]))
+
+    def document(self, found: list[dict[str, Any]]) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"engines": found}
+
+    def sections(self, found: list[dict[str, Any]]) -> list[Section]:
+        """A row for each, and how many are older than three months."""
+        rows = [(row["engine"], ", ".join(row["systems"]), row["looked_up"], f"{row['days']:,}") for row in found]
+        columns = [("engine", "left"), ("systems", "left"), ("looked up", "left"), ("days ago", "right")]
+        old = sum(row["old"] for row in found)
+        hint = (
+            f"{old or 'None'} of {len(found)} {'is' if old == 1 else 'are'} older than three months. --json has their "
+            "addresses and states; `sim system show NAME` names each source."
+        )
+        return [Section("", (Table(columns, rows), hint))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +133,7 @@ def _facts(facts: EngineFacts) -> list[tuple[str, str]]:
     """What is known of the engine, and how to get it."""
     archs, get = facts.archs, facts.get
     lines = [
+        ("looked up", facts.looked_up),
         ("state", f"{facts.state.words} ({facts.state.source})"),
         ("licence", f"{facts.licence.name or 'none in its repository'} ({facts.licence.source})"),
         ("runs on", f"{'; '.join(facts.where()) or 'any system'} ({facts.platform.source})"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
+from flashmoe_sim.io.today import today
+from flashmoe_sim.systems.facts import facts_of
 from tests.support import document, printed_by, refusal
 
 ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
@@ -27,6 +29,28 @@ def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.Cap
     assert "take this" in printed.out
     assert "atomic: a call is served as a whole, and what exceeds the bank" in " ".join(printed.out.split())
     assert "\x1b" not in printed.out
+
+
+def test_facts_older_than_three_months_are_said_to_be_old(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the text, on the page and in JSON, in the same sentence; not on the last day of three months."""
+    asked = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile"]
+    looked_up = date.fromisoformat(facts_of("static-profile").looked_up)
+    sentence = (
+        f"What is known of thecodacus/llama.cpp (https://github.com/thecodacus/llama.cpp) is of {looked_up}, more than "
+        "three months ago; it may have changed since."
+    )
+    for days, said in ((92, False), (93, True)):
+        monkeypatch.setenv("FLASHMOE_TODAY", str(looked_up + timedelta(days)))
+        assert (sentence in " ".join(printed_by(capsys, *asked).split())) == said
+        page = tmp_path / f"{days}.html"
+        assert main([*asked, "--save", str(page)]) == 0
+        assert ("more than three months ago" in " ".join(page.read_text().split())) == said
+        capsys.readouterr()
+        answer = document(capsys, *asked)
+        assert answer["old_facts"] == (sentence if said else None)
+        assert answer["get"]["looked_up"] == str(looked_up)
 
 
 def test_what_the_machine_was_taken_as_stands_below_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +111,7 @@ def test_a_saved_page_and_the_files_of_its_command(
         assert "--moe-cache-profile mine/advice-profile.csv" in printed.out
         page = re.sub("</?span>", "", Path(f"mine/advice{suffix}").read_text())
         assert "--moe-cache-profile advice-profile.csv" in page
-        assert f"{date.today()}, flashmoe-sim " in page.replace("\\", "")
+        assert f"{today()}, flashmoe-sim " in page.replace("\\", "")
         assert ("<html" in page) == (suffix == ".html")
         assert Path("mine/advice-profile.csv").stat().st_size
         assert "exists" in refusal(capsys, *asked, f"mine/advice{suffix}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,13 @@ def test_a_build_has_its_rule_and_says_so(build: int | None, policy: str, words:
     assert system.plan(_case()).setup.policy.name == policy
     assert words in system.of_builds(_case())[0]
     system.check(_case())
+
+
+def test_builds_that_may_stop_with_quantized_keys_are_said() -> None:
+    case = replace(_case(), kv_type="q8_0")
+    for build, said in ((None, True), (12568, True), (12569, False)):
+        clauses = " ".join(Cached(cache_mib=400, build=build).of_builds(case))
+        assert ("stops in builds before 12569" in clauses) == said
 
 
 def test_a_share_for_the_cpu_has_its_flag_and_its_builds() -> None:

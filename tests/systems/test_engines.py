@@ -35,6 +35,7 @@ def test_every_fact_names_where_it_was_read(name: str) -> None:
     always = (facts.state, facts.licence, facts.platform, facts.formats, facts.archs)
     for part in (*always, facts.graph, facts.shape, facts.reported):
         assert part is None or COMMIT.search(part.source), part
+    assert facts.state.date <= facts.looked_up
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts.state.date)
     assert set(facts.archs.status.values()) <= set(STATUSES)
     assert COMMIT.search(facts.get.source)
@@ -61,6 +62,7 @@ def table(**changes: Any) -> dict[str, Any]:
     sections: dict[str, Any] = {
         "program": "toy",
         "common": False,
+        "looked_up": "2026-01-01",
         "state": {"kind": "fork", "date": "2026-01-01", "source": read},
         "licence": {"name": "MIT", "source": read},
         "platform": {"os": ["linux"], "source": read},
@@ -84,6 +86,7 @@ def table(**changes: Any) -> dict[str, Any]:
         ({"state": {"kind": "old", "date": "2026-01-01", "source": "x"}}, "[state]: kind 'old'; known: released, fork"),
         ({"formats": {"source": "x"}}, "[formats]: no reads"),
         ({"extra": {"source": "x"}}, "engines/toy.toml: unknown extra"),
+        ({"looked_up": "May"}, "engines/toy.toml: looked_up 'May'; expected a day such as \"2026-11-29\""),
     ],
 )
 def test_a_bad_table_is_one_line(changes: dict[str, Any], message: str) -> None:
