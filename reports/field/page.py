@@ -56,7 +56,8 @@ and engine, each drawn towards the common one; each pair is judged by the pairs 
 """
 LIMITS = """- **Engines that their authors alone measured** are too fast for others: a stranger's build, disk and text
 differ in ways that no part here has.
-- **Newer builds**: an engine gets faster than the build whose rows are known, Strata above all.
+- **Newer builds** may be faster than those whose rows are known: Strata's release pages name 3 to 19% on some cards,
+but no trend over people is sure.
 - **Disk streaming**: how a file's pages are kept and read decides by a factor of two to four, and no row says enough.
 - **Old AMD server cards** (MI50, MI300X) reach half of what their bandwidth allows others.
 - **Few threads**: rows that vary the threads of a CPU are answered as if all its cores computed.
@@ -100,6 +101,7 @@ def markdown(lines: pl.DataFrame, sections: Mapping[str, str], pairs: Sequence[P
             *section("Drafts"),
             *section("One measurement of your own"),
             *section("Borrowed traces"),
+            *section("By age"),
             "## The largest errors",
             largest(known(parts)),
             LIMITS,

@@ -57,6 +57,7 @@ def write() -> None:
 def sections(lines: pl.DataFrame) -> dict[str, str]:
     """The parts of the page that other tables in this folder are in, by title. lines: residuals.csv."""
     from reports.field import (
+        age,
         borrowed,
         depth_page,
         drafts,
@@ -81,4 +82,5 @@ def sections(lines: pl.DataFrame) -> dict[str, str]:
         "Drafts": drafts.section(),
         "One measurement of your own": joined(given.section(taught), simulated.section(made)),
         "Borrowed traces": joined(borrowed.section(choices), lent.section(hits)),
+        "By age": age.section(judged_rows(), residuals.known(parts)),
     }
