@@ -57,9 +57,11 @@ def test_each_person_is_one_point(tmp_path: Path) -> None:
     assert found["cpu"][1][0] * age.YEAR == pytest.approx(date(2026, 2, 11).toordinal())
 
 
-def test_the_page_s_rows_have_no_sure_trend() -> None:
-    """So nothing here predicts by age; if this fails, a newer build is surely faster, and predictions should say so."""
-    of = age.points({one.id: one for one in judged_rows()}, known(on_parts(residuals())))
+def test_the_verdict_is_that_of_the_intervals() -> None:
+    rows, lines = judged_rows(), known(on_parts(residuals()))
+    of = age.points({one.id: one for one in rows}, lines)
     found = {name: age.trend(some, tables=len(of)) for name, some in of.items()}
+    section = age.section(rows, lines)
     assert len(found) >= 9
-    assert all(one.lo < 0 < one.hi for one in found.values())
+    assert all(f"| `{name}` | {one.people} | {one.days} |" in section for name, one in found.items())
+    assert ("No trend is sure" in section) == all(one.lo < 0 < one.hi for one in found.values())
