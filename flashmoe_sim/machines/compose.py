@@ -12,6 +12,7 @@ from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
 from flashmoe_sim.machines.guesses import ram_by_size, with_generation
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
+from flashmoe_sim.machines.sockets import link_between
 from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
 TENSOR_CORES = 7.0  # compute capability
@@ -60,9 +61,21 @@ def compose_parts(parts: Parts) -> Machine:
         machine = replace(machine, cpu_features=computes.features, cpu_cores=computes.cores)
     if (graphics := chip or gpu) is not None:
         machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
+    if parts.sockets > 1:
+        machine = _with_sockets(machine, parts)
     if parts.unlike:
         machine = _with_unlike(machine, parts)
     return with_attention(replace(machine, gpus=len(parts.cards) or 1))
+
+
+def _with_sockets(machine: Machine, parts: Parts) -> Machine:
+    """The machine with all its sockets instead of one, which its RAM is already of."""
+    cpu, memory = parts.by_kind["cpu"], machine.memory
+    assert memory is not None
+    if (nominal := link_between(cpu)) is None:
+        raise Conflict(f"{parts.sockets}x {cpu.name}: {cpu.title} is not known to stand two on a board; give one")
+    link = _scaled(nominal, estimate("sockets.link"))
+    return replace(machine, sockets=parts.sockets, memory=replace(memory, socket_link_gb_s=link))
 
 
 def _with_unlike(machine: Machine, parts: Parts) -> Machine:

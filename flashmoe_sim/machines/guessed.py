@@ -109,7 +109,7 @@ def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:
     """The user's parts, and one for each that is missing."""
     written, named = list(parts.names), parts.by_kind.get("cpu")
     cpu = named.name if named is not None else _cpu_like(parts)
-    place = written.index(cpu) + 1 if named is not None else 1
+    place = written.index(f"{parts.times(named)}{cpu}") + 1 if named is not None else 1
     if GUESSED["cpu.weights_gb_s"] in names:
         written.insert(place, cpu)
         place += 1

@@ -60,6 +60,7 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("bandwidth_gb_s", "what the memory delivers at most"),
         Key("copy_gb_s", "from the page cache into a buffer, all reading threads together"),
         Key("reserve_gib", "taken by the system and other programs: neither bank nor page cache", above=False),
+        Key("socket_link_gb_s", "what one of two sockets reads of the other's memory at most", required=False),
     ),
     "storage": (
         Key("read_gb_s", "reads of 4 MiB with `lanes` of them in flight, all together"),

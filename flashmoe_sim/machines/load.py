@@ -45,8 +45,9 @@ from flashmoe_sim.machines.machine import (
     Quantity,
     Storage,
 )
-from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, TITLES, Parts
+from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, MOST_SOCKETS, TITLES, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.sockets import MODES
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import (
     UnknownPart,
@@ -224,7 +225,8 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise Malformed(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
         raise Malformed(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    words = ("api", "gpus", "cards", "os", "gpu_maker", "gpu_compute", "cpu_features", "cpu_cores")
+    of_gpu, of_cpu = ("api", "gpus", "cards"), ("cpu_features", "cpu_cores", "sockets", "socket_mode")
+    words = (*of_gpu, "os", "gpu_maker", "gpu_compute", *of_cpu)
     known = ("name", "title", "unified", *words, *SECTIONS, "anchors", "learnt")
     for key in document:
         if key not in known:
@@ -265,6 +267,8 @@ def parse_machine(text: str, *, where: str) -> Machine:
         gpu_compute=_gpu_compute(where, document),
         cpu_features=_cpu_features(where, document),
         cpu_cores=_count(where, document, "cpu_cores", "the CPU's physical cores", most=MOST_CORES, absent=0),
+        sockets=_sockets(where, document, parts),
+        socket_mode=_one_of(where, document, "socket_mode", MODES, "how two sockets are used"),
         anchors=_anchors(where, document["anchors"]) if "anchors" in document else None,
         learnt=_learnt(where, document["learnt"]) if "learnt" in document else None,
         **parts,
@@ -315,6 +319,16 @@ def _count(where: str, document: Mapping[str, Any], key: str, what: str, *, most
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
         raise OutOfRange(f"{where}: {key} is {shown(count)}; expected {what}, 1 to {most}")
     return count
+
+
+def _sockets(where: str, document: Mapping[str, Any], parts: Mapping[str, Any]) -> int:
+    sockets = _count(where, document, "sockets", "the number of CPUs", most=MOST_SOCKETS, absent=1)
+    memory = parts.get("memory")
+    if sockets > 1 and ("cpu" not in parts or memory is None or memory.socket_link_gb_s is None):
+        raise Malformed(f"{where}: sockets is {sockets}; two need [cpu] and memory.socket_link_gb_s; add both")
+    if sockets == 1 and "socket_mode" in document:
+        raise Malformed(f"{where}: socket_mode without sockets = 2; add it, or leave socket_mode out")
+    return sockets
 
 
 def _gpus(where: str, document: Mapping[str, Any]) -> int:

@@ -47,12 +47,16 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Memory:
-    """RAM: its size, its bandwidth, and how much is in use."""
+    """RAM: its size, its bandwidth, and how much is in use.
+
+    Two sockets have the size of both and the bandwidth of one; socket_link_gb_s: what one reads of the other's memory.
+    """
 
     ram_gib: Quantity
     bandwidth_gb_s: Quantity
     copy_gb_s: Quantity
     reserve_gib: Quantity
+    socket_link_gb_s: Quantity | None = None
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,8 @@ class Machine:
     gpu_compute: the compute capability of NVIDIA's GPU, such as 8.6, or empty. cpu_features: the CPU's, of FEATURES;
     None if unknown. cpu_cores: the CPU's physical cores, of unequal ones the fast ones; 0 if unknown. These five decide
     what can be installed and how it is started; no count and no time depends on them.
+    sockets: of the CPU, 1 or 2; `cpu` and `cpu_cores` are of one. socket_mode: how every engine uses two, one of
+    sockets.MODES; empty if each system does what suits it.
     learnt: what measurements on it taught, beside the numbers themselves; the unknown of a quantity has its path as
     name, the mean 0 and the variance 1.
     """
@@ -196,6 +202,8 @@ class Machine:
     gpu_compute: str = ""
     cpu_features: tuple[str, ...] | None = None
     cpu_cores: int = 0
+    sockets: int = 1
+    socket_mode: str = ""
     learnt: Learnt | None = None
 
     def quantities(self) -> list[tuple[str, Quantity]]:
@@ -218,6 +226,11 @@ class Machine:
         if self.cards:
             order = ", ".join(f"{number} {card.name}" for number, card in enumerate(self.cards))
             notes.append(f"GPUs are counted as {order}; if the engine lists them otherwise, so do its flags")
+        if self.sockets > 1:
+            notes.append(
+                f"{self.name}: RAM is of both sockets, memory channels and cores of one; what fits one socket's RAM "
+                "runs bound to it, as the command says"
+            )
         if rate is not None and rate.estimated and rate.hi > WIDE * rate.lo:
             notes.append(
                 f"{self.name}: {section}.weights_gb_s, the speed of computing, is only an estimate: {_range(rate)}"

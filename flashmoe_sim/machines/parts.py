@@ -26,6 +26,7 @@ FORMS = ("", "laptop", "module", "workstation", "server")
 TITLES = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 MOST_GPUS = 16
 MOST_CORES = 1024
+MOST_SOCKETS = 2
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Parts:
 
     n_gpus: the number of cards of this GPU. unlike: other cards beside them, each as often as it is there.
     os: the operating system, one of machine.SYSTEMS, or empty.
-    generation: of memory without a speed, such as ddr4, or empty.
+    generation: of memory without a speed, such as ddr4, or empty. sockets: the number of CPUs; RAM is of all of them,
+    memory of one.
     """
 
     by_kind: Mapping[str, Part]
@@ -84,6 +86,7 @@ class Parts:
     unlike: tuple[Part, ...] = ()
     os: str = ""
     generation: str = ""
+    sockets: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +104,7 @@ class Parts:
 
     def times(self, part: Part) -> str:
         """The number of a part, as a prefix to its name; empty for one."""
-        number = sum(card.name == part.name for card in self.cards)
+        number = self.sockets if part.kind == "cpu" else sum(card.name == part.name for card in self.cards)
         return f"{number}x " if number > 1 else ""
 
     @property

@@ -51,6 +51,10 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield f"cpu_features = [{', '.join(map(_text, machine.cpu_features))}]"
     if machine.cpu_cores:
         yield f"cpu_cores = {machine.cpu_cores}"
+    if machine.sockets > 1:
+        yield f"sockets = {machine.sockets}"
+    if machine.socket_mode:
+        yield f"socket_mode = {_text(machine.socket_mode)}"
     quantities = dict((machine if machine.learnt else without_estimates(machine)).quantities())
     for section, keys in SECTIONS.items():
         for key in keys:

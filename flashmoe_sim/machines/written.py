@@ -21,8 +21,9 @@ from flashmoe_sim.io.errors import (
     Unsupported,
     shown,
 )
-from flashmoe_sim.machines.guesses import with_channels
-from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, Part, Parts, catalogue
+from flashmoe_sim.machines.guesses import split, with_channels
+from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Parts, catalogue
+from flashmoe_sim.machines.sockets import link_between
 
 NEAREST = 3
 SYSTEMS = {  # operating systems, in the normal form
@@ -83,6 +84,8 @@ _REPORTED = re.compile(  # what systems and drivers add to the names of processo
     re.IGNORECASE,
 )
 _CHANNELS = re.compile(r"x\d+$|channels?$")
+_MANY_CHANNELS = re.compile(r"(.*\d{4})x(\d{2})")  # as two sockets have together
+_FOR_ONE_SOCKET = re.compile(r"\bepyc[- ]?\d\w{2}\dp\b", re.IGNORECASE)
 _VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
 
 
@@ -92,13 +95,14 @@ class UnknownPart(UnknownName):
 
 @dataclass
 class _Read:
-    """What one word, between two plus signs, says."""
+    """What one word, between two plus signs, says. of_both: whether it is memory with the channels of two sockets."""
 
     part: Part | None = None
     number: int = 1
     ram_gib: float | None = None
     generation: str = ""
     system: str = ""
+    of_both: bool = False
 
 
 def words(text: str) -> list[str]:
@@ -125,13 +129,13 @@ def is_part(word: str) -> bool:
 def parse_parts(text: str) -> Parts:
     """The parts of a text such as `2x rtx-3060 + ryzen-5600 + 64GB DDR4 + linux`, in any order.
 
-    Raises UnknownPart for an unknown part, and BadInput for two of one kind, for several of a part that is not a GPU,
-    for GPUs of two makers, and for a size of memory that was not sold.
+    Raises UnknownPart for an unknown part, and BadInput for two of one kind, for several of a part of which there is
+    one, for GPUs of two makers, and for a size of memory that was not sold.
     """
     by_kind: dict[str, Part] = {}
     cards: list[Part] = []
     ram_gib, generation, system = None, "", ""
-    bare = False
+    bare, sockets, of_both = False, 1, ""
     for word in words(text):
         read = _read(word)
         if read.ram_gib is not None:
@@ -154,8 +158,11 @@ def parse_parts(text: str) -> Parts:
                 raise Conflict(f"{before.name} and {read.part.name}: two parts of one kind, {read.part.kind}; give one")
             else:
                 by_kind[read.part.kind] = read.part
+            if read.part.kind == "cpu":
+                sockets = read.number
             if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
                 bare = True
+            of_both = word if read.of_both else of_both
     if (chip := by_kind.get("chip")) is not None:
         by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
         if generation:
@@ -166,11 +173,22 @@ def parse_parts(text: str) -> Parts:
         generation = ""
         if bare:
             by_kind["memory"] = with_channels(memory, by_kind.get("cpu"), ram_gib)
+        elif sockets > 1:
+            by_kind["memory"] = _of_one_socket(memory, by_kind["cpu"])
+    if of_both and sockets == 1:
+        raise UnknownPart(f"unknown part {shown(of_both)}; so many channels have two sockets, as 2x epyc-9354")
     if len(cards) > MOST_GPUS:
         raise OutOfRange(f"{len(cards)} cards; give at most {MOST_GPUS}")
-    return with_cards(
-        Parts({kind: by_kind[kind] for kind in KINDS if kind in by_kind}, ram_gib, 1, (), system, generation), cards
-    )
+    by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
+    return with_cards(Parts(by_kind, ram_gib, 1, (), system, generation, sockets), cards)
+
+
+def _of_one_socket(memory: Part, cpu: Part) -> Part:
+    """The memory of one socket: what was given, or a half of more channels than one has."""
+    kind, channels = split(memory)
+    if channels <= split(catalogue()[cpu.memory])[1]:
+        return memory
+    return catalogue().get(f"{kind}x{channels // 2}", memory)
 
 
 def with_cards(parts: Parts, cards: Sequence[Part]) -> Parts:
@@ -223,6 +241,8 @@ def _read(word: str) -> _Read:
     if found := _SIZE.search(word):
         rest = f"{word[: found.start()]} {word[found.end() :]}"
         return _sized(word, int(found[1] or 1) * float(found[2]), rest)
+    if (many := _MANY_CHANNELS.fullmatch(plain(word))) and (half := named_part(f"{many[1]}x{int(many[2]) // 2}")):
+        return _Read(half, of_both=True)
     for way in _ways(word):
         if (of_chip := _chip_and_number(way)) is not None:
             return _with_size(word, *of_chip)
@@ -239,18 +259,37 @@ def _with_channels_behind(word: str) -> str:
 
 
 def _several(word: str, number: int, one: str) -> _Read:
-    """Several cards, or several modules of RAM. one: the word without their number."""
+    """Several cards, CPUs or modules of RAM. one: the word without their number."""
     if not 1 <= number <= MOST_GPUS:
         raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
     read = _read(one)
+    if read.part is not None and read.part.kind == "cpu" and number > 1:
+        _check_sockets(word, number, read)
+        read.number = number
+        return read
     if read.part is not None and read.part.kind == "gpu":
         read.number = number
     elif read.ram_gib is not None and (read.part is None or read.part.kind == "memory"):
         read.ram_gib *= number
     elif number > 1:
         kind = "part" if read.part is None else read.part.kind
-        raise Conflict(f"{shown(word)}: several of one {kind}; only a GPU may be several; give one")
+        raise Conflict(f"{shown(word)}: several of one {kind}; only GPUs and CPUs of servers may be several; give one")
     return read
+
+
+def _check_sockets(word: str, number: int, read: _Read) -> None:
+    """Raise BadInput for several of a CPU that stands alone on its board, for more than two, and for a size beside."""
+    cpu = read.part
+    assert cpu is not None
+    if link_between(cpu) is None or _FOR_ONE_SOCKET.search(word):
+        raise Conflict(f"{shown(word)}: {cpu.title} is not known to stand two on a board; give one")
+    if number > MOST_SOCKETS:
+        raise Unsupported(f"{shown(word)}: {number} sockets are not modelled; give {MOST_SOCKETS}x {cpu.name}")
+    if read.ram_gib is not None:
+        raise Malformed(
+            f"{shown(word)}: RAM of one socket or of all? Write all of it as a part: {number}x {cpu.name} + "
+            f"{number * read.ram_gib:g}GiB"
+        )
 
 
 def _sized(word: str, size: float, rest: str) -> _Read:

@@ -16,6 +16,9 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED, times
+from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
@@ -61,6 +64,30 @@ def memory(one: Compared) -> str:
     return " and ".join(parts) or "no memory of its own"
 
 
+def sockets(system: System, case: Case) -> str:
+    """How a system uses two sockets, what the second one adds and how unsure that is; empty with one."""
+    mode, machine = system.socket_mode(case), case.machine
+    if not mode:
+        return ""
+    start = f"Sockets: {IN_WORDS[mode]}"
+    if machine.socket_mode:
+        return f"{start}, as the machine's file says, at {_times(machine, mode)} the rate of one bound socket."
+    if mode == BOUND:
+        on = " (node 0, or the one that the GPU is on)" if machine.gpu is not None else ""
+        return (
+            f"{start}{on}, whose RAM holds what it reads. The second one adds room, not speed: over both, with memory "
+            f"interleaved, the CPU would read at {_times(machine, INTERLEAVED)} this rate."
+        )
+    needed = f"{system.read_in_ram(case) / GIB:.0f} GiB do not fit the RAM of one; " if mode == INTERLEAVED else ""
+    one = "the rate of one bound socket with all in its RAM"
+    return f"{start}: {needed}the CPU reads at {_times(machine, mode)} {one}."
+
+
+def _times(machine: Machine, mode: str) -> str:
+    found = times(machine, mode)
+    return f"{found.value:.2g} times (90%: {found.lo:.2g} to {found.hi:.2g})"
+
+
 def _slower_s(found: Recommendation) -> float:
     """How much longer a token of the answer takes than one at `depth`, since the prompt and half of the answer are in
     the context: in proportion to what a full one takes."""
@@ -90,7 +117,7 @@ def _run(found: Recommendation) -> Section:
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
     words = [f"{word}: {meaning}." for word, meaning in placeholders(best.launch).items()]
-    taken = filter(None, (basis(found.case.machine),))
+    taken = filter(None, (sockets(best.system, found.case), basis(found.case.machine)))
     less = _smaller(found)
     much = less if found.smaller is not None and found.smaller.times >= MANY else []
     parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *much, *words, *taken]

@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.model import OF_ENGINES, ModelGeometry
 from flashmoe_sim.io.version import version
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.learnt import Learnt
-from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.machine import Machine, Memory, Quantity
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import Policy
@@ -44,7 +44,10 @@ WORDS: dict[type, tuple[str, ...]] = {
         "gpu_compute",
         "cpu_features",
         "cpu_cores",
+        "sockets",
+        "socket_mode",
     ),
+    Memory: ("socket_link_gb_s",),
     Quantity: ("source", "condition", "estimated", "guessed"),
     MeasuredRead: ("source",),
     Learnt: ("notes",),

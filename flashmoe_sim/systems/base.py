@@ -22,6 +22,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
+from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED, MIRRORED, SPLIT, on_sockets
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
@@ -36,6 +37,8 @@ from flashmoe_sim.trace.routing import RoutingTrace
 HALF = "half"  # a profile of the trace's first half, to be judged on its second half
 BUFFERS_BYTES = round(estimate("memory.buffers_gib").value * GIB)
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
+NUMACTL = {BOUND: ("--cpunodebind=0", "--membind=0"), INTERLEAVED: ("--interleave=all",)}
+LLAMA_NUMA = {BOUND: "numactl", INTERLEAVED: "distribute"}  # of llama.cpp's --numa
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -141,6 +144,13 @@ class Case:
     def ram_bytes(self) -> int:
         """RAM beside what the system and other programs use; 0 if unknown."""
         return self.budget.usable_ram_bytes
+
+    @property
+    def socket_ram_bytes(self) -> int:
+        """The RAM of one socket beside what the system uses, which may lie all there."""
+        memory = self.machine.memory
+        others = 0.0 if memory is None else memory.ram_gib.value * (1 - 1 / self.machine.sockets)
+        return max(self.ram_bytes - round(others * GIB), 0)
 
 
 @dataclass(frozen=True)
@@ -254,6 +264,7 @@ class System(ABC):
     gpu: whether it needs a GPU of any kind. own_gpu: True if it needs a GPU with its own memory, False if it needs one
         that shares the RAM.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
+    splits_sockets: whether it divides every expert over the CPU's sockets by itself.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     limits, words: of settings: the least and the most, or the words, that a value may be.
@@ -274,6 +285,7 @@ class System(ABC):
     gpu: ClassVar[bool] = False
     own_gpu: ClassVar[bool | None] = None
     several_gpus: ClassVar[bool] = False
+    splits_sockets: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
     limits: ClassVar[Limits] = {}
@@ -491,11 +503,32 @@ class System(ABC):
         """The command that starts it with these settings."""
 
     def started(self, case: Case) -> Launch:
-        """The command that starts it with these settings, drafts included."""
-        launch = self.launch(case)
+        """The command that starts it with these settings, drafts and sockets included."""
+        launch = on_numa(self.launch(self.seated(case)), self.socket_mode(case), self.seated(case))
         if case.drafts is None or self.facts is None:
             return launch
         return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts, case.model.arch)))
+
+    def read_in_ram(self, case: Case) -> int:
+        """Bytes that it reads in RAM, mapped files included."""
+        return sum(share.size_bytes for share in self.memory(case) if share.where in ("ram", "mapped"))
+
+    def socket_mode(self, case: Case) -> str:
+        """How it uses two sockets, one of sockets.MODES; empty if there is one, or it reads nothing in RAM.
+
+        As the machine's file says, else as its engine does by itself, else bound to one if that one's RAM has room.
+        """
+        machine, needed = case.machine, self.read_in_ram(case) if case.machine.sockets > 1 else 0
+        if not needed or machine.socket_mode:
+            return machine.socket_mode if needed else ""
+        if self.splits_sockets:
+            return SPLIT
+        return BOUND if needed <= case.socket_ram_bytes else INTERLEAVED
+
+    def seated(self, case: Case) -> Case:
+        """The case with its sockets as one, which computes as they do in this system's mode."""
+        mode = self.socket_mode(case)
+        return replace(case, machine=on_sockets(case.machine, mode)) if mode else case
 
     def conditions(self, plan: Plan, case: Case) -> Conditions:
         """How a plan of it runs, with what its engine takes for drafts."""
@@ -562,6 +595,8 @@ class System(ABC):
         ram = sum(share.size_bytes for share in shares if share.where == "ram")
         if not own_memory(case.machine):
             ram += gpu
+        if self.socket_mode(case) == MIRRORED:
+            ram = case.machine.sockets * self.read_in_ram(case)
         rooms = [(gpu, case.gpu_bytes, "the GPU", case.gpu_error_bytes), (ram, case.ram_bytes, "RAM", 0)]
         for taken, room, where, error in (
             rooms if case.budget.ram_bytes is not None else []
@@ -570,6 +605,18 @@ class System(ABC):
                 advice = wired_limit_advice(case.machine, gpu) if where == "the GPU" else ""
                 shortage = f"takes {taken / GIB:.1f} GiB of {where}, which has {room / GIB:.1f} for it"
                 raise TooLarge(f"{shortage}; {advice}" if advice else shortage)
+
+
+def on_numa(launch: Launch, mode: str, case: Case) -> Launch:
+    """A command bound to a socket, or interleaved over all, on Linux; with flags and threads if it is llama.cpp's kind.
+
+    case: whose machine has the cores that compute.
+    Source: ggml-org/llama.cpp 0c1e57098: --numa in common/arg.cpp; threads are by default as many as all cores.
+    """
+    if mode not in NUMACTL or case.machine.os == "windows":
+        return launch
+    flags = ("--numa", LLAMA_NUMA[mode], "-t", case.cores) if launch.words[0].startswith("llama-") else ()
+    return replace(launch, words=("numactl", *NUMACTL[mode], *launch.words, *flags))
 
 
 def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:

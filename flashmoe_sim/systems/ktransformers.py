@@ -86,6 +86,7 @@ class KTransformers(GpuSlots):
     size: ClassVar[str] = "experts"
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
+    splits_sockets: ClassVar[bool] = True
 
     experts: int | None = None
     strategy: str = "uniform"
@@ -138,6 +139,13 @@ class KTransformers(GpuSlots):
         words += ["--tensor-parallel-size", str(case.machine.gpus)] if case.machine.gpus > 1 else []
         words += ["--init-expert-location", "ACTIVATION.pt"] if self.strategy == "frequency" else []
         return Launch(tuple(words))
+
+    def started(self, case: Case) -> Launch:
+        """With a pool of threads for each of two sockets, or as many as the user counts NUMA nodes."""
+        launch, sockets = super().started(case), case.machine.sockets
+        if sockets == 1:
+            return launch
+        return replace(launch, words=tuple(str(sockets) if word == "NUMA_NODES" else word for word in launch.words))
 
     ran_as: ClassVar[RanAs] = {"ktransformers kt-kernel + SGLang": ("vram_static_profile", "n_cpu_moe", "all_gpu")}
 

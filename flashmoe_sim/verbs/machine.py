@@ -200,11 +200,15 @@ class BuildMachine(Verb["Machine"]):
 
 def _facts(machine: Machine) -> list[tuple[str, str]]:
     """What is known of the system and the processors, beside numbers."""
+    from flashmoe_sim.machines.sockets import IN_WORDS
+
     facts = [("operating system", machine.os), ("maker of the GPU", machine.gpu_maker)]
     facts += [
         ("compute capability", machine.gpu_compute),
         ("features of the CPU", ", ".join(machine.cpu_features or ())),
         ("cores of the CPU", str(machine.cpu_cores or "")),
+        ("sockets", f"{machine.sockets}; RAM is of all, CPU and bandwidth of one" if machine.sockets > 1 else ""),
+        ("how they are used", IN_WORDS.get(machine.socket_mode, "")),
     ]
     return [(label, fact) for label, fact in facts if fact]
 

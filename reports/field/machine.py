@@ -14,6 +14,7 @@ from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
+from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, ISOLATED, MIRRORED, link_between
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import named_part, with_cards
 from reports.field.model import model_of
@@ -26,7 +27,6 @@ SIZES_GIB = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536
 LEAST_RAM_GIB, ROOM = 32.0, 1.15
 SERVER_RAM_GIB = 256.0  # more is in machines with many channels
 SERVER_GB_S = (100.0, 205.0, 460.0)  # 8 channels of DDR4-3200, from 4 of DDR5 to 12
-SOCKETS = (1.0, 1.4, 2.0)  # times the bandwidth of one socket that two deliver: most engines know one
 ALL_IN_RAM = ("n_cpu_moe", "ot_regex", "cpu_only", "vram_static_profile", "vram_lru", "other")
 BESIDE_GPU = ("all_gpu", "n_cpu_moe", "ot_regex", "vram_lru", "vram_static_profile")
 STAND_IN_GPU = "rtx-3090"
@@ -35,6 +35,12 @@ SOCKET_RAM = {"am4": "ddr4", "am5": "ddr5"}
 _RAM = re.compile(r"\bddr[345]|\bam[45]\b", re.IGNORECASE)
 _CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
+# What a row says of how it used them; others let threads and pages lie on both.
+_MODES = {
+    MIRRORED: re.compile(r"\bUSE_NUMA\b|two copies|dual socket inferred", re.IGNORECASE),
+    ISOLATED: re.compile(r"--numa isolate"),
+    "": re.compile(r"numactl"),
+}
 _LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d{1,2}))?|\bx(\d{1,2})\b", re.IGNORECASE)
 _MAKERS = re.compile(r"\b(?:apple|nvidia|amd|intel)\b", re.IGNORECASE)
 _RATE = re.compile(r"~?(\d+(?:\.\d+)?) ?GB/s", re.IGNORECASE)
@@ -73,8 +79,12 @@ def built_of(row: FieldRow) -> Built:
         cpu = _stand_in(row, cpu, notes, ram_gib, computes=not cards)
         chosen = [part for part in (cpu, memory, _link(row) if cards else None, storage) if part is not None]
         generation = "" if cpu is not None or memory is not None else _generation(row)
-        parts = Parts({part.kind: part for part in chosen}, ram_gib, generation=generation)
+        sockets = _sockets(row, cpu)
+        parts = Parts({part.kind: part for part in chosen}, ram_gib, generation=generation, sockets=sockets)
         machine = compose_parts(with_cards(parts, cards))
+        if sockets > 1:
+            machine = replace(machine, socket_mode=_socket_mode(row))
+            notes.append(f"two sockets, {IN_WORDS.get(machine.socket_mode, 'as the engine has it')}")
     machine = _with_measured_numbers(row, replace(machine, os=machine.os or _system(row)))
     if not ram_known:
         machine = _with_guessed_ram(machine)
@@ -171,18 +181,26 @@ def _generation(row: FieldRow) -> str:
     return "" if match is None else SOCKET_RAM.get(match[0].lower(), match[0].lower())
 
 
+def _sockets(row: FieldRow, cpu: Part | None) -> int:
+    """The sockets that a run had: one if it names one CPU, or was on one of two."""
+    alone = cpu is None or link_between(cpu) is None or "single socket" in row.flags
+    return 1 if alone or _TWO_SOCKETS.match(row.cpu) is None else 2
+
+
+def _socket_mode(row: FieldRow) -> str:
+    """How a run used two sockets, one of sockets.MODES; empty for bound to one if that one's RAM has room."""
+    said = f"{row.flags} {row.notes}"
+    return next((mode for mode, words in _MODES.items() if words.search(said)), INTERLEAVED)
+
+
 def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) -> Part | None:
     """Memory as fast as the row says, or as its sockets have it; None for what the CPU takes at best."""
     if row.ram_gb_s is not None:
-        nominal = row.ram_gb_s / estimate("desktop.ram_share").value if _is_measured(row) else row.ram_gb_s
+        told = row.ram_gb_s / _sockets(row, cpu)
+        nominal = told / estimate("desktop.ram_share").value if _is_measured(row) else told
         return _memory_part(_as_given(nominal, row.ram_gb_s_basis or "as told"))
     if cpu is not None:
-        if _TWO_SOCKETS.match(row.cpu) is None or "single socket" in row.flags:
-            return None
-        one = catalogue()[cpu.memory].numbers["bandwidth_gb_s"]
-        lo, value, hi = (share * one.value for share in SOCKETS)
-        notes.append(f"{row.cpu}: two sockets count as {SOCKETS[1]:g} times one")
-        return _memory_part(Quantity(value, lo, hi, f"two sockets of {cpu.name}", "nominal", True))
+        return None
     if server:
         notes.append(f"no CPU is known, but {row.ram_gib:g} GiB: memory of a server is assumed")
         lo, value, hi = SERVER_GB_S
@@ -266,7 +284,8 @@ def _with_measured_numbers(row: FieldRow, machine: Machine) -> Machine:
     """The machine with what was measured of it in the place of shares of nominal numbers."""
     memory, storage, link = machine.memory, machine.storage, machine.link
     if memory is not None and row.ram_gb_s is not None and _is_measured(row):
-        memory = replace(memory, bandwidth_gb_s=_measured(row.ram_gb_s, row.ram_gb_s_basis))
+        of_one = row.ram_gb_s / machine.sockets
+        memory = replace(memory, bandwidth_gb_s=_measured(of_one, row.ram_gb_s_basis))
     if row.ssd_gb_s is not None:
         storage = replace(storage, read_gb_s=_measured(row.ssd_gb_s, "ssd_gb_s of the row"))
     if link is not None and (rate := _link_rate(row)) is not None:

@@ -61,7 +61,7 @@ but no trend over people is sure.
 - **Disk streaming**: how a file's pages are kept and read decides by a factor of two to four, and no row says enough.
 - **Old AMD server cards** (MI50, MI300X) reach half of what their bandwidth allows others.
 - **Few threads**: rows that vary the threads of a CPU are answered as if all its cores computed.
-- **Two sockets** count as 1.4 times one where the row names no rate; 0.9 to 2 times are published.
+- **Two sockets** are answered as the row says that it used them, else as threads and pages on both.
 - **Drafts** are answered of Strata alone, with a window of four; other rows with drafts are answered without them.
 
 What did not help: one model of all errors, with spreads for parts, engines, interfaces, machines, models and sources

@@ -134,7 +134,7 @@ def test_a_cpu_that_is_not_told(tmp_path: Path) -> None:
     assert server.notes == ("no CPU is known, but 512 GiB: memory of a server is assumed",)
     assert desktop.machine.memory.bandwidth_gb_s.hi > 5 * desktop.machine.memory.bandwidth_gb_s.lo
     two = built_of(row(tmp_path, cpu="2x EPYC 7763", ram_gib="512"))
-    assert two.notes == ("2x EPYC 7763: two sockets count as 1.4 times one",)
+    assert two.notes == ("two sockets, threads on both sockets, memory interleaved between them",)
 
 
 def test_a_drive_in_the_notes(tmp_path: Path) -> None:

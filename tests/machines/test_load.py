@@ -88,7 +88,7 @@ WRONG = {
         "[host]",
         "[hosts]",
         "unknown key 'hosts'; known: name, title, unified, api, gpus, cards, os, gpu_maker, gpu_compute, cpu_features, "
-        "cpu_cores, memory",
+        "cpu_cores, sockets, socket_mode, memory",
     ),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],

@@ -308,8 +308,8 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
         ("0x rtx-3090 + 64GiB", "'0x rtx-3090': 0 cards; give 1 to 16"),
         ("17 x rtx-3090 + 64GiB", "'17 x rtx-3090': 17 cards; give 1 to 16"),
         (
-            "rtx-3090 + 2x epyc-9355 + 64GiB",
-            "'2x epyc-9355': several of one cpu; only a GPU may be several; give one",
+            "rtx-3090 + 2x threadripper-7995wx + 64GiB",
+            "'2x threadripper-7995wx': AMD Threadripper PRO 7995WX is not known to stand two on a board; give one",
         ),
         ("2x abacus + 64GiB", "unknown part 'abacus'; `sim machine parts` lists all"),
         ("rtx-3060 + ", "an empty part; write parts with one + between two, such as rtx-3060 + 64GiB"),

@@ -227,6 +227,8 @@ def test_every_field_of_the_machine(inputs: Inputs) -> None:
         "gpu_compute",
         "cpu_features",
         "cpu_cores",
+        "sockets",  # and how they are used, in the rates of the machine that a system plans with
+        "socket_mode",
         "anchors.runs",  # only whether there are any counts: an engine's error is in the machine's numbers then
         "anchors.model",
         "anchors.date",
