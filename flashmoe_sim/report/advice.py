@@ -16,8 +16,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis
-from flashmoe_sim.machines.machine import Machine
-from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED, times
+from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
@@ -71,21 +70,12 @@ def sockets(system: System, case: Case) -> str:
         return ""
     start = f"Sockets: {IN_WORDS[mode]}"
     if machine.socket_mode:
-        return f"{start}, as the machine's file says, at {_times(machine, mode)} the rate of one bound socket."
+        return f"{start}, as the machine's file says."
     if mode == BOUND:
-        on = " (node 0, or the one that the GPU is on)" if machine.gpu is not None else ""
-        return (
-            f"{start}{on}, whose RAM holds what it reads. The second one adds room, not speed: over both, with memory "
-            f"interleaved, the CPU would read at {_times(machine, INTERLEAVED)} this rate."
-        )
+        on = " (node 0, or the GPU's)" if machine.gpu is not None else ""
+        return f"{start}{on}, whose RAM holds what it reads."
     needed = f"{system.read_in_ram(case) / GIB:.0f} GiB do not fit the RAM of one; " if mode == INTERLEAVED else ""
-    one = "the rate of one bound socket with all in its RAM"
-    return f"{start}: {needed}the CPU reads at {_times(machine, mode)} {one}."
-
-
-def _times(machine: Machine, mode: str) -> str:
-    found = times(machine, mode)
-    return f"{found.value:.2g} times (90%: {found.lo:.2g} to {found.hi:.2g})"
+    return f"{start}: {needed}"
 
 
 def _slower_s(found: Recommendation) -> float:

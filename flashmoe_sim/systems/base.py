@@ -22,7 +22,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
-from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED, MIRRORED, SPLIT, on_sockets
+from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED, MIRRORED, SPLIT, cores, on_sockets
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.replay import replay as run_replay
@@ -504,7 +504,10 @@ class System(ABC):
 
     def started(self, case: Case) -> Launch:
         """The command that starts it with these settings, drafts and sockets included."""
-        launch = on_numa(self.launch(self.seated(case)), self.socket_mode(case), self.seated(case))
+        mode = self.socket_mode(case)
+        if mode:
+            case = replace(case, machine=replace(case.machine, cpu_cores=cores(case.machine, mode)))
+        launch = on_numa(self.launch(case), mode, case)
         if case.drafts is None or self.facts is None:
             return launch
         return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts, case.model.arch)))
@@ -525,10 +528,14 @@ class System(ABC):
             return SPLIT
         return BOUND if needed <= case.socket_ram_bytes else INTERLEAVED
 
-    def seated(self, case: Case) -> Case:
-        """The case with its sockets as one, which computes as they do in this system's mode."""
-        mode = self.socket_mode(case)
-        return replace(case, machine=on_sockets(case.machine, mode)) if mode else case
+    def planned(self, case: Case) -> Plan:
+        """The plan, with two sockets as one which computes as they do together."""
+        plan = self.plan(case)
+        return replace(plan, machine=self.seated(plan.machine, case))
+
+    def seated(self, machine: Machine, case: Case) -> Machine:
+        """A machine that it adapted, with two sockets as one which computes as they do on this case."""
+        return on_sockets(machine, mode) if (mode := self.socket_mode(case)) else machine
 
     def conditions(self, plan: Plan, case: Case) -> Conditions:
         """How a plan of it runs, with what its engine takes for drafts."""
@@ -610,7 +617,7 @@ class System(ABC):
 def on_numa(launch: Launch, mode: str, case: Case) -> Launch:
     """A command bound to a socket, or interleaved over all, on Linux; with flags and threads if it is llama.cpp's kind.
 
-    case: whose machine has the cores that compute.
+    case: whose machine's cores are those that compute.
     Source: ggml-org/llama.cpp 0c1e57098: --numa in common/arg.cpp; threads are by default as many as all cores.
     """
     if mode not in NUMACTL or case.machine.os == "windows":

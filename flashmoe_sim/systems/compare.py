@@ -287,7 +287,7 @@ def at_setting(
     """
     try:
         system.check(case)
-        plan, shares = system.plan(system.seated(case)), system.memory(case)
+        plan, shares = system.planned(case), system.memory(case)
         kept = {
             where: sum(one.size_bytes for one in shares if one.where == where) for where in ("gpu", "ram", "mapped")
         }
@@ -394,7 +394,7 @@ def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: i
     Raises BadInput if the setting does not run on the case.
     """
     system.check(case)
-    plan = system.plan(system.seated(case))
+    plan = system.planned(case)
     conditions = system.conditions(plan, case)
     routed, replayed = _replayed(workload, case, system, prompt_tokens)
     timed = time_replay(routed, replayed, plan.machine, conditions, interval=False, whose=None)
@@ -414,7 +414,8 @@ def speed_of(workload: Workload, case: Case, system: System, *, prompt_tokens: i
     times = times_of(plan.machine, system.whose(case.model.base_name), prompt=bool(prompt_tokens))
 
     def speed(machine: Machine) -> float:
-        own = system.machine_of(system.seated(replace(case, machine=machine)))
+        other = replace(case, machine=machine)
+        own = system.seated(system.machine_of(other), other)
         token_s = seconds(own) / (known * here)
         if prompt_tokens:
             token_s += own_attention_s(routed, own, conditions, tokens=prompt_tokens, batch=batch)

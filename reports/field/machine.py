@@ -14,7 +14,7 @@ from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
 from flashmoe_sim.machines.parts import Part, Parts, catalogue
-from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, ISOLATED, MIRRORED, link_between
+from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, MIRRORED, SPLIT, link_between
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import named_part, with_cards
 from reports.field.model import model_of
@@ -38,7 +38,6 @@ _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 # What a row says of how it used them; others let threads and pages lie on both.
 _MODES = {
     MIRRORED: re.compile(r"\bUSE_NUMA\b|two copies|dual socket inferred", re.IGNORECASE),
-    ISOLATED: re.compile(r"--numa isolate"),
     "": re.compile(r"numactl"),
 }
 _LINK = re.compile(r"(?:pcie|gen|^) ?([345])(?:\.0)?(?![.\d])(?! ?GB)(?: ?x ?(\d{1,2}))?|\bx(\d{1,2})\b", re.IGNORECASE)
@@ -189,6 +188,8 @@ def _sockets(row: FieldRow, cpu: Part | None) -> int:
 
 def _socket_mode(row: FieldRow) -> str:
     """How a run used two sockets, one of sockets.MODES; empty for bound to one if that one's RAM has room."""
+    if "kt-kernel" in row.engine:
+        return SPLIT
     said = f"{row.flags} {row.notes}"
     return next((mode for mode, words in _MODES.items() if words.search(said)), INTERLEAVED)
 
