@@ -26,6 +26,7 @@ from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Pa
 from flashmoe_sim.machines.sockets import link_between
 
 NEAREST = 3
+MOST_MODULES = 48  # of RAM, in a server with two sockets
 SYSTEMS = {  # operating systems, in the normal form
     "linux": (
         *(
@@ -260,16 +261,19 @@ def _with_channels_behind(word: str) -> str:
 
 def _several(word: str, number: int, one: str) -> _Read:
     """Several cards, CPUs or modules of RAM. one: the word without their number."""
-    if not 1 <= number <= MOST_GPUS:
+    if not 1 <= number <= MOST_MODULES:
         raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
     read = _read(one)
+    modules = read.ram_gib is not None and (read.part is None or read.part.kind == "memory")
+    if number > MOST_GPUS and not modules:
+        raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
     if read.part is not None and read.part.kind == "cpu" and number > 1:
         _check_sockets(word, number, read)
         read.number = number
         return read
     if read.part is not None and read.part.kind == "gpu":
         read.number = number
-    elif read.ram_gib is not None and (read.part is None or read.part.kind == "memory"):
+    elif read.ram_gib is not None and modules:
         read.ram_gib *= number
     elif number > 1:
         kind = "part" if read.part is None else read.part.kind

@@ -17,7 +17,6 @@ from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED
-from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
@@ -63,19 +62,25 @@ def memory(one: Compared) -> str:
     return " and ".join(parts) or "no memory of its own"
 
 
-def sockets(system: System, case: Case) -> str:
-    """How a system uses two sockets, what the second one adds and how unsure that is; empty with one."""
-    mode, machine = system.socket_mode(case), case.machine
+def _sockets(found: Recommendation) -> list[Part]:
+    """How the answer uses two sockets, and what the second one adds or costs; nothing with one."""
+    best, case, other = found.best.best, found.case, found.otherwise_seated
+    mode = best.system.socket_mode(case)
     if not mode:
-        return ""
-    start = f"Sockets: {IN_WORDS[mode]}"
-    if machine.socket_mode:
-        return f"{start}, as the machine's file says."
-    if mode == BOUND:
-        on = " (node 0, or the GPU's)" if machine.gpu is not None else ""
-        return f"{start}{on}, whose RAM holds what it reads."
-    needed = f"{system.read_in_ram(case) / GIB:.0f} GiB do not fit the RAM of one; " if mode == INTERLEAVED else ""
-    return f"{start}: {needed}"
+        return []
+    how = f"Sockets: {IN_WORDS[mode]}"
+    if other is None or other.tok_s is None or best.tok_s is None or other.launch is None:
+        return [f"{how}."]
+    if mode != BOUND:
+        fits = best.system.read_in_ram(case) <= case.socket_ram_bytes
+        need = "" if fits or mode != INTERLEAVED else f"; {best.system.read_in_ram(case) / GIB:.0f} GiB do not fit one"
+        return [f"{how}{need}. One socket with all that in its RAM would have {speed(other)}."]
+    node = ", node 0 or the GPU's" if case.machine.gpu is not None else ""
+    node += " (in Windows: `start /node 0`)" if case.machine.os == "windows" else ""
+    start = f"{how}{node}, whose RAM has room. With memory interleaved over both, it would have {speed(other)}"
+    if other.tok_s <= best.tok_s:
+        return [f"{start}: the second one adds room for larger models."]
+    return [f"{start}. Try that too:", Command(other.launch.line)]
 
 
 def _slower_s(found: Recommendation) -> float:
@@ -107,10 +112,11 @@ def _run(found: Recommendation) -> Section:
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
     words = [f"{word}: {meaning}." for word, meaning in placeholders(best.launch).items()]
-    taken = filter(None, (sockets(best.system, found.case), basis(found.case.machine)))
+    taken = filter(None, (basis(found.case.machine),))
     less = _smaller(found)
     much = less if found.smaller is not None and found.smaller.times >= MANY else []
-    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *much, *words, *taken]
+    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *much, *words]
+    parts += [*_sockets(found), *taken]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_faults(found), _drafts(found)))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):

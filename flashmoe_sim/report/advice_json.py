@@ -41,6 +41,7 @@ def document(found: Recommendation) -> dict[str, Any]:
         "objective": found.objective.goal,
         "evaluations": found.found.evaluations,
         "socket_mode": found.best.best.system.socket_mode(found.case) or None,
+        "otherwise_seated": row(found.otherwise_seated),
         "depth": found.case.depth,
         "drafts": None if found.case.drafts is None else asdict(found.case.drafts),
         "best": row(found.quoted),

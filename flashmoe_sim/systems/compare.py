@@ -16,6 +16,7 @@ from flashmoe_sim.io.errors import BadInput, Conflict, Incomplete
 from flashmoe_sim.io.scratch import temporary_folder
 from flashmoe_sim.machines.belief import Draws, ends, error_draws, learnt_times, times_of
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
@@ -225,6 +226,19 @@ def with_undrafted(workload: Workload | None, case: Case, row: Compared, **given
     if row.tok_s is None or case.drafts is None:
         return row
     return replace(row, undrafted=at_setting(workload, replace(case, drafts=None), row.system, **given))
+
+
+def otherwise_seated(workload: Workload | None, case: Case, row: Compared, **given: Any) -> Compared | None:
+    """A row with two sockets used the other way: both instead of one, or one, as if its RAM had room, instead of both.
+
+    None with one socket, and if it runs as the machine's file says.
+    given: as for `at_setting`.
+    """
+    mode = row.system.socket_mode(case) if row.tok_s is not None else ""
+    if not mode or case.machine.socket_mode:
+        return None
+    machine = replace(case.machine, socket_mode=INTERLEAVED if mode == BOUND else BOUND)
+    return at_setting(workload, replace(case, machine=machine), row.system, **given)
 
 
 def case_of(

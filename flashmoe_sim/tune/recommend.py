@@ -13,7 +13,7 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting, with_filled, with_undrafted
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting, otherwise_seated, with_filled, with_undrafted
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
@@ -73,6 +73,7 @@ class Recommendation(InNotebook):
     filled: `best` with every token of the context in it; None if the context has no more than `case.depth`, or its cost
         is unknown.
     undrafted: `best` without drafts; None if there are none.
+    otherwise_seated: `best` with two sockets used the other way, see compare.otherwise_seated.
     cache_pays: whether an expert cache is faster here; None if that was not asked, or there is nothing to compare.
     kv_types: what other types of keys and values would do at this depth; None if it does not matter.
     bought: what to buy, if requested. borrowed: whether the trace is another model's.
@@ -92,6 +93,7 @@ class Recommendation(InNotebook):
     smaller: Smaller | None
     filled: Compared | None
     undrafted: Compared | None
+    otherwise_seated: Compared | None
     cache_pays: CachePays | None
     kv_types: KvTypes | None
     bought: Advice | NextBetter | None
@@ -256,6 +258,7 @@ def recommend(
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
         with_filled(workload, case, best.best, borrowed=borrowed, replays=replays).filled,
         with_undrafted(workload, case, best.best, borrowed=borrowed).undrafted,
+        otherwise_seated(workload, case, best.best, borrowed=borrowed, replays=replays),
         None if objective.goal == "prompt" else cache_pays(found, case, named=best.best.system),
         other_types(workload, case, systems, best.best, objective=objective, borrowed=borrowed),
         None if purchase is None else purchase.found(resized(systems), progress),
