@@ -507,7 +507,9 @@ class System(ABC):
         mode = self.socket_mode(case)
         if mode:
             case = replace(case, machine=replace(case.machine, cpu_cores=cores(case.machine, mode)))
-        launch = on_numa(self.launch(case), mode, case)
+        launch = self.launch(case)
+        if self.facts is None or "linux" in self.facts.platform.os:
+            launch = on_numa(launch, mode, case)
         if case.drafts is None or self.facts is None:
             return launch
         return replace(launch, words=(*launch.words, *self.facts.drafts.words(case.drafts, case.model.arch)))

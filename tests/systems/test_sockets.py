@@ -15,6 +15,7 @@ from flashmoe_sim.report.advice import sections
 from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting, otherwise_seated
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.table import SYSTEMS
@@ -123,8 +124,10 @@ def test_an_engine_that_divides_experts() -> None:
 
 
 def test_windows_has_no_numactl() -> None:
-    case = Case(MODEL, replace(server("2x ", 64), os="windows"))
-    assert Cpu().started(case).words[0] == "llama-server"
+    case = Case(MODEL, server("2x ", 64))
+    on_windows = replace(case, machine=replace(case.machine, os="windows"))
+    assert Cpu().started(on_windows).words[0] == "llama-server"
+    assert Crow(slots=4).started(case).words[0] == "llama-server"  # which runs nowhere else
 
 
 def test_all_on_the_gpu_needs_no_socket() -> None:
