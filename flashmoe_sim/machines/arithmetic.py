@@ -10,7 +10,8 @@ from flashmoe_sim.machines.estimates import estimate, estimates
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 
 LLAMA_CPP, IK = "llama.cpp", "ik_llama.cpp"
-KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP}  # by a part of the program's name, tried in this order
+# By a part of the program's name, tried in this order.
+KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP, "BigMoeOnEdge": LLAMA_CPP}
 BYTE = 8.5 / 8  # of a weight of 8 bits, with its scale
 _BITS = re.compile(r"fp?(16|32)|(?:q|int|fp)(\d)|(\d)bit")
 

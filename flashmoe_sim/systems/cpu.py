@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
-from flashmoe_sim.systems.published import RanAs
+from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.models.mapped import Mapped
 
 
@@ -52,3 +53,9 @@ class Cpu(System):
         return Launch(llama_words(case, *no_gpu, *self.serving_words(case)))
 
     ran_as: ClassVar[RanAs] = {"llama.cpp": ("cpu_only", "page_cache_mmap")}
+
+    @classmethod
+    def ran(cls, run: PublishedRun) -> Self:
+        if layers := run.number_after("-ngl "):
+            raise Unsupported(f"{run.where}: -ngl {layers} puts layers on the GPU, where {cls.name} has none")
+        return super().ran(run)

@@ -17,6 +17,7 @@ from flashmoe_sim.machines.parts import Part, Parts, catalogue
 from flashmoe_sim.machines.sockets import IN_WORDS, INTERLEAVED, MIRRORED, SPLIT, link_between
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import named_part, with_cards
+from reports.field.engines import engine_of
 from reports.field.model import model_of
 from reports.field.rows import FieldRow
 
@@ -32,6 +33,8 @@ BESIDE_GPU = ("all_gpu", "n_cpu_moe", "ot_regex", "vram_lru", "vram_static_profi
 STAND_IN_GPU = "rtx-3090"
 OUTSIDE = "thunderbolt4"  # of a card beside the computer, if its link is not told
 SOCKET_RAM = {"am4": "ddr4", "am5": "ddr5"}
+# Gated delta nets took many steps on the CPU before llama.cpp's build b8233 (pull request 19504).
+UNFUSED, FUSED = ("qwen3next", "qwen35moe"), "2026-03-07"
 _RAM = re.compile(r"\bddr[345]|\bam[45]\b", re.IGNORECASE)
 _CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
@@ -87,7 +90,7 @@ def built_of(row: FieldRow) -> Built:
     machine = _with_measured_numbers(row, replace(machine, os=machine.os or _system(row)))
     if not ram_known:
         machine = _with_guessed_ram(machine)
-    return Built(_attending(row, machine), tuple(notes))
+    return Built(_attending(row, _unfused(row, machine, notes)), tuple(notes))
 
 
 def _system(row: FieldRow) -> str:
@@ -101,6 +104,17 @@ def _attending(row: FieldRow, machine: Machine) -> Machine:
     if machine.gpu is not None and any("vulkan" in text.lower() for text in (row.engine_version_or_pr, row.flags)):
         machine = replace(machine, api="vulkan")
     return with_attention(bare(machine))
+
+
+def _unfused(row: FieldRow, machine: Machine, notes: list[str]) -> Machine:
+    """The machine with what the build of a row took longer for a layer on the CPU, if it is known to be so old."""
+    known = len(row.date) == len(FUSED) and row.date < FUSED
+    if not known or machine.cpu is None or engine_of(row) != "llama.cpp" or model_of(row).arch not in UNFUSED:
+        return machine
+    more, layer = estimate("graph.cpu_unfused_us"), machine.cpu.layer_us
+    notes.append(f"a build from before {FUSED}: {more.value:g} us more for a layer on the CPU")
+    lo, value, hi = (one + other for one, other in zip(more.ends, (layer.lo, layer.value, layer.hi), strict=True))
+    return machine.with_quantity("cpu.layer_us", replace(layer, lo=lo, value=value, hi=hi))
 
 
 def part_in(text: str, kinds: Sequence[str]) -> Part | None:

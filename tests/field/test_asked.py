@@ -56,6 +56,19 @@ def test_published_rows_are_asked_as_they_ran() -> None:
     assert len(answered) > 1000
 
 
+@pytest.mark.parametrize(
+    ("flags", "system"), [("-ngl 0 -t 8", "cpu"), ("-ngl 7", None), ("-ot exps=CPU -ngl 99", None)]
+)
+def test_the_cpu_alone_ran_only_what_left_no_layer_to_the_gpu(tmp_path: Path, flags: str, system: str | None) -> None:
+    one = row(tmp_path, strategy="page_cache_mmap", flags=flags)
+    if system:
+        assert system_of(one).name == system
+    else:
+        with pytest.raises(BadInput, match="puts layers on the GPU"):
+            system_of(one)
+        assert isinstance(asked_of(one, Traces()).system, Plain)
+
+
 def test_a_run_is_of_one_system() -> None:
     runs = [(engine, way) for kind in SYSTEMS.values() for engine, ways in kind.ran_as.items() for way in ways]
     assert len(runs) == len(set(runs))

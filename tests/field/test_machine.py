@@ -37,6 +37,24 @@ def test_parts_that_a_row_names_make_the_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("date", "engine", "model", "more_us"),
+    [
+        ("2026-03-06", "Ollama 0.15", "Qwen3-Coder-Next", 1500),
+        ("2026-03-07", "Ollama 0.15", "Qwen3-Coder-Next", 0),
+        ("2026", "llama.cpp", "Qwen3-Coder-Next", 0),
+        ("2026-03-06", "ik_llama.cpp", "Qwen3-Coder-Next", 0),
+        ("2026-03-06", "llama.cpp", "Qwen3-30B-A3B", 0),
+    ],
+)
+def test_old_builds_take_longer_for_gated_delta_nets(
+    tmp_path: Path, date: str, engine: str, model: str, more_us: float
+) -> None:
+    cells = {"strategy": "cpu_only", "gpu": "", "date": date, "engine": engine, "model": model}
+    alone = numbers(tmp_path, strategy="cpu_only", gpu="")
+    assert numbers(tmp_path, **cells)["cpu.layer_us"] == alone["cpu.layer_us"] + more_us
+
+
+@pytest.mark.parametrize(
     ("text", "kind", "name"),
     [
         ("RTX 5060 Ti 16GB", "gpu", "rtx-5060-ti-16gb"),

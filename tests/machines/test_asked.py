@@ -80,7 +80,7 @@ EXAMPLE = '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"`
         ("m2-ultra-192", "Given: m2-ultra and 192GiB; assumed: storage of 6.9 GB/s."),
         (
             "m3-max-48",
-            "From the preset m3-max-48: 48 GiB of RAM at 410 GB/s, a CPU at 170 GB/s and storage of 5.5 GB/s; if yours "
+            "From the preset m3-max-48: 48 GiB of RAM at 410 GB/s, a CPU at 125 GB/s and storage of 5.5 GB/s; if yours "
             "has others, name its parts.",
         ),
     ],
