@@ -222,7 +222,7 @@ def wired_limit_advice(machine: Machine, needed_bytes: int) -> str:
     pull request 754).
     """
     gpu, memory = machine.gpu, machine.memory
-    if machine.api != "metal" or gpu is None or gpu.memory_gib is None or memory is None:
+    if machine.api != "metal" or machine.machines > 1 or gpu is None or gpu.memory_gib is None or memory is None:
         return ""
     ram_gib = memory.ram_gib.value
     limit_mib = -(-needed_bytes // (WIRED_STEP_MIB * MIB)) * WIRED_STEP_MIB

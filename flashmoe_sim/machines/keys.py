@@ -74,6 +74,10 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         Key("pageable_gb_s", "the same from RAM that is not pinned"),
         _time("request_us", "what a copy costs beside its bytes"),
     ),
+    "network": (
+        Key("rate_gb_s", "between two machines"),
+        _time("hop_us", "what each machine after the first adds to a pass, beside its layers"),
+    ),
     "gpu": (
         Key("memory_gib", "memory that weights and caches can take", required=False, exact=True),
         _WEIGHTS,

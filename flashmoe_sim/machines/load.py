@@ -42,9 +42,11 @@ from flashmoe_sim.machines.machine import (
     Link,
     Machine,
     Memory,
+    Network,
     Quantity,
     Storage,
 )
+from flashmoe_sim.machines.network import joined, several_in
 from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, MOST_SOCKETS, TITLES, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
 from flashmoe_sim.machines.sockets import MODES
@@ -75,6 +77,7 @@ _CLASSES: dict[str, Any] = {
     "memory": Memory,
     "storage": Storage,
     "link": Link,
+    "network": Network,
     "gpu": Compute,
     "cpu": Compute,
     "host": Host,
@@ -84,12 +87,15 @@ _CLASSES: dict[str, Any] = {
 def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
+    `2x gb10-128 over 10gbe` is two machines that a network joins.
     A name means the preset that it is, as `rtx-3060` or `M5 Max 128GB`, and a text with a `+` names parts, such as
     `m3-max + 48GiB`, or `RTX 3060 12GB, 64 GB DDR4`; any other chip with its RAM, as `m2-ultra-192`, is made of its
     parts. Write `./name` for a file with the same name.
     Raises BadInput, naming the file and the key, for a name, a file or parts that cannot be used.
     """
     if isinstance(name_or_path, str):
+        if (several := several_in(name_or_path)) is not None:
+            return joined(load_machine(several.each), several)
         if "," in name_or_path and len(named := machines_in(name_or_path)) == 1:
             name_or_path = named[0]
         preset, system = _preset_in(name_or_path)
@@ -225,7 +231,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         raise Malformed(f"{where}: not TOML: {error}; quote texts, and write one key = value a line") from None
     except ValueError:  # Python's limit on digits
         raise Malformed(f"{where}: a number has thousands of digits; expected at most 1e18") from None
-    of_gpu, of_cpu = ("api", "gpus", "cards"), ("cpu_features", "cpu_cores", "sockets", "socket_mode")
+    of_gpu, of_cpu = ("api", "gpus", "cards", "machines"), ("cpu_features", "cpu_cores", "sockets", "socket_mode")
     words = (*of_gpu, "os", "gpu_maker", "gpu_compute", *of_cpu)
     known = ("name", "title", "unified", *words, *SECTIONS, "anchors", "learnt")
     for key in document:
@@ -262,6 +268,7 @@ def parse_machine(text: str, *, where: str) -> Machine:
         api=(api := _one_of(where, document, "api", APIS, "the GPU's programming interface")),
         gpus=_gpus(where, document),
         cards=_cards(where, document),
+        machines=_machines(where, document),
         os=_one_of(where, document, "os", SYSTEMS, "the operating system"),
         gpu_maker=_gpu_maker(where, document, api),
         gpu_compute=_gpu_compute(where, document),
@@ -335,9 +342,17 @@ def _gpus(where: str, document: Mapping[str, Any]) -> int:
     cards = document.get("cards", [])
     absent = len(cards) if cards and isinstance(cards, list) else 1
     gpus = _count(where, document, "gpus", "the number of GPUs", most=MOST_GPUS, absent=absent)
-    if gpus > 1 and ("gpu" not in document or document.get("unified", False)):
+    shared = document.get("unified", False) and gpus != _machines(where, document)
+    if gpus > 1 and ("gpu" not in document or shared):
         raise Malformed(f"{where}: gpus is {gpus}; several need [gpu] with a memory of its own; leave it out")
     return gpus
+
+
+def _machines(where: str, document: Mapping[str, Any]) -> int:
+    machines = _count(where, document, "machines", "the number of joined machines", most=MOST_GPUS, absent=1)
+    if (machines > 1) != ("network" in document):
+        raise Malformed(f"{where}: machines is {machines}; two or more need [network], and one has none")
+    return machines
 
 
 def _cards(where: str, document: Mapping[str, Any]) -> tuple[Card, ...]:

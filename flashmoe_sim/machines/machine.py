@@ -112,6 +112,14 @@ class Link:
     request_us: Quantity
 
 
+@dataclass(frozen=True)
+class Network:
+    """The network between several machines: its rate, and what each machine after the first adds to a pass."""
+
+    rate_gb_s: Quantity
+    hop_us: Quantity
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compute:
     """A GPU or a CPU, as decoding sees it. Only a GPU has memory_gib; a fitted machine may lack the rates."""
@@ -174,6 +182,7 @@ class Machine:
     api: the GPU's programming interface, one of APIS, or empty if unknown or without a GPU.
     gpus: the number of GPUs in `gpu`, which has their total memory and the speed of one. cards: each of them, in the
     engine's order, if they are unlike; `gpu` and `link` have means, as if each served its share of the memory.
+    machines: equal computers that `network` joins, of which memory, GPU and RAM are the total; None if there is one.
     os: the operating system, one of SYSTEMS, or empty if unknown. gpu_maker: one of MAKERS, or empty.
     gpu_compute: the compute capability of NVIDIA's GPU, such as 8.6, or empty. cpu_features: the CPU's, of FEATURES;
     None if unknown. cpu_cores: the CPU's physical cores, of unequal ones the fast ones; 0 if unknown. These five decide
@@ -197,6 +206,8 @@ class Machine:
     api: str = ""
     gpus: int = 1
     cards: tuple[Card, ...] = ()
+    machines: int = 1
+    network: Network | None = None
     os: str = ""
     gpu_maker: str = ""
     gpu_compute: str = ""
@@ -209,7 +220,7 @@ class Machine:
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity by its path, such as `storage.read_gb_s`."""
         found = []
-        for section in ("memory", "storage", "link", "gpu", "cpu", "host"):
+        for section in ("memory", "storage", "link", "network", "gpu", "cpu", "host"):
             part = getattr(self, section)
             for item in fields(part) if part is not None else ():
                 if isinstance(quantity := getattr(part, item.name), Quantity):

@@ -44,6 +44,8 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield f"api = {_text(machine.api)}"
     if machine.gpus > 1:
         yield f"gpus = {machine.gpus}"
+    if machine.machines > 1:
+        yield f"machines = {machine.machines}"
     for name in ("os", "gpu_maker", "gpu_compute"):
         if text := getattr(machine, name):
             yield f"{name} = {_text(text)}"

@@ -276,6 +276,10 @@ def _several(word: str, number: int, one: str) -> _Read:
     elif read.ram_gib is not None and modules:
         read.ram_gib *= number
     elif number > 1:
+        if read.part is not None and read.part.kind == "chip":
+            raise Conflict(
+                f"{shown(word)}: several machines need the network between them; write {word} over 10gbe, or give one"
+            )
         kind = "part" if read.part is None else read.part.kind
         raise Conflict(f"{shown(word)}: several of one {kind}; only GPUs and CPUs of servers may be several; give one")
     return read

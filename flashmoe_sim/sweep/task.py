@@ -19,7 +19,7 @@ from flashmoe_sim.policies.base import Policy
 from flashmoe_sim.prefetchers.base import Prefetcher
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions
+from flashmoe_sim.timeline.assemble import Conditions, hidden_of
 from flashmoe_sim.timeline.models.base import ExecutionModel
 
 # The version of the program's results. Raise it by one with every change of an existing result, whether by a fix, a new
@@ -133,7 +133,11 @@ def _id_of(workload: Workload, setup: Setup, machine: Machine | None, conditions
     }
     if machine is not None and machine.anchors is not None:
         document["fitted"] = True  # then the interval has no engine's error in it
-    without = dict(WORDS)  # without drafts or a share, an id is as it was before there were any
+    without = dict(WORDS)  # without drafts, a share or a network, an id is as it was before there were any
+    if machine is not None and machine.network is not None:
+        document["hidden"] = 0 if workload.geometry is None else hidden_of(workload.geometry)
+    else:
+        without[Machine] = (*WORDS[Machine], "machines", "network")
     if conditions is not None and conditions.drafts is None:
         without[Conditions] = (*WORDS[Conditions], "drafts")
     if setup.bank.share is None:

@@ -43,6 +43,7 @@ class AllGpu(System):
     caches: ClassVar[bool] = False
     gpu: ClassVar[bool] = True
     several_gpus: ClassVar[bool] = True
+    several_machines: ClassVar[bool] = True
 
     def plan(self, case: Case) -> Plan:
         setup = Setup(Bank(slots=case.n_experts), Lru(), "atomic")
@@ -81,6 +82,7 @@ class AllGpu(System):
     def launch(self, case: Case) -> Launch:
         shares = self.shares(case)
         cut = ("-ts", written(shares, ",")) if len(set(shares)) > 1 else ()
-        return Launch(llama_words(case, "-ngl", "99", *cut, *self.serving_words(case)))
+        others = ("--rpc", "RPC_HOSTS") if case.machine.machines > 1 else ()
+        return Launch(llama_words(case, "-ngl", "99", *others, *cut, *self.serving_words(case)))
 
     ran_as: ClassVar[RanAs] = {"llama.cpp": ("all_gpu",)}

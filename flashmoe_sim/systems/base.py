@@ -265,6 +265,7 @@ class System(ABC):
         that shares the RAM.
     several_gpus: whether its rule holds on a machine with several GPUs, which count as one with their total memory.
     splits_sockets: whether it divides every expert over the CPU's sockets by itself.
+    several_machines: the same of machines that a network joins.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
     limits, words: of settings: the least and the most, or the words, that a value may be.
@@ -286,6 +287,7 @@ class System(ABC):
     own_gpu: ClassVar[bool | None] = None
     several_gpus: ClassVar[bool] = False
     splits_sockets: ClassVar[bool] = False
+    several_machines: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
     limits: ClassVar[Limits] = {}
@@ -415,6 +417,8 @@ class System(ABC):
             return (
                 f"needs {' or '.join(apis)}; the machine has {machine.api or 'a GPU whose api its file does not say'}"
             )
+        if machine.machines > 1 and not self.several_machines:
+            return f"is known for one machine only; these are {machine.machines}"
         if machine.gpus > 1 and not self.several_gpus:
             return f"is known for one GPU only; the machine has {machine.gpus}"
         return self.why_not_engine(model, machine) or self.why_not_kv_type(case) or self.why_not_drafts(case)

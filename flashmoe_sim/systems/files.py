@@ -35,6 +35,8 @@ PLACEHOLDERS = {
     "MLX_DRAFT": "the draft model in MLX's format",
     "CORES": "the number of the CPU's physical cores, of unequal ones the fast ones; llama.cpp counts them itself",
     "PROMPT": "your question, in quotes",
+    "RPC_HOSTS": "the other machines as HOST:PORT, with commas between them; each runs the same version's "
+    "`rpc-server -H 0.0.0.0 -p PORT`, which anybody in its network can use",
     "NUMA_NODES": "the number of NUMA nodes that `lscpu` counts, 1 on most desktops",
     "ACTIVATION.pt": "counts of activated experts that the program recorded of your own use, see "
     "doc/en/kt-kernel/experts-sched-Tutorial.md of the same repository",

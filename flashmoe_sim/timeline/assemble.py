@@ -36,6 +36,7 @@ from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.join import drafted_of, phases_of
 
+SENT_BYTES = 4  # of a number between machines
 _WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
 
@@ -77,6 +78,7 @@ class Weights:
     attention: what the layers keep of the context; None if unknown. quant: the types of the experts' weights.
     dense_weight_bytes: of one weight beside them, in the mean; None if unknown. graph_s, graph_bytes: how much longer
     a layer takes on a GPU, and what it reads as long, by its architecture and engine. graph_cpu_s: on a CPU.
+    hidden: numbers of a token that pass from layer to layer; 0 if unknown.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Weights:
     graph_s: float = 0.0
     graph_bytes: float = 0.0
     graph_cpu_s: float = 0.0
+    hidden: int = 0
 
     def budget(self, machine: Machine, conditions: Conditions) -> MemoryBudget:
         """The memories of a machine, and what the model uses of them beside routed experts."""
@@ -218,7 +221,13 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         graph_s=estimate("graph.gpu_s", geometry.arch).value * in_steps,
         graph_bytes=estimate("graph.gpu_bytes", geometry.arch).value * in_steps,
         graph_cpu_s=estimate("graph.cpu_s", geometry.arch).value * in_steps,
+        hidden=hidden_of(geometry),
     )
+
+
+def hidden_of(geometry: ModelGeometry) -> int:
+    """Numbers of a token that pass from layer to layer; 0 if unknown."""
+    return 0 if geometry.widths is None else geometry.widths.hidden
 
 
 class _Sizes(NamedTuple):
@@ -366,11 +375,19 @@ def price(
         install_s=machine.host.install_us.value * 1e-6,
         resume_s=0.0 if machine.host.resume_us is None else machine.host.resume_us.value * 1e-6,
         merge_s=0.0,  # included in host.call_us, since the systems with two lanes report both together
-        step_s=0.0,
+        step_s=_hops_s(machine, weights.hidden),
         draft_s=_draft_s(unit, conditions),
         verify_times=1.0 if execution.few_as_one else estimate("drafts.verify_times").value,
         verify_call_s=0.0 if conditions.drafts is None else conditions.drafts.call_us * 1e-6,
     )
+
+
+def _hops_s(machine: Machine, hidden: int) -> float:
+    """Seconds in which a token's numbers of 32 bits pass to each machine after the first, and back to it."""
+    if (network := machine.network) is None:
+        return 0.0
+    sent_s = 2 * SENT_BYTES * hidden / (network.rate_gb_s.value * 1e9)
+    return (machine.machines - 1) * (network.hop_us.value * 1e-6 + sent_s)
 
 
 def _draft_s(unit: Compute, conditions: Conditions) -> float:

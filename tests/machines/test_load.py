@@ -87,8 +87,8 @@ WRONG = {
     "unknown section": (
         "[host]",
         "[hosts]",
-        "unknown key 'hosts'; known: name, title, unified, api, gpus, cards, os, gpu_maker, gpu_compute, cpu_features, "
-        "cpu_cores, sockets, socket_mode, memory",
+        "unknown key 'hosts'; known: name, title, unified, api, gpus, cards, machines, os, gpu_maker, gpu_compute, "
+        "cpu_features, cpu_cores, sockets, socket_mode, memory",
     ),
     "missing section": (
         FULL[FULL.index("[host]") : FULL.index("[anchors]")],

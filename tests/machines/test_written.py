@@ -180,7 +180,7 @@ def test_a_preset_may_have_a_system() -> None:
         ("2x epyc-9354p + 768GB", "'2x epyc-9354p': AMD EPYC 9354 is not known to stand two on a board; give one"),
         ("3x epyc-7763 + 512GB", "'3x epyc-7763': 3 sockets are not modelled; give 2x epyc-7763"),
         ("quad Xeon Gold 6252 + 1TiB", "'quad Xeon Gold 6252': 4 sockets are not modelled; give 2x xeon-6252"),
-        ("2x m4-max", "'2x m4-max': several of one chip; only GPUs and CPUs of servers may be several; give one"),
+        ("2x m4-max", "'2x m4-max': several machines need the network between them; write 2x m4-max over 10gbe"),
         (
             "2x epyc-7763 512GB",
             "'2x epyc-7763 512GB': RAM of one socket or of all? Write all of it as a part: 2x epyc-7763 + 1024GiB",

@@ -21,7 +21,7 @@ from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.machines.machine import Card, Machine
+from flashmoe_sim.machines.machine import Card, Machine, Network, Quantity
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.base import EvictingPolicy
 from flashmoe_sim.policies.hot_profile import TIMED, HotProfile
@@ -116,7 +116,9 @@ def machine(tmp_path: Path) -> Machine:
         ("engines", "cpu.weights_gb_s"), np.array([0.5, 0.0]), np.array([[0.6, 0.2], [0.2, 1.0]]), ("a speed",)
     )
     cards = (Card("a", 8.0, 400.0, 20.0, 10.0),)
-    return replace(load_machine(tmp_path / "full.toml"), learnt=learnt, cards=cards)
+    number = Quantity(1.0, 0.5, 2.0, "bench", "TCP")
+    joined = {"machines": 2, "network": Network(number, number)}
+    return replace(load_machine(tmp_path / "full.toml"), learnt=learnt, cards=cards, **joined)
 
 
 @pytest.fixture
@@ -191,7 +193,7 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 def test_every_field_of_the_model(inputs: Inputs) -> None:
     words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format", "drafting_layers"}
     words |= {f"graph.{item.name}" for item in fields(Graph)}
-    words |= {"widths", *(f"widths.{item.name}" for item in fields(GraphWidths))}
+    words |= {f"widths.{item.name}" for item in fields(GraphWidths)} - {"widths.hidden"}  # which networks send
     context = {
         "attention",
         *(
