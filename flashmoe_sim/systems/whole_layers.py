@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
@@ -106,7 +107,8 @@ class WholeLayers(System):
         of_cpu, _ = self._beside_experts(case)
         of_gpu = case.gpu_dense_bytes - of_cpu
         of_gpu += sum(model.layers[number].expert_bytes * model.top_k for number in on if number in model.layers)
-        machine = case.machine.with_quantity("gpu.layer_us", _mean(gpu.layer_us, cpu.layer_us, len(on), off))
+        steps_us = 1e6 * (estimate("graph.cpu_s", model.arch).value - estimate("graph.gpu_s", model.arch).value)
+        machine = case.machine.with_quantity("gpu.layer_us", _mean(gpu.layer_us, cpu.layer_us, len(on), off, steps_us))
         for path, one, other, parts in (
             ("gpu.weights_gb_s", gpu.weights_gb_s, cpu.weights_gb_s, (of_gpu, of_cpu)),
             ("gpu.attention_gb_s", gpu.attention_gb_s, cpu.attention_gb_s, (len(on), off)),
@@ -191,8 +193,10 @@ def _rate(gpu: Quantity, cpu: Quantity, of_gpu: float, of_cpu: float) -> Quantit
     return replace(gpu, value=mean(gpu.value, cpu.value), lo=mean(gpu.lo, cpu.lo), hi=mean(gpu.hi, cpu.hi))
 
 
-def _mean(gpu: Quantity, cpu: Quantity, of_gpu: int, of_cpu: int) -> Quantity:
+def _mean(gpu: Quantity, cpu: Quantity, of_gpu: int, of_cpu: int, more_us: float) -> Quantity:
+    """The mean time of a layer. more_us: of those of the CPU."""
+
     def mean(one: float, other: float) -> float:
-        return (of_gpu * one + of_cpu * other) / (of_gpu + of_cpu)
+        return max(of_gpu * one + of_cpu * (other + more_us), 0.0) / (of_gpu + of_cpu)
 
     return replace(gpu, value=mean(gpu.value, cpu.value), lo=mean(gpu.lo, cpu.lo), hi=mean(gpu.hi, cpu.hi))
