@@ -33,6 +33,8 @@ class Replayed:
         was not and, being minor, was not read; only if recorded.
     slot: i32 [references], the slot of each reference; only if recorded and the contract has fixed slots.
     stream: the install stream; only if recorded.
+    in_ram: bool [references], whether RAM holds an expert that is not in the bank, by the rule of a system with more
+        tiers; None without.
     """
 
     setup: Setup
@@ -41,6 +43,7 @@ class Replayed:
     hit: NDArray[np.uint8] | None = None
     slot: NDArray[np.int32] | None = None
     stream: InstallStream | None = None
+    in_ram: NDArray[np.bool_] | None = None
 
 
 def replay(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import Incomplete
 from flashmoe_sim.machines.machine import Link, Machine, Quantity
-from flashmoe_sim.timeline.models.base import ExecutionModel
+from flashmoe_sim.timeline.models.base import NEVER, ExecutionModel
 from flashmoe_sim.timeline.models.hot_cold import HotCold
 from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.parallel_install import ParallelInstall
@@ -134,3 +134,15 @@ class FilledBehind(HotCold):
     """Like hot-cold, but experts that a call installs are uploaded behind it, and nothing waits for them."""
 
     waits_for_installs: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class OwnTier(HotCold):
+    """Like hot-cold, one lane after the other, and with a tier in RAM of its own, so that reads may bypass the page
+    cache.
+    """
+
+    min_parallel: int = NEVER
+
+    def check(self, machine: Machine, *, direct_io: bool) -> None:
+        super().check(machine, direct_io=False)

@@ -30,6 +30,7 @@ PLACEHOLDERS = {
     "PACK": "the folder that tools/iq_pack.py of the same repository makes of the model",
     "MTP": "the folder of the model's drafting layer that the program's setup writes",
     "MODEL": "the folder of the model as its authors published it, in safetensors",
+    "COLI_MODEL": "the folder of the model: what `coli convert` writes, or as its authors published it for DeepSeek V4",
     "MLX_MODEL": "the model in MLX's format: a folder, or a name of Hugging Face such as "
     "mlx-community/Qwen3-30B-A3B-4bit; `mlx_lm.convert -q` makes it of the model that its authors published",
     "MLX_DRAFT": "the draft model in MLX's format",

@@ -40,6 +40,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "ds4": "ds4:Ds4",
         "mlx": "mlx:Mlx",
         "slotstream": "slotstream:Slotstream",
+        "colibri": "colibri:Colibri",
     },
 )
 

@@ -27,6 +27,7 @@ from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.served import UNREAD
 from flashmoe_sim.residency.setup import Setup
+from flashmoe_sim.residency.tiers import distinct
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.timeline.attention import NOTHING, AttentionCost, attention_cost, depth_unknown
 from flashmoe_sim.timeline.costs import Costs
@@ -124,6 +125,11 @@ def _work_of(workload: Workload, replay: Replayed, *, page_cache_bytes: int, loa
     assert replay.stream is not None
     trace, stream = workload.trace, replay.stream
     phase = phases_of(trace)
+    held = np.zeros(trace.calls, np.int32)
+    if replay.in_ram is not None:
+        assert replay.hit is not None
+        held = distinct(trace, replay.in_ram)
+        replay = replace(replay, hit=replay.hit | replay.in_ram)
     if page_cache_bytes and workload.expert_bytes is not None:
         served = warm_reads(workload, replay, capacity_bytes=page_cache_bytes, loaded=loaded)
         warm, ahead_warm = served.warm, served.ahead_warm
@@ -149,7 +155,7 @@ def _work_of(workload: Workload, replay: Replayed, *, page_cache_bytes: int, loa
         refs=refs,
         requests=requests,
         misses=misses,
-        warm=warm,
+        warm=warm + held,
         cold=stream.cold,
         installs=stream.misses - stream.bypassed,
         phase=phase,

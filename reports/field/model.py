@@ -51,7 +51,7 @@ def model_of(row: FieldRow) -> ModelGeometry:
         base = _scaled(base, expert_bytes / mean, f"{expert_bytes:,.0f} bytes an expert, as the row says")
     if row.model_file_gib is None:
         return base
-    held = row.model_file_gib * GIB - _table_bytes(row, entry, base)
+    held = row.model_file_gib * GIB - _table_bytes(row, entry, base) - _drafting_bytes(row, base)
     dense_bytes = base.dense_bytes or 0
     if expert_bytes is not None or base.quant in EXACT:
         rest = held - base.routed_bytes
@@ -122,6 +122,14 @@ def _table_bytes(row: FieldRow, entry: NamedModel, model: ModelGeometry) -> floa
     table, others = entry.table_params_b * 1e9 * bits / 8, model.routed_bytes + (model.dense_bytes or 0)
     held = (row.model_file_gib or 0) * GIB
     return table if held * (held - table) > others**2 else 0.0
+
+
+def _drafting_bytes(row: FieldRow, model: ModelGeometry) -> int:
+    """Bytes of experts of drafting layers in a file: colibri's have them in 8 bits, twice those of the others."""
+    if not row.engine.startswith("colibri"):
+        return 0
+    last = model.layers[max(model.layers)]
+    return 2 * model.drafting_layers * last.n_experts * last.expert_bytes
 
 
 def _with_dense(model: ModelGeometry, dense_bytes: float) -> ModelGeometry:
