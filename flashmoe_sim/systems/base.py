@@ -583,6 +583,11 @@ class System(ABC):
         """The system with a profile of another trace, in a file in `folder`; None if it uses no profile of a trace."""
         return None
 
+    @property
+    def costs_as_set(self) -> tuple[Cost, ...]:
+        """The costs that it has with its settings."""
+        return self.costs
+
     def machine_of(self, case: Case) -> Machine:
         """The machine as the system uses it."""
         return self.adapted(case.machine)
@@ -590,7 +595,7 @@ class System(ABC):
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
         quantities = dict(machine.quantities())
-        for cost in (one.on(machine) for one in self.costs):
+        for cost in (one.on(machine) for one in self.costs_as_set):
             if (old := quantities.get(cost.path)) is None or not (cost.scales or old.estimated):
                 continue
             by = old if cost.scales else replace(old, value=1, lo=1, hi=1)

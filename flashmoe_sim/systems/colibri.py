@@ -12,13 +12,25 @@ from flashmoe_sim.budget import own_memory
 from flashmoe_sim.drafts import MTP, Drafts, given_drafts
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.estimates import estimate
-from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.parameters import INT32, Choices, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload, prepare
-from flashmoe_sim.systems.base import HALF, Case, Launch, Plan, Share, System, drafter_share, gpu_left, ladder, no_room
+from flashmoe_sim.systems.base import (
+    HALF,
+    Case,
+    Cost,
+    Launch,
+    Plan,
+    Share,
+    System,
+    drafter_share,
+    gpu_left,
+    ladder,
+    no_room,
+)
 from flashmoe_sim.systems.colibri_tiers import StagedLru, replay_tiers
 from flashmoe_sim.systems.execution import OwnTier, ReadIntoSlots
 from flashmoe_sim.systems.published import PublishedRun, RanAs
@@ -38,7 +50,12 @@ CONTEXT = 4096  # tokens
 GPU_FREE_BYTES = 2 * GB
 FAST_GB_S = 4.0  # of a drive from which on a Mac's list has one slot
 TOP_P_SHARE = 0.6  # of the experts of a token that --topp 0.7 leaves: 360 of 600 (issue 605)
+BEFORE_TUNING = "before PR 77"  # of 12 July 2026
 KNOWN_DRAFTS = (1, 3)
+READ_COST = Cost.of("storage.request_us", "cost.colibri_read_us")
+METAL_COST = Cost.of("gpu.weights_gb_s", "cost.colibri_metal")
+CUDA_COST = Cost.of("gpu.layer_us", "cost.colibri_cuda_layer_us")
+WAITING = estimate("cost.colibri_waiting").ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +78,7 @@ class Colibri(System):
     pipe: whether hits are computed while misses are read.
     direct: whether reads bypass the page cache.
     top_k: experts per token; left out: the model's.
+    tuned: whether the CPU's threads wait actively, as on Linux since July 2026.
     profile: where uses are counted: `half` (the first half of the trace; the second is timed), `all` (the whole trace,
         in hindsight), or the file of another trace.
     """
@@ -91,6 +109,7 @@ class Colibri(System):
     size: ClassVar[str] = "cap"
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
+    costs: ClassVar[tuple[Cost, ...]] = (READ_COST, METAL_COST, CUDA_COST)
 
     cap: int | None = None
     ram_gb: float | None = None
@@ -101,6 +120,7 @@ class Colibri(System):
     pipe: bool = False
     direct: bool = False
     top_k: int | None = None
+    tuned: bool = True
     profile: str = HALF
 
     @property
@@ -211,6 +231,25 @@ class Colibri(System):
         found = super().adapted(machine)
         return found if self._computes_on_gpu else replace(found, gpu=None, link=None, api="", gpus=1, cards=())
 
+    @property
+    def costs_as_set(self) -> tuple[Cost, ...]:
+        of_device = {METAL: (METAL_COST,), CUDA: (CUDA_COST,)}
+        return (READ_COST, *of_device.get(self.device, ()))
+
+    def machine_of(self, case: Case) -> Machine:
+        """The machine, whose CPU reads weights no faster than its cores compute them with this engine's kernels."""
+        machine = super().machine_of(case)
+        cpu, features = machine.cpu, machine.cpu_features or ()
+        known = next((name for name in ("neon", "avx512", "avx2") if name in features), None)
+        if cpu is None or cpu.weights_gb_s is None or known is None or not machine.cpu_cores:
+            return machine
+        core = estimate("cpu.colibri_core_gb_s", known)
+        times = WAITING if not self.tuned else (1.0, 1.0, 1.0)
+        lo, value, hi = (machine.cpu_cores * end * by for end, by in zip(core.ends, times, strict=True))
+        if value >= cpu.weights_gb_s.value:
+            return machine
+        return machine.with_quantity("cpu.weights_gb_s", Quantity(value, lo, hi, core.source, core.condition, True))
+
     def prepared(self, workload: Workload) -> Workload:
         if self.top_k is None or self.top_k >= workload.trace.top_k:
             return workload
@@ -246,6 +285,7 @@ class Colibri(System):
         words += [] if self.ram_gb is None else ["--ram", f"{self.ram_gb:g}"]
         words += [] if self.top_k is None else ["--topk", str(self.top_k)]
         on = {"CAP_RAISE": "0", "DRAFT": "0", "PIPE": str(int(self.pipe)), "DIRECT": str(int(self.direct))}
+        on |= {} if self.tuned else {"COLI_NO_OMP_TUNE": "1"}
         if self.device == METAL:
             on |= {"COLI_METAL": "1"}
         if self.device == CUDA:
@@ -271,7 +311,7 @@ class Colibri(System):
     def ran(cls, run: PublishedRun) -> Self:
         flags, each = run.flags, max(layer.expert_bytes for layer in run.model.layers.values())
         device = _device(run)
-        ram = re.search(r"--ram (\d+)", flags)
+        ram = re.search(r"(?:--ram |RAM_GB=)(\d+)", flags)
         topp = re.search(r"--topp 0\.7", flags)
         on_gpu, pinned = _pinned_in(run, each)
         return cls(
@@ -282,8 +322,9 @@ class Colibri(System):
             vram_gb=on_gpu if device == CUDA else None,
             dense=device != CUDA or "CUDA_DENSE=1" in flags or "CUDA_PIPE=2" in flags,
             pipe=re.search(r"PIPE=1|\+PIPE\b|PIPE_WORKERS|URING=1|Windows", flags) is not None,
-            direct=re.search(r"DIRECT=1|O_DIRECT", flags) is not None,
+            direct=run.model.arch == "deepseek4" or re.search(r"DIRECT=1|O_DIRECT", flags) is not None,
             top_k=round(TOP_P_SHARE * run.model.top_k) if topp else None,
+            tuned=BEFORE_TUNING not in run.build,
         )
 
     @classmethod
@@ -293,7 +334,7 @@ class Colibri(System):
         on = "COLI_CUDA_MTP=1" in flags or "MTP draft" in flags or _device(run) != CUDA
         if model.arch != "glm-dsa" or not on or re.search(r"MTP[ =](?:off|0)|DRAFT=0", flags):
             return None
-        later = model.quant == "int4-g64" or re.search(r"draft=1|CUDA_MTP=1", flags)
+        later = model.quant == "int4-g64" or re.search(r"draft=1|CUDA_MTP=1|August 2026", f"{flags} {run.build}")
         count = KNOWN_DRAFTS[0 if later else 1]
         return given_drafts(count, estimate(f"drafts.colibri_accept.{count}").value, MTP, model)
 

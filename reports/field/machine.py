@@ -37,6 +37,7 @@ SOCKET_RAM = {"am4": "ddr4", "am5": "ddr5"}
 UNFUSED, FUSED = ("qwen3next", "qwen35moe"), "2026-03-07"
 _RAM = re.compile(r"\bddr[345]|\bam[45]\b", re.IGNORECASE)
 _CARDS = re.compile(r"^(\d{1,2}) ?x ?(?=\S)", re.IGNORECASE)
+_CORES = re.compile(r"\b(\d{1,3})C\b")
 _TWO_SOCKETS = re.compile(r"^(?:2 ?x\b|dual\b)", re.IGNORECASE)
 # What a row says of how it used them; others let threads and pages lie on both.
 _MODES = {
@@ -74,6 +75,7 @@ def built_of(row: FieldRow) -> Built:
     storage = _storage(row)
     if chip is not None:
         machine = _unified(row, chip, storage, ram_gib)
+        machine = machine if machine.cpu_cores else _with_cores(row, machine)
     else:
         cards = _cards(row, notes)
         cpu = part_in(row.cpu, ("cpu",))
@@ -83,7 +85,7 @@ def built_of(row: FieldRow) -> Built:
         generation = "" if cpu is not None or memory is not None else _generation(row)
         sockets = _sockets(row, cpu)
         parts = Parts({part.kind: part for part in chosen}, ram_gib, generation=generation, sockets=sockets)
-        machine = compose_parts(with_cards(parts, cards))
+        machine = _with_cores(row, compose_parts(with_cards(parts, cards)))
         if sockets > 1:
             machine = replace(machine, socket_mode=_socket_mode(row))
             notes.append(f"two sockets, {IN_WORDS.get(machine.socket_mode, 'as the engine has it')}")
@@ -206,6 +208,12 @@ def _socket_mode(row: FieldRow) -> str:
         return SPLIT
     said = f"{row.flags} {row.notes}"
     return next((mode for mode, words in _MODES.items() if words.search(said)), INTERLEAVED)
+
+
+def _with_cores(row: FieldRow, machine: Machine) -> Machine:
+    """The machine with as many cores as the row says of its CPU, of which it may rent a part."""
+    told = _CORES.search(row.cpu)
+    return machine if told is None else replace(machine, cpu_cores=int(told[1]))
 
 
 def _memory(row: FieldRow, cpu: Part | None, notes: list[str], *, server: bool) -> Part | None:

@@ -21,7 +21,7 @@ from tests.systems.cases import served_by, workload
 from tests.systems.models import big_model
 
 # Defaults of 0 that are none: the program's own.
-NONE = {("neurall", "lead"), ("hot-cache", "update_rate"), ("cached", "cpu_share")}
+NONE = {("neurall", "lead"), ("hot-cache", "update_rate"), ("cached", "cpu_share"), ("colibri", "pin_gb")}
 MACHINES = ("rtx-4090", "m3-max-48", "strix-halo-128")
 CHOOSES = re.compile(r"(?<!\d)(0|-1): (as (much|many)|all|the|what|half|1 with|from|all (layers|experts))")
 

@@ -28,6 +28,7 @@ NO_FAULTS = {
     "slot-remap": "reads ahead of its copies into the page cache: LLAMA_FLASH_MOE_ENABLED",
     "turbofieldfare": "reads into slots",
     "slotstream": "reads with pread",
+    "colibri": "reads with pread",
 }
 SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1, "rtx-5090": 40}
 
