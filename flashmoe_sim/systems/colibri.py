@@ -43,8 +43,9 @@ from flashmoe_sim.trace.routing import RoutingTrace
 
 GB = 10**9
 CPU, METAL, CUDA = "cpu", "metal", "cuda"
-# c/colibri.c, cap_for_ram(): the budget, and what it leaves free beside weights, context and the places of a call.
-RAM_SHARE, FREE_BYTES, PLACES = 0.88, 3_700_000_000, 64
+# c/colibri.c, cap_for_ram(): the budget, and what it leaves free beside weights, context and the places of a call: 1.2
+# and 2.5 GB, and what GLM-5.2 needs to unpack the keys and values of 4096 tokens.
+RAM_SHARE, FREE_BYTES, PLACES = 0.88, 3_700_000_000 + 4096 * 64 * 448 * 4, 64
 WIDE = 2  # times the bytes of an expert that one of the drafting layer has
 CONTEXT = 4096  # tokens
 GPU_FREE_BYTES = 2 * GB

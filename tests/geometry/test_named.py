@@ -140,7 +140,13 @@ PUBLISHED = [
     ("deepseek-v4-flash:ud-iq3_xxs", lambda model: model.bank_bytes(62), 22_362.62 * MIB, 1e-6),
     ("deepseek-v4-flash:ud-iq3_xxs", lambda model: model.routed_bytes + model.dense_bytes, 97.05 * GIB, 0.001),
     ("deepseek-v4-flash:mxfp4", lambda model: model.routed_bytes + model.dense_bytes, 140.6 * GIB, 0.03),
-    ("glm-5.2:int4-g64", lambda model: model.routed_bytes / 75 * 76 + model.dense_bytes, 399.5 * GIB, 0.005),
+    # and one more layer in 8 bits
+    (
+        "glm-5.2:int4-g64",
+        lambda model: model.routed_bytes + 256 * 3 * 6144 * 2048 + model.dense_bytes,
+        399.5 * GIB,
+        0.001,
+    ),
     ("glm-5.3-flash", lambda model: expert_bytes(model)[0], 14.2 * 10**6, 0.005),
     ("qwen3-next-80b-a3b", lambda model: model.routed_bytes + model.dense_bytes, 45.10 * GIB, 0.02),
     ("qwen3-30b-a3b:iq4_xs", lambda model: model.routed_bytes + model.dense_bytes, 15.32 * GIB, 0.002),
