@@ -271,6 +271,7 @@ class System(ABC):
     limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
+    behind: a system that an answer names before it wherever that one runs, whatever a few percent say.
     ran_as: published runs that were of it, by engine and strategy as tables of such runs name them.
     fitted_off: ln(predicted / measured) of its published runs before one of its costs was fitted on them.
     """
@@ -295,6 +296,7 @@ class System(ABC):
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     times_prompts: ClassVar[bool] = True
+    behind: ClassVar[str] = ""
     ran_as: ClassVar[RanAs] = {}
     fitted_off: ClassVar[float] = 0.0
 

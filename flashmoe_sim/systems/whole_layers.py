@@ -48,6 +48,7 @@ class WholeLayers(System):
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
     costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    behind: ClassVar[str] = "placed"
 
     gpu_layers: int | None = None
 
@@ -72,8 +73,10 @@ class WholeLayers(System):
 
     def sizes(self, case: Case) -> Sequence[int]:
         room = case.gpu_bytes - case.spare_bytes - self._buffers(case)
-        most = max(case.model.layers) + 2
-        return [next((count for count in range(most, 0, -1) if self._held(case, count) <= room), 0)]
+        every = max(case.model.layers) + 2
+        if self._held(case, every) <= room:
+            raise Unsupported("has room for every layer, which is all-gpu")
+        return [next((count for count in range(every - 1, 0, -1) if self._held(case, count) <= room), 0)]
 
     def sized(self, case: Case) -> Self:
         return self if self.size_given else self.of_size(self.sizes(case)[0])

@@ -99,7 +99,7 @@ def first(found: Sequence[Compared], case: Case, objective: Objective) -> Compar
     architecture on this kind of GPU, and is faster in nine of ten draws. An engine that changes the text, or one
     without proof, stands first only if nothing else runs.
     """
-    ran = [one for one in found if objective.seconds(one) is not None]
+    ran = _in_front([one for one in found if objective.seconds(one) is not None])
     same_text = [one for one in ran if not one.system.changes_text(case)] or ran
     there = [one for one in same_text if runs_there(one.system, case.machine)] or same_text
     plain = common_first(there, objective)
@@ -121,13 +121,19 @@ def common_first(found: Sequence[Compared], objective: Objective) -> Compared | 
     faster in nine of ten draws, or if what uses the GPU may not fit. A cache stands before whole layers only if it is
     faster in nine of ten draws, too: on a slow link it is less than half as fast.
     """
-    common = [one for one in found if one.system.common and objective.seconds(one) is not None]
+    common = _in_front([one for one in found if one.system.common and objective.seconds(one) is not None])
     if plain := pick([one for one in common if not one.system.caches], objective):
         common = [one for one in common if not one.system.caches or wins(one, plain, objective) >= SURE]
     best, on_gpu = pick(common, objective), pick([one for one in common if one.system.uses_gpu], objective)
     if best is None or on_gpu is None or on_gpu.tight or wins(best, on_gpu, objective) >= SURE:
         return best
     return best if best.system.uses_gpu else on_gpu
+
+
+def _in_front(ran: Sequence[Compared]) -> list[Compared]:
+    """Those of the systems that run that do not stand behind another one of them."""
+    names = {one.system.name for one in ran}
+    return [one for one in ran if one.system.behind not in names]
 
 
 def wins(one: Compared, other: Compared, objective: Objective) -> float:

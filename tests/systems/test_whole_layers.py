@@ -17,9 +17,13 @@ from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.compare import at_setting
 from flashmoe_sim.systems.table import parse_system
 from flashmoe_sim.systems.whole_layers import OllamaLayers, WholeLayers
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import first
 from reports.field.asked import system_of
 from tests.field.builders import row
 from tests.systems.cases import case, workload
+
+NAMES = ("whole-layers", "placed")
 
 
 def speed(on: Case, spec: str) -> float:
@@ -70,6 +74,20 @@ def test_as_many_layers_as_fit() -> None:
     own.check(on)
     more = replace(own, gpu_layers=own.chosen + 1)
     assert sum(one.size_bytes for one in more.memory(on) if one.where == "gpu") > on.gpu_bytes - on.spare_bytes
+
+
+def test_where_every_layer_fits_it_is_all_gpu() -> None:
+    with pytest.raises(Unsupported, match="has room for every layer, which is all-gpu"):
+        WholeLayers().sized(case(gpu_gib=24))
+    assert speed(case(gpu_gib=24), "whole-layers:gpu_layers=7")
+
+
+def test_it_stands_behind_placed_wherever_that_runs() -> None:
+    on = case(gpu_gib=2, ram_gib=64)
+    whole, placed = (at_setting(workload(on.model), on, parse_system(name).sized(on)) for name in NAMES)
+    faster = replace(whole, tok_s=9 * (placed.tok_s or 0), draws=9 * placed.draws)
+    assert first([faster, placed], on, Objective()) is placed
+    assert first([faster], on, Objective()) is faster
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_evidence_names_trace_machine_checks_and_how_much_was_tried() -> None:
     text = " ".join(evidence(on))
     assert on.workload.trace.name in text
     assert "rtx-3090, these are estimates, what the speed depends on most first: " in text
-    assert "Checked: of 171 published speeds of this engine, by 49 people" in text
+    assert "Checked: of 179 published speeds of this engine, by 51 people" in text
     assert f"{on.found.evaluations} settings of 2 systems" in text
 
 
