@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flashmoe_sim.budget import MemoryBudget, own_memory
 from flashmoe_sim.drafts import Drafts
-from flashmoe_sim.geometry.attention import DEFAULT_TYPE, Attention
+from flashmoe_sim.geometry.attention import DEFAULT_TYPE, STATE_BYTES, Attention
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.io.errors import Conflict, Incomplete, TooLarge
 from flashmoe_sim.io.sizes import GIB
@@ -37,6 +37,7 @@ from flashmoe_sim.timeline.page_cache import warm_reads
 from flashmoe_sim.timeline.work import Work
 from flashmoe_sim.trace.join import drafted_of, phases_of
 
+DELTA_NETS, USUAL_STATE_BYTES = ("qwen3next", "qwen35moe"), 2 << 20  # of a layer of Qwen3-Next and Qwen3.5
 SENT_BYTES = 4  # of a number between machines
 _WORKS: WeakKeyDictionary[Replayed, dict[tuple[int, bool], Work]] = WeakKeyDictionary()
 
@@ -226,9 +227,17 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
         dense_weight_bytes=geometry.dense_weight_bytes,
         graph_s=estimate("graph.gpu_s", geometry.arch).value * in_steps,
         graph_bytes=estimate("graph.gpu_bytes", geometry.arch).value * in_steps,
-        graph_cpu_s=estimate("graph.cpu_s", geometry.arch).value * in_steps,
+        graph_cpu_s=estimate("graph.cpu_s", geometry.arch).value * in_steps * _state_share(geometry),
         hidden=hidden_of(geometry),
     )
+
+
+def _state_share(geometry: ModelGeometry) -> float:
+    """Of the state of a gated delta net whose steps on a CPU are known, what one of this model has; 1 for others."""
+    nets = geometry.attention if geometry.arch in DELTA_NETS else None
+    layers = () if nets is None else nets.layers
+    state_bytes = max((layer.state for layer in layers), default=0) * STATE_BYTES
+    return min(state_bytes / USUAL_STATE_BYTES, 1.0) if state_bytes else 1.0
 
 
 def hidden_of(geometry: ModelGeometry) -> int:

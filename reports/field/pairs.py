@@ -81,7 +81,7 @@ def pairs(rows: Sequence[FieldRow], speeds: Mapping[str, Speed]) -> list[Pair]:
     """Every pair of predicted rows of one machine, model, quantization and depth with and without a cache.
 
     speeds: by the row's id; a row without one is in no pair. Without a cache means: plain llama.cpp or ik_llama.cpp, or
-    the program of the cached row in the same series.
+    the program of the cached row in the same series. Rows that one system answers alike differ in something else.
     """
     groups: dict[tuple[object, ...], list[FieldRow]] = defaultdict(list)
     for row in rows:
@@ -93,6 +93,7 @@ def pairs(rows: Sequence[FieldRow], speeds: Mapping[str, Speed]) -> list[Pair]:
         for cached in group
         for plain in group
         if cached.strategy in CACHED and plain.strategy in PLAIN and _comparable(cached, plain)
+        if speeds[cached.id].system is None or speeds[cached.id] != speeds[plain.id]
     ]
 
 

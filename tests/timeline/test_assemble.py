@@ -14,6 +14,7 @@ from flashmoe_sim.io.errors import Conflict, Incomplete, OutOfRange, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import SD_90, Whose, ends, errors
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Anchors, Machine, Quantity
 from flashmoe_sim.policies.bank import Bank
@@ -362,3 +363,14 @@ def test_the_luck_of_the_trace_narrows_with_its_length() -> None:
         widths.append(math.log(hi / lo) / 2)
     assert widths[0] > 1.5 * widths[1] > 1.5 * widths[2]
     assert widths[2] == pytest.approx(ONE_RUN, rel=0.1)
+
+
+def test_the_steps_of_a_small_state_take_less_on_a_cpu() -> None:
+    """Copies of a state of 2 MiB are what a gated delta net takes longer: a model with a 64th of it takes a 64th."""
+    large = load_model("qwen3.5-35b-a3b")
+    assert large.attention is not None
+    layers = tuple(replace(layer, state=layer.state // 64) for layer in large.attention.layers)
+    small = replace(large, attention=replace(large.attention, layers=layers))
+    whole, part = (weigh(of, tuple(of.layers.values()), Conditions()).graph_cpu_s for of in (large, small))
+    assert whole == estimate("graph.cpu_s", "qwen35moe").value
+    assert part == pytest.approx(whole / 64, rel=0.05)
