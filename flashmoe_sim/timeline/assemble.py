@@ -233,11 +233,14 @@ def weigh(geometry: ModelGeometry, layers: tuple[LayerGeometry, ...], conditions
 
 
 def _state_share(geometry: ModelGeometry) -> float:
-    """Of the state of a gated delta net whose steps on a CPU are known, what one of this model has; 1 for others."""
-    nets = geometry.attention if geometry.arch in DELTA_NETS else None
-    layers = () if nets is None else nets.layers
-    state_bytes = max((layer.state for layer in layers), default=0) * STATE_BYTES
-    return min(state_bytes / USUAL_STATE_BYTES, 1.0) if state_bytes else 1.0
+    """Of the state of a gated delta net whose steps on a CPU are known, what one of this model has; 1 for others.
+
+    0 if its state is unknown.
+    """
+    if geometry.arch not in DELTA_NETS:
+        return 1.0
+    layers = () if geometry.attention is None else geometry.attention.layers
+    return min(max((layer.state for layer in layers), default=0) * STATE_BYTES / USUAL_STATE_BYTES, 1.0)
 
 
 def hidden_of(geometry: ModelGeometry) -> int:

@@ -371,6 +371,8 @@ def test_the_steps_of_a_small_state_take_less_on_a_cpu() -> None:
     assert large.attention is not None
     layers = tuple(replace(layer, state=layer.state // 64) for layer in large.attention.layers)
     small = replace(large, attention=replace(large.attention, layers=layers))
-    whole, part = (weigh(of, tuple(of.layers.values()), Conditions()).graph_cpu_s for of in (large, small))
+    each = (large, small, replace(large, attention=None))
+    whole, part, none = (weigh(of, tuple(of.layers.values()), Conditions()).graph_cpu_s for of in each)
     assert whole == estimate("graph.cpu_s", "qwen35moe").value
     assert part == pytest.approx(whole / 64, rel=0.05)
+    assert none == 0.0
