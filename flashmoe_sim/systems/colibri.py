@@ -14,6 +14,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.parameters import INT32, Choices, Limits
+from flashmoe_sim.policies._staged import StagedLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
@@ -31,7 +32,7 @@ from flashmoe_sim.systems.base import (
     ladder,
     no_room,
 )
-from flashmoe_sim.systems.colibri_tiers import StagedLru, replay_tiers
+from flashmoe_sim.systems.colibri_tiers import replay_tiers
 from flashmoe_sim.systems.execution import OwnTier, ReadIntoSlots
 from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.systems.static_profile import profile_of, written_profile

@@ -16,6 +16,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.io.sizes import GIB, MIB
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.policies._staged import StagedLru
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.residency.replay import replay
 from flashmoe_sim.residency.setup import Setup
@@ -23,7 +24,6 @@ from flashmoe_sim.residency.tiers import distinct
 from flashmoe_sim.residency.workload import prepare
 from flashmoe_sim.systems.base import Case
 from flashmoe_sim.systems.colibri import Colibri
-from flashmoe_sim.systems.colibri_tiers import StagedLru
 from flashmoe_sim.systems.published import PublishedRun
 from tests.residency.builders import Call, geometry_of, one_layer, trace_of
 from tests.systems.by_hand import misses_of, replayed_by, timed_by

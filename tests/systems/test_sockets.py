@@ -47,6 +47,7 @@ RUN = [
     if not SYSTEMS[name]().why_not(Case(MODEL, server("", 64)))
     and not SYSTEMS[name]().uses_profile
     and not SYSTEMS[name].splits_sockets
+    and SYSTEMS[name].behind != "placed"  # where all fits, as here, it is all-gpu
 ]
 
 
