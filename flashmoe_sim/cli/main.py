@@ -117,7 +117,7 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
     },
     "system": {
         "list": VerbEntry(f"{CLASSES}.system:ListSystems", "All systems in a table."),
-        "engines": VerbEntry(f"{CLASSES}.system:ListEngines", "All engines, by the age of what is known of them."),
+        "engines": VerbEntry(f"{CLASSES}.system:ListEngines", "All engines, and when their facts were looked up."),
         "show": VerbEntry(f"{CLASSES}.system:ShowSystem", "One system: rule, settings, needs, source."),
     },
 }

@@ -248,15 +248,16 @@ def _reads_itself(found: Recommendation) -> list[Part]:
     one = found.reads_itself
     if one is None or (launch := one.best.launch) is None:
         return []
-    system, known = one.best.system, placeholders(found.best.best.launch) if found.best.best.launch else {}
+    system, own = one.best.system, found.best.best.launch
+    assert own is not None
     get = None if system.facts is None else system.facts.get
     where = "" if get is None else f" ({get.address})"
     sentence = (
         f"Most of a token waits for pages of mapped files. {system.title}{where} reads experts into its own cache, and "
         f"is faster in {found.wins(one):.0%} of draws; that rests on {found.proof_of(one).sentence}:"
     )
-    words = {word: meaning for word, meaning in placeholders(launch).items() if word not in known}
-    return [sentence, Command(launch.line), *(f"{word}: {meaning}." for word, meaning in words.items())]
+    new = placeholders(launch).items() - placeholders(own).items()
+    return [sentence, Command(launch.line), *(f"{word}: {meaning}." for word, meaning in sorted(new))]
 
 
 def _get(found: Recommendation) -> Section:

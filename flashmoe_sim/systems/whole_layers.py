@@ -59,24 +59,15 @@ class WholeLayers(System):
             return "needs a CPU that the machine's file describes"
         return super().why_not(case)
 
-    def _held(self, case: Case, gpu_layers: int) -> int:
-        """Bytes of weights and context of the output and the layers before it, so many together."""
-        layers = max(case.model.layers) + 1
-        each = case.gpu_dense_bytes // (layers + 1) + case.kv_bytes // layers
-        numbers = range(max(layers + 1 - gpu_layers, 0), layers)
-        held = [case.model.layers[number] for number in numbers if number in case.model.layers]
-        experts = sum(layer.expert_bytes * layer.n_experts for layer in held)
-        return experts + min(gpu_layers, layers + 1) * each
-
-    def _buffers(self, case: Case) -> int:
-        return case.machine.gpus * case.compute_bytes() + case.drafter_bytes
+    def _fits(self, case: Case) -> bool:
+        on_gpu = sum(share.size_bytes for share in self.memory(case) if share.where == "gpu")
+        return on_gpu <= case.gpu_bytes - case.spare_bytes
 
     def sizes(self, case: Case) -> Sequence[int]:
-        room = case.gpu_bytes - case.spare_bytes - self._buffers(case)
         every = max(case.model.layers) + 2
-        if self._held(case, every) <= room:
+        if self.of_size(every)._fits(case):
             raise Unsupported("has room for every layer, which is all-gpu")
-        return [next((count for count in range(every - 1, 0, -1) if self._held(case, count) <= room), 0)]
+        return [next((count for count in range(every - 1, 0, -1) if self.of_size(count)._fits(case)), 0)]
 
     def sized(self, case: Case) -> Self:
         return self if self.size_given else self.of_size(self.sizes(case)[0])
@@ -86,6 +77,12 @@ class WholeLayers(System):
         layers = max(case.model.layers) + 1
         return range(max(layers + 1 - self.chosen, 0), layers)
 
+    def _expert_bytes(self, case: Case) -> int:
+        """Bytes of the experts of the GPU's layers."""
+        layers = case.model.layers
+        held = [layers[number] for number in self._on_gpu(case) if number in layers]
+        return sum(layer.expert_bytes * layer.n_experts for layer in held)
+
     def _beside_experts(self, case: Case) -> tuple[int, int]:
         """Bytes of dense weights, without the embeddings, and of the context of the CPU's layers."""
         layers = max(case.model.layers) + 1
@@ -94,9 +91,9 @@ class WholeLayers(System):
         return dense, off * case.kv_bytes // layers
 
     def plan(self, case: Case) -> Plan:
-        on, numbers = self._on_gpu(case), sorted(case.model.layers)
-        rows = tuple(row for row, number in enumerate(numbers) if number in on)
-        held = sum(case.model.layers[numbers[row]].expert_bytes * case.n_experts for row in rows)
+        on, layers = self._on_gpu(case), case.model.layers
+        rows = tuple(row for row, number in enumerate(sorted(layers)) if number in on)
+        held = self._expert_bytes(case)
         policy = TheseLayers(rows=rows) if rows else Demand()
         execution = PrefillCopy(MIN_BATCH, self.loads_whole(case))
         return Plan(Setup(Bank(None, held or 1), policy, "atomic"), execution, self.machine_of(case))
@@ -121,8 +118,7 @@ class WholeLayers(System):
         return self.adapted(_without_ram(machine, sum(self._beside_experts(case))))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
-        layers, on = case.model.layers, self._on_gpu(case)
-        experts = sum(layer.expert_bytes * layer.n_experts for number, layer in layers.items() if number in on)
+        experts = self._expert_bytes(case)
         dense, context = self._beside_experts(case)
         return (
             Share("experts", "gpu", experts),
