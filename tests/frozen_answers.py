@@ -27,6 +27,7 @@ MACHINES = (
     "strix-halo-128",
 )
 OF_ONE_ENGINE = (
+    ("glm-5.2:int4-g64", "ryzen-9950x + ddr5-5600x2 + 128GiB + nvme-gen4"),
     ("qwen3.5-397b-a17b:mlx-4bit", "m3-max-48"),
     ("qwen3.8-flash-next:mlx-4bit", "m4-max + 64GiB"),
     ("gemma-4-26b-a4b:mlx-4bit", "m4 + 16GB"),

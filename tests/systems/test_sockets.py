@@ -19,6 +19,7 @@ from flashmoe_sim.systems.crow import Crow
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.table import SYSTEMS
+from flashmoe_sim.systems.whole_layers import OllamaLayers, WholeLayers
 from flashmoe_sim.tune.recommend import recommend
 from tests.systems.cases import model, workload
 
@@ -37,7 +38,7 @@ def server(sockets: str, ram_gib: float) -> Machine:
 def asked(name: str, sockets: str, ram_gib: float, mode: str = "") -> tuple[Case, System, Compared]:
     machine = server(sockets, ram_gib)
     case = Case(MODEL, replace(machine, socket_mode=mode))
-    system = SYSTEMS[name]().sized(case)
+    system = GIVEN.get(name, SYSTEMS[name]()).sized(case)
     return case, system, at_setting(workload(MODEL), case, system)
 
 
@@ -47,8 +48,8 @@ RUN = [
     if not SYSTEMS[name]().why_not(Case(MODEL, server("", 64)))
     and not SYSTEMS[name]().uses_profile
     and not SYSTEMS[name].splits_sockets
-    and SYSTEMS[name].behind != "placed"  # where all fits, as here, it is all-gpu
 ]
+GIVEN = {"whole-layers": WholeLayers(gpu_layers=3), "ollama-layers": OllamaLayers(gpu_layers=3)}  # all would fit
 
 
 @pytest.mark.parametrize("name", RUN)
