@@ -22,7 +22,7 @@ import polars as pl
 
 import flashmoe_sim.api as sim
 
-altair.renderers.enable("png", ppi=88)  # pictures that GitHub shows, too; without this line they are interactive
+altair.renderers.enable("png", ppi=80)  # pictures that GitHub shows, too; without this line they are interactive
 pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=20, fmt_str_lengths=100)
 PARTS = ["read_ms", "upload_ms", "cpu_ms", "compute_ms", "host_ms"]
 

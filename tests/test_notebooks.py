@@ -13,7 +13,7 @@ from jupyter_client.manager import KernelManager
 
 from tests.notebooks import ROOT, SOURCES, built, kernel
 
-MOST_BYTES = 120_000
+MOST_BYTES = 100_000
 
 
 @pytest.fixture(scope="module")
