@@ -21,20 +21,21 @@ def factors(
     bytes that are copied to GPUs; if all are 0, the parts follow the memory.
     """
     rates = [card.weights_gb_s for card in cards]
-    weights = _mean(rates, read) / rates[0]
+    weights = mean_rate(rates, read) / rates[0]
     arithmetic = [card.weights_gb_s * card.knee_tokens for card in cards]
     links = [card.pinned_gb_s for card in cards]
-    link = _mean(links, copied if any(copied) else by_memory(cards)) / links[0]
+    link = mean_rate(links, copied if any(copied) else by_memory(cards)) / links[0]
     return {
         "gpu.weights_gb_s": weights,
-        "gpu.knee_tokens": _mean(arithmetic, read) / arithmetic[0] / weights,
-        "gpu.attention_gb_s": _mean(rates, attended) / rates[0],
+        "gpu.knee_tokens": mean_rate(arithmetic, read) / arithmetic[0] / weights,
+        "gpu.attention_gb_s": mean_rate(rates, attended) / rates[0],
         "link.pinned_gb_s": link,
         "link.pageable_gb_s": link,
     }
 
 
-def _mean(rates: Sequence[float], shares: Sequence[float]) -> float:
+def mean_rate(rates: Sequence[float], shares: Sequence[float]) -> float:
+    """The rate of units that serve their shares one after another."""
     return sum(shares) / sum(share / rate for share, rate in zip(shares, rates, strict=True))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self
 
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.io.errors import Unsupported
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.cards import mean_rate
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.parameters import INT32, Limits
@@ -108,13 +110,17 @@ class WholeLayers(System):
         of_gpu = case.gpu_dense_bytes - of_cpu
         of_gpu += sum(model.layers[number].expert_bytes * model.top_k for number in on if number in model.layers)
         steps_us = 1e6 * (estimate("graph.cpu_s", model.arch).value - estimate("graph.gpu_s", model.arch).value)
-        machine = case.machine.with_quantity("gpu.layer_us", _mean(gpu.layer_us, cpu.layer_us, len(on), off, steps_us))
+
+        def layer_us(each: Sequence[float]) -> float:
+            return max(len(on) * each[0] + off * (each[1] + steps_us), 0.0) / (len(on) + off)
+
+        machine = case.machine.with_quantity("gpu.layer_us", _both(gpu.layer_us, cpu.layer_us, layer_us))
         for path, one, other, parts in (
             ("gpu.weights_gb_s", gpu.weights_gb_s, cpu.weights_gb_s, (of_gpu, of_cpu)),
             ("gpu.attention_gb_s", gpu.attention_gb_s, cpu.attention_gb_s, (len(on), off)),
         ):
             if one is not None and other is not None:
-                machine = machine.with_quantity(path, _rate(one, other, *parts))
+                machine = machine.with_quantity(path, _both(one, other, partial(mean_rate, shares=parts)))
         return self.adapted(_without_ram(machine, sum(self._beside_experts(case))))
 
     def memory(self, case: Case) -> tuple[Share, ...]:
@@ -183,19 +189,7 @@ def _without_ram(machine: Machine, size_bytes: int) -> Machine:
     return machine.varied("memory.ram_gib", max(ram_gib.value - size_bytes / GIB, 0.0))
 
 
-def _rate(gpu: Quantity, cpu: Quantity, of_gpu: float, of_cpu: float) -> Quantity:
-    """The rate at which both read their parts one after the other."""
-
-    def mean(one: float, other: float) -> float:
-        return (of_gpu + of_cpu) / (of_gpu / one + of_cpu / other)
-
-    return replace(gpu, value=mean(gpu.value, cpu.value), lo=mean(gpu.lo, cpu.lo), hi=mean(gpu.hi, cpu.hi))
-
-
-def _mean(gpu: Quantity, cpu: Quantity, of_gpu: int, of_cpu: int, more_us: float) -> Quantity:
-    """The mean time of a layer. more_us: of those of the CPU."""
-
-    def mean(one: float, other: float) -> float:
-        return max(of_gpu * one + of_cpu * (other + more_us), 0.0) / (of_gpu + of_cpu)
-
-    return replace(gpu, value=mean(gpu.value, cpu.value), lo=mean(gpu.lo, cpu.lo), hi=mean(gpu.hi, cpu.hi))
+def _both(gpu: Quantity, cpu: Quantity, mean: Callable[[Sequence[float]], float]) -> Quantity:
+    """The GPU's quantity as the mean of both, end by end."""
+    lo, value, hi = (mean(each) for each in ((gpu.lo, cpu.lo), (gpu.value, cpu.value), (gpu.hi, cpu.hi)))
+    return replace(gpu, value=value, lo=lo, hi=hi)
