@@ -50,6 +50,7 @@ def describe_system(kind: type[System]) -> dict[str, Any]:
         "needs": _needs(kind),
         "facts": _facts(kind),
         "costs": [asdict(cost) for cost in kind.costs],
+        "by_faults": kind.by_faults,
         "source": kind.source,
     }
 

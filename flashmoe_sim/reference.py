@@ -125,6 +125,8 @@ def systems_markdown() -> str:
     for one in described:
         lines += ["", f"## `{one['name']}`", "", f"{one['title']} ({one['engine']}).", "", *_parameters(one)]
         lines += [f"- **Cost of its own:** {changed(Cost(**cost))}" for cost in one["costs"]]
+        if one["by_faults"]:
+            lines.append("- **Reads** experts by page faults of a mapped file.")
         lines.append(f"- **Source:** {one['source']}")
     return "\n".join([*lines, *_served_markdown()]) + "\n"
 

@@ -67,7 +67,9 @@ SECTIONS: dict[str, tuple[Key, ...]] = {
         _time("request_us", "what a read costs beside its bytes; unused with `measured`"),
         LANES,
         Key("hot_share", "share of read_gb_s that is left when the device is hot", required=False, most=1),
-        Key("mapped_share", "share of read_gb_s at which page faults read a mapped file", required=False, most=1),
+        Key("fault_kib", "what a page fault of a mapped file reads; on Linux twice the read-ahead", required=False),
+        Key("faults_in_flight", "page faults of a mapped file that are read at once", required=False),
+        Key("faults_gb_s", "what page faults of a mapped file read, with what is around its pieces", required=False),
     ),
     "link": (
         Key("pinned_gb_s", "from pinned RAM into the GPU's memory"),

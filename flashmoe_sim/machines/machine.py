@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import hypot
 from pathlib import Path
 
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, unknown_name
 from flashmoe_sim.io.numbers import plain
 from flashmoe_sim.io.sizes import MIB
+from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.learnt import Learnt
 from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 
@@ -63,7 +65,10 @@ class Memory:
 class Storage:
     """The SSD or flash that experts are read from.
 
-    mapped_share: of read_gb_s, what page faults of a mapped file reach; None if it was not measured.
+    fault_kib, faults_in_flight: what one page fault of a mapped file reads, and how many are read at once; None if the
+        machine's file does not say. faults_gb_s: what such faults read together, with what is around the pieces; None
+        if it was not measured.
+    by_faults: whether experts are read by page faults of a mapped file, and not by an engine's own reads.
     """
 
     read_gb_s: Quantity
@@ -71,7 +76,17 @@ class Storage:
     lanes: Quantity
     hot_share: Quantity | None = None
     measured: tuple[MeasuredRead, ...] = ()
-    mapped_share: Quantity | None = None
+    fault_kib: Quantity | None = None
+    faults_in_flight: Quantity | None = None
+    faults_gb_s: Quantity | None = None
+    by_faults: bool = False
+
+    @property
+    def around_bytes(self) -> int:
+        """What page faults read around a piece of a mapped file, beside its own bytes; 0 of other reads."""
+        if not self.by_faults or self.fault_kib is None:
+            return 0
+        return round(estimate("faults.around").value * self.fault_kib.value * 1024)
 
     def chunk_s(self, size_bytes: int, depth: int, *, hot: bool = False) -> float:
         """Seconds of one read while `depth` reads of this size, itself included, are in flight.
@@ -79,6 +94,10 @@ class Storage:
         The reads in flight share the bandwidth, so each takes as long as all of them together: request_us, plus all
         their bytes at read_gb_s. With `measured` it is the table's time for this size and depth, which includes the
         cost of a request, scaled so that reads of 4 MiB with `lanes` in flight reach read_gb_s.
+        Page faults read each of these pieces after the other, in windows of fault_kib, of which faults_in_flight are
+        read at once where a piece has as many: a window takes request_us and its bytes at the rate of one reader, and
+        all of them are no faster than the device; faults_gb_s is what was measured instead. They also read
+        around_bytes.
         hot: at the bandwidth of a throttled device.
         Raises BadInput for a size or depth below 1, and for `hot` if hot_share is unknown.
         """
@@ -89,10 +108,23 @@ class Storage:
             if self.hot_share is None:
                 raise Incomplete("storage.hot_share is not known for this machine; add it to the machine's file")
             bytes_s *= self.hot_share.value
+        if self.by_faults:
+            return depth * (size_bytes + self.around_bytes) * self._fault_s(size_bytes, bytes_s)
         if not self.measured:
             return self.request_us.value * 1e-6 + size_bytes * depth / bytes_s
         reference_s = REFERENCE_BYTES * self.lanes.value / bytes_s
         return self._table.read_s(size_bytes, depth) * (reference_s / self._reference_s)
+
+    def _fault_s(self, size_bytes: int, bytes_s: float) -> float:
+        """Seconds of a byte that page faults read of a piece of this size. bytes_s: what the device reads at most."""
+        if self.faults_gb_s is not None:
+            return self.read_gb_s.value / (self.faults_gb_s.value * bytes_s)
+        assert self.fault_kib is not None
+        assert self.faults_in_flight is not None
+        window = self.fault_kib.value * 1024
+        alone_s = self.request_us.value * 1e-6 + window / (estimate("storage.one_reader").value * bytes_s)
+        at_once = min(self.faults_in_flight.value, max(size_bytes / window, 1.0))
+        return hypot(alone_s / (at_once * window), 1 / bytes_s)
 
     @cached_property
     def _reference_s(self) -> float:

@@ -160,7 +160,7 @@ def _smaller(found: Recommendation) -> list[Part]:
 def _faults(found: Recommendation) -> str:
     """How to know the rate of page faults, the largest unknown of an answer that waits for them; empty for others."""
     machine = found.case.machine
-    if not found.pages or machine.storage.mapped_share is not None:
+    if not found.pages or machine.storage.faults_gb_s is not None:
         return ""
     named = "" if machine.os else ", and is about three times as high on Linux as on Windows: name yours in --machine"
     return (

@@ -21,6 +21,7 @@ from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import Whose
 from flashmoe_sim.machines.estimates import estimate
+from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.machine import APIS, Machine, Quantity
 from flashmoe_sim.machines.sockets import BOUND, INTERLEAVED, MIRRORED, SPLIT, cores, on_sockets
 from flashmoe_sim.parameters import Choices, Limits, check, spec_of
@@ -183,25 +184,6 @@ class Cost:
         found = estimate(name, key)
         return cls(path, *found.ends, found.source, found.unit == "times")
 
-    def on(self, machine: Machine) -> Cost:
-        """The cost on a machine."""
-        return self
-
-
-@dataclass(frozen=True)
-class PageFaults(Cost):
-    """What page faults of a mapped file reach of the storage's rate: as measured on the machine, else by its system."""
-
-    def on(self, machine: Machine) -> Cost:
-        if (known := machine.storage.mapped_share) is None:
-            return self.of(self.path, "cost.page_faults", machine.os)
-        spread = estimate("cost.measured_faults")
-        hi = max(min(known.hi * spread.hi, 1.0), known.value)
-        return replace(self, lo=known.lo * spread.lo, value=known.value, hi=hi, source=known.source)
-
-
-PAGE_FAULTS = PageFaults.of("storage.read_gb_s", "cost.page_faults", "other")
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -268,6 +250,7 @@ class System(ABC):
     several_machines: the same of machines that a network joins.
     program: the file of its engine's facts in `engines/`; empty if nothing is known of the engine.
     costs: operations that take it more or less time than the machine's file says.
+    by_faults: whether it reads experts by page faults of a mapped file, and not by itself.
     limits, words: of settings: the least and the most, or the words, that a value may be.
     choices: other settings worth trying, each with its values; they change the speed but never the text.
     prompt_choices: choices that affect only prompts. times_prompts: whether prompts are timed as the engine reads them.
@@ -291,6 +274,7 @@ class System(ABC):
     several_machines: ClassVar[bool] = False
     program: ClassVar[str] = ""
     costs: ClassVar[tuple[Cost, ...]] = ()
+    by_faults: ClassVar[bool] = False
     limits: ClassVar[Limits] = {}
     words: ClassVar[Choices] = {}
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -597,14 +581,14 @@ class System(ABC):
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
         quantities = dict(machine.quantities())
-        for cost in (one.on(machine) for one in self.costs_as_set):
+        for cost in self.costs_as_set:
             if (old := quantities.get(cost.path)) is None or not (cost.scales or old.estimated):
                 continue
             by = old if cost.scales else replace(old, value=1, lo=1, hi=1)
             source = f"{self.name}: {cost.source}"
             new = Quantity(by.value * cost.value, by.lo * cost.lo, by.hi * cost.hi, source, old.condition, True)
             machine = machine.with_quantity(cost.path, new)
-        return machine
+        return replace(machine, storage=read_by_faults(machine.storage, machine.os)) if self.by_faults else machine
 
     def check(self, case: Case) -> None:
         """Raise BadInput if the system cannot run in this case, or does not fit, whatever the error of the plan."""

@@ -14,9 +14,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -51,7 +49,7 @@ class BoundedInsert(GpuSlots):
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "computed on the CPU; a few a token are uploaded"
     limits: ClassVar[Limits] = {"slots": (1, INT32), "inserts": (1, INT32)}
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     inserts: int = 1

@@ -10,7 +10,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, drafter_share, llama_words
 from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.models.mapped import Mapped
 
@@ -23,12 +23,12 @@ class Cpu(System):
     title: ClassVar[str] = "llama.cpp on the CPU, mapped"
     engine: ClassVar[str] = "llama.cpp"
     program: ClassVar[str] = "llama-cpp"
-    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl 0, mapped file"
+    source: ClassVar[str] = "ggml-org/llama.cpp 0c1e57098: -ngl 0, mapped file, --no-repack"
     keeps: ClassVar[str] = "what RAM holds of the file"
     misses: ClassVar[str] = "page faults that read the file"
     caches: ClassVar[bool] = False
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
 
     def why_not(self, case: Case) -> str:
         return "needs a CPU that the machine's file describes" if case.machine.cpu is None else super().why_not(case)
@@ -38,7 +38,7 @@ class Cpu(System):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("dense weights", "ram", case.dense_bytes),
+            Share("dense weights", "mapped", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
             Share("compute buffers", "ram", case.compute_bytes(copies=False)),
             *drafter_share(case, "ram"),
@@ -50,7 +50,9 @@ class Cpu(System):
 
     def launch(self, case: Case) -> Launch:
         no_gpu = ("-ngl", "0") if case.machine.gpu is None else ("-dev", "none")  # or prompts would use the GPU
-        return Launch(llama_words(case, *no_gpu, *self.serving_words(case)))
+        # Else weights of some types are copied out of the mapped file, into memory that must hold them all.
+        in_place = () if self.loads_whole(case) else ("--no-repack",)
+        return Launch(llama_words(case, *no_gpu, *self.serving_words(case), *in_place))
 
     ran_as: ClassVar[RanAs] = {"llama.cpp": ("cpu_only", "page_cache_mmap")}
 

@@ -21,7 +21,6 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
-    PAGE_FAULTS,
     Case,
     Cost,
     Launch,
@@ -75,7 +74,8 @@ class HotCache(System):
     words: ClassVar[Choices] = {"revision": REVISIONS}
     size: ClassVar[str] = "max_mib"
     own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS, Cost.of("host.call_us", "cost.hot_cache_call_us"))
+    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("host.call_us", "cost.hot_cache_call_us"),)
+    by_faults: ClassVar[bool] = True
 
     max_mib: int | None = None
     weighting: str = "flat"

@@ -11,9 +11,7 @@ from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.hot_window import HotWindow
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -48,7 +46,7 @@ class HotWindowSlots(GpuSlots):
     keeps: ClassVar[str] = "copies of each layer's most used experts in GPU memory"
     misses: ClassVar[str] = "computed on the CPU, beside the GPU"
     limits: ClassVar[Limits] = {"slots": (1, INT32)}
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     interval: int = 40

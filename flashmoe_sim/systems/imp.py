@@ -16,9 +16,7 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -52,7 +50,7 @@ class Imp(GpuSlots):
     keeps: ClassVar[str] = "the experts used last, in slots of each layer on the GPU"
     misses: ClassVar[str] = "copied to the GPU from RAM"
     limits: ClassVar[Limits] = {"slots": (1, INT32), "percent": (1, MOST_PERCENT)}
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     percent: int = 15

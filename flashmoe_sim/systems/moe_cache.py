@@ -20,7 +20,6 @@ from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
     Case,
     Cost,
     Launch,
@@ -70,7 +69,8 @@ class MoeCache(System):
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS, Cost.of("gpu.layer_us", "cost.moe_cache_layer_us"))
+    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("gpu.layer_us", "cost.moe_cache_layer_us"),)
+    by_faults: ClassVar[bool] = True
 
     cache_mib: int | None = None
 

@@ -20,7 +20,6 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
-    PAGE_FAULTS,
     Case,
     Cost,
     Launch,
@@ -73,7 +72,8 @@ class Neurall(GpuSlots):
     limits: ClassVar[Limits] = {"slots": (1, INT32), "swaps": (0, INT32), "lead": (-2, INT32), "admit": (0, INT32)}
     words: ClassVar[Choices] = {"profile": (HALF, NONE)}
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS, Cost.of("gpu.layer_us", "cost.neurall_layer_us"))
+    costs: ClassVar[tuple[Cost, ...]] = (Cost.of("gpu.layer_us", "cost.neurall_layer_us"),)
+    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     swaps: int | None = None

@@ -26,9 +26,7 @@ from flashmoe_sim.policies.placed import Placed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -101,7 +99,7 @@ class PlacedLayers(System):
     size: ClassVar[str] = "cpu_layers"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
     prompt_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"ubatch": (None, 1024, 2048, 4096)}
     pins: ClassVar[bool] = True  # what it does not map
 

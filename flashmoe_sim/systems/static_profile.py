@@ -20,9 +20,7 @@ from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.base import (
     HALF,
-    PAGE_FAULTS,
     Case,
-    Cost,
     Launch,
     Plan,
     Share,
@@ -59,7 +57,7 @@ class StaticProfile(GpuSlots):
     keeps: ClassVar[str] = "a profile's most used experts of each layer in GPU memory"
     misses: ClassVar[str] = "computed on the CPU"
     limits: ClassVar[Limits] = {"slots": (1, INT32)}
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
 
     slots: int | None = None
     profile: str = HALF

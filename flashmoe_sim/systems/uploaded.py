@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from flashmoe_sim.io.sizes import MIB
 from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.systems.base import (
-    PAGE_FAULTS,
     Case,
-    Cost,
     Launch,
     Share,
     System,
@@ -40,7 +38,7 @@ class UploadedMisses(System):
     limits: ClassVar[Limits] = {"cache_mib": (1, INT32), "cpu_layers": (1, INT32)}
     size: ClassVar[str] = "cache_mib"
     own_gpu: ClassVar[bool | None] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
     reserved: ClassVar[int] = 1
 
     cache_mib: int | None = None

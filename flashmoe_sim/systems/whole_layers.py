@@ -18,7 +18,7 @@ from flashmoe_sim.parameters import INT32, Limits
 from flashmoe_sim.policies.bank import Bank
 from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.residency.setup import Setup
-from flashmoe_sim.systems.base import PAGE_FAULTS, Case, Cost, Launch, Plan, Share, System, drafter_share, llama_words
+from flashmoe_sim.systems.base import Case, Launch, Plan, Share, System, drafter_share, llama_words
 from flashmoe_sim.systems.placed import MIN_BATCH, TheseLayers
 from flashmoe_sim.systems.published import PublishedRun, RanAs
 from flashmoe_sim.timeline.models.prefill_copy import PrefillCopy
@@ -49,7 +49,7 @@ class WholeLayers(System):
     size: ClassVar[str] = "gpu_layers"
     own_gpu: ClassVar[bool | None] = True
     several_gpus: ClassVar[bool] = True
-    costs: ClassVar[tuple[Cost, ...]] = (PAGE_FAULTS,)
+    by_faults: ClassVar[bool] = True
     behind: ClassVar[str] = "placed"
 
     gpu_layers: int | None = None

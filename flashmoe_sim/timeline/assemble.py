@@ -321,7 +321,7 @@ def price(
             "give them (--dense 5GiB), or a GGUF or a named model as --model"
         )
     dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(layers))
-    reads = _reads_of(weights, io_split, read_share)
+    reads = _reads_of(weights, 1 if machine.storage.by_faults else io_split, read_share)
     expert_bytes, read_bytes, family_bytes = reads.expert_bytes, read_share * reads.expert_bytes, reads.family_bytes
     weight_bytes = arithmetic.weight_bytes(weights.quant)
     dense_weight_bytes = weights.dense_weight_bytes or max(weight_bytes, WEIGHT_BYTES)
@@ -483,6 +483,8 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     budget = weights.budget(machine, conditions)
     if budget.gpu == "own" and conditions.execution.experts_on_cpu:
         return max((budget.ram_bytes or 0) - bank_bytes, 0) * (not conditions.direct_io)
+    if budget.gpu == "none" and conditions.execution.in_place:
+        return max(budget.page_bytes(0), 0)  # the dense weights are mapped too
     checked = conditions.checked and budget.gpu == "own"
     if bank_bytes > budget.left_bytes and not checked:
         dense_gib, context_gib = budget.dense_bytes / GIB, budget.kv_bytes / GIB

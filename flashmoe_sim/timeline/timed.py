@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.belief import ANY_ENGINE, Draws, Whose, ends, learnt_times
@@ -16,7 +17,7 @@ from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.residency.workload import Workload
-from flashmoe_sim.timeline.assemble import Conditions, page_cache_bytes, priced, weights_of, work_of
+from flashmoe_sim.timeline.assemble import Conditions, Weights, page_cache_bytes, priced, weights_of, work_of
 from flashmoe_sim.timeline.costs import Costs
 from flashmoe_sim.timeline.interval import speed_draws
 from flashmoe_sim.timeline.models.base import ExecutionModel
@@ -36,7 +37,8 @@ class Timed:
     work: of every routed call. timed_work: what is simulated of it, with parts of misses as more calls. recorded:
         whether spans are kept.
     draw: gives `draws` of the logarithm of the speed over timing.tok_s, see `machines.belief`; None if there are none.
-    storage_bytes, page_cache_bytes: read from each tier, including reads ahead, but not experts used in place.
+    storage_bytes, page_cache_bytes: read from each tier, including reads ahead, but not experts used in place. Page
+        faults also read what is around an expert, and dense weights that did not stay in RAM.
     """
 
     work: Work
@@ -134,15 +136,18 @@ def time_replay(
     weights = weights_of(workload, conditions)
     smaller = SmallerReads.of(work, replay, layers=len(weights.layers))
 
+    assert workload.expert_bytes is not None
+    size = np.array(workload.expert_bytes, np.int64)
+    beside = _dense_beside(work, weights, machine, execution, page_cache_bytes=warm_bytes)
+
     def costs_on(other: Machine) -> Costs:
         def at(read_share: float) -> Costs:
             return priced(weights, setup, other, conditions, read_share=read_share)
 
-        return at(1.0) if smaller is None else smaller.costs(at)
+        found = at(1.0) if smaller is None else smaller.costs(at)
+        return found if beside is None else replace(found, chunk_s=found.chunk_s * (1 + beside)[:, np.newaxis])
 
     costs, timed = costs_on(machine).slower(1 / learnt_times(machine, whose)), smaller.work if smaller else work
-    assert workload.expert_bytes is not None
-    size = np.array(workload.expert_bytes, np.int64)
     if smaller is None:
         missed, warm = (int(of_row @ size[: len(of_row)]) for of_row in work.missed)
     else:
@@ -151,6 +156,9 @@ def time_replay(
     ahead = size[work.ahead_row]
     warm += int(ahead[work.ahead_warm != 0].sum())
     stored = missed + int(ahead.sum()) - warm
+    if machine.storage.by_faults and smaller is None:
+        read_bytes = (work.missed[0] - work.missed[1]) * (size + _around_bytes(weights, machine))
+        stored = int(np.sum(read_bytes if beside is None else read_bytes * (1 + beside)))
     from_pages = execution.reads and not execution.in_place
 
     def draw(timing: Timing) -> Draws:
@@ -166,6 +174,27 @@ def time_replay(
         from_pages * warm,
         draw if interval else None,
     )
+
+
+def _dense_beside(
+    work: Work, weights: Weights, machine: Machine, execution: ExecutionModel, *, page_cache_bytes: int
+) -> NDArray[np.float64] | None:
+    """Bytes of dense weights that are read over those of the experts, in each row of the costs; None if none are.
+
+    A mapped model's dense weights stay in RAM as long as it holds the experts of a token beside them, since each token
+    touches them: with less, least recently used pages leave before they are touched again, and all are read each time.
+    """
+    experts = np.array([layer.expert_bytes for layer in weights.layers])
+    misses, steps = work.missed[0], len(np.unique(work.step))
+    if not execution.in_place or machine.gpu is not None or page_cache_bytes * steps >= misses @ experts:
+        return None
+    dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(experts))
+    return dense_bytes * steps / np.maximum(misses * (experts + _around_bytes(weights, machine)), 1)
+
+
+def _around_bytes(weights: Weights, machine: Machine) -> NDArray[np.int64]:
+    """What page faults read around the pieces of an expert, in each row of the costs."""
+    return np.array([machine.storage.around_bytes * len(layer.family_bytes) for layer in weights.layers], np.int64)
 
 
 def _run(work: Work, costs: Costs, execution: ExecutionModel, *, record: bool) -> tuple[Timeline, Timing]:

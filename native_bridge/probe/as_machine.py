@@ -11,6 +11,7 @@ from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate
+from flashmoe_sim.machines.faults import read_by_faults
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
@@ -27,6 +28,7 @@ from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
 from native_bridge.probe.facts import MacFacts, known_bandwidth
+from native_bridge.probe.faults import largest_piece
 from native_bridge.probe.memory import LANES, STEP_BYTES
 from native_bridge.probe.probe import Probed
 from native_bridge.probe.storage import StorageFound
@@ -56,10 +58,14 @@ def as_machine(found: Probed, *, name: str, today: date) -> Machine:
         gpu=base.gpu and replace(base.gpu, memory_gib=_gpu_memory(found, source)),
         api="metal" if found.mac is not None else "cuda" if found.gpu is not None else "",  # it measures by CUDA alone
         gpu_maker="apple" if found.mac is not None else "nvidia" if found.gpu is not None else "",
-        os=next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), ""),
+        os=_os(found),
         cpu_cores=found.facts.physical_cores,
     )
     return with_attention(bare(machine))
+
+
+def _os(found: Probed) -> str:
+    return next((os for name, os in OS_NAMES.items() if found.facts.system.startswith(name)), "")
 
 
 def _of_parts(found: Probed, memory: Memory | None) -> Machine | None:
@@ -157,16 +163,23 @@ def _storage(found: StorageFound, source: str, where: str) -> Storage:
 
 
 def _with_faults(storage: Storage, found: Probed, source: str) -> Storage:
-    """With the share of its rate that page faults of a mapped file reached, if they were measured and came from it."""
-    read, faults = storage.read_gb_s, found.faults_gb_s
-    if faults is None or storage.read_gb_s.estimated or faults.lo > read.hi:
+    """With what page faults of a mapped file read, if they were measured and came from it.
+
+    What the system reads around a piece is added by its read-ahead, which is the disk's on Linux.
+    """
+    facts, read, faults = found.facts, storage.read_gb_s, found.faults_gb_s
+    if facts.read_ahead_kib:
+        window = 2.0 * facts.read_ahead_kib  # llama.cpp and the probe say that they read in order
+        storage = replace(
+            storage, fault_kib=Quantity(window, window, window, "the disk's read-ahead, twice", facts.where)
+        )
+    if faults is None or read.estimated or faults.lo > read.hi:
         return storage
-    value, lo, hi = (
-        float(f"{min(one, 1.0):.4g}")
-        for one in (faults.value / read.value, faults.lo / read.value, faults.hi / read.value)
-    )
-    condition = f"{found.facts.cores} threads, each its part of a piece, {faults.rounds} rounds, {found.facts.system}"
-    return replace(storage, mapped_share=Quantity(value, lo, hi, f"{source}, page faults", condition))
+    piece_bytes = largest_piece(point.size_bytes for point in found.storage.points)
+    around_bytes = read_by_faults(storage, _os(found)).around_bytes
+    condition = f"{facts.cores} threads, each its part of pieces of {size(piece_bytes)}, {facts.system}"
+    rate = faults.quantity(f"{source}, page faults", condition, factor=1 + around_bytes / piece_bytes)
+    return replace(storage, faults_gb_s=rate)
 
 
 def _memory(found: Probed, source: str) -> Memory | None:

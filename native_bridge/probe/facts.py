@@ -30,7 +30,8 @@ class Facts:
     """cores: available to this process. ram_bytes: available to it, of which available_bytes are free now.
 
     ram_limited: a control group limits it to less than the machine has. device: with its model if known.
-    physical_cores: of those available; 0 if unknown, as on a Mac, whose cores are unlike.
+    physical_cores: of those available; 0 if unknown, as on a Mac, whose cores are unlike. read_ahead_kib: of the
+    device; 0 if unknown.
     """
 
     processor: str
@@ -42,6 +43,7 @@ class Facts:
     file_system: str
     device: str
     physical_cores: int = 0
+    read_ahead_kib: int = 0
 
     @property
     def where(self) -> str:
@@ -68,7 +70,8 @@ def machine_facts(folder: Path) -> Facts:
     memory = system_facts().virtual_memory()
     limit = min((found for path in CGROUP_LIMITS if (found := _number(path)) is not None), default=memory.total)
     file_system, device = _mounted(folder)
-    linux = sys.platform == "linux"
+    linux, model = sys.platform == "linux", _of_device(device, "device/model")
+    read_ahead = _of_device(device, "queue/read_ahead_kb")
     cores = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
     return Facts(
         processor=cpu_name(),
@@ -78,8 +81,9 @@ def machine_facts(folder: Path) -> Facts:
         available_bytes=min(memory.available, limit),
         system=_system(),
         file_system=file_system,
-        device=device,
+        device=f"{device} ({model})" if model else device,
         physical_cores=min(system_facts().cpu_count(logical=False) or 0, cores) if linux else 0,
+        read_ahead_kib=int(read_ahead) if read_ahead.isdecimal() else 0,
     )
 
 
@@ -102,15 +106,15 @@ def _mounted(folder: Path) -> tuple[str, str]:
     if not mounted:
         return "unknown file system", "unknown device"
     part = sorted(mounted, key=lambda part: len(part.mountpoint))[-1]  # of two at one place, the later hides the other
-    return part.fstype, f"{part.device}{_model(part.device)}"
+    return part.fstype, part.device
 
 
-def _model(device: str) -> str:
-    """The model of a Linux block device, in brackets; empty if unknown."""
+def _of_device(device: str, setting: str) -> str:
+    """What Linux says of a block device in a file such as `device/model`; empty if it says nothing."""
     name = Path(device).resolve().name
     for folder in (Path("/sys/class/block") / name, (Path("/sys/class/block") / name).resolve().parent):
         with suppress(OSError):
-            return f" ({(folder / 'device' / 'model').read_text().strip()})"
+            return (folder / setting).read_text().strip()
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +18,18 @@ from native_bridge.probe.own_reads import PAGE_BYTES, bytes_in_threads, drop_pag
 LINE_BYTES = 64  # a byte of each is touched
 
 
+def largest_piece(sizes: Iterable[int]) -> int:
+    """The largest of the sizes beside the reference of 4 MiB, in which a mapped file is touched."""
+    return max((size for size in sizes if size != REFERENCE_BYTES), default=REFERENCE_BYTES)
+
+
 def measure_faults(path: Path, sizes: Sequence[int], *, threads: int, until: float) -> Estimate | None:
     """GB/s of the bytes wanted, with `threads` that each touch their part of the same pieces, at random places.
 
-    The pieces are as large as the largest of `sizes` beside the reference of 4 MiB; no place is touched twice, and
-    pages around them that the system reads too are not counted. Linux is told that the file is read in order, as
-    llama.cpp tells it. None if there was no time, or no place for a piece of each round.
+    No place is touched twice, and pages around them that the system reads too are not counted. Linux is told that the
+    file is read in order, as llama.cpp tells it. None if there was no time, or no place for a piece of each round.
     """
-    piece_bytes = max((size for size in sizes if size != REFERENCE_BYTES), default=REFERENCE_BYTES)
+    piece_bytes = largest_piece(sizes)
     part_bytes = max(piece_bytes // threads // PAGE_BYTES, 1) * PAGE_BYTES
     places = np.random.default_rng(0).permutation(path.stat().st_size // piece_bytes) * piece_bytes
     rates = []

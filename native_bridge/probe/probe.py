@@ -171,4 +171,4 @@ def _missing(memory: MemoryFound) -> list[str]:
 
 
 def _no_faults(faults: Estimate | None) -> list[str]:
-    return [] if faults else ["storage.mapped_share left out: no time was left for page faults; give more --seconds"]
+    return [] if faults else ["storage.faults_gb_s left out: no time was left for page faults; give more --seconds"]

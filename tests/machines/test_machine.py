@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import hypot
+
 import pytest
 
 from flashmoe_sim.io.errors import Incomplete, OutOfRange, UnknownName
@@ -37,6 +40,33 @@ def test_with_a_table() -> None:
     assert of.chunk_s(4 * MIB, 1) == pytest.approx(4 * MIB / 2e9)
     assert of.chunk_s(1 * MIB, 4) == pytest.approx(4 * MIB / 1.5e9)
     assert of.chunk_s(4 * MIB, 4, hot=True) == pytest.approx(2 * of.chunk_s(4 * MIB, 4))
+
+
+def faults(*, read_gb_s: float = 4, window_kib: float = 256, at_once: float = 2) -> Storage:
+    of = storage(read_gb_s=read_gb_s)
+    return replace(of, fault_kib=exactly(window_kib), faults_in_flight=exactly(at_once), by_faults=True)
+
+
+def test_page_faults_read_windows() -> None:
+    """A window takes 100 us and 119 us at 2.2 GB/s, 0.55 of the drive; of a piece of 1 MiB two are read at once, and
+    one of 64 KiB is in one. The drive reads 4 GB/s beside that: what both would take adds up like sides of a square.
+    One and a half windows are read around a piece.
+    """
+    window, alone_s = 256 * 1024, 100e-6 + 256 * 1024 / (0.55 * 4e9)
+    assert faults().around_bytes == 1.5 * window
+    for piece, at_once in ((MIB, 2), (64 * 1024, 1), (384 * 1024, 1.5)):
+        rate = 1 / hypot(alone_s / (at_once * window), 1 / 4e9)
+        for depth in (1, 3):
+            assert faults().chunk_s(piece, depth) == pytest.approx(depth * (piece + 1.5 * window) / rate)
+    assert storage().around_bytes == replace(faults(), by_faults=False).around_bytes == 0
+
+
+def test_page_faults_of_a_faster_drive_and_more_at_once_are_no_slower() -> None:
+    for piece in (16 * 1024, 300_000, MIB, 5 * MIB):
+        drives = [faults(read_gb_s=rate).chunk_s(piece, 1) for rate in (0.1, 0.5, 2, 7, 14)]
+        at_once = [faults(at_once=number).chunk_s(piece, 1) for number in (1, 1.5, 2, 8, 64)]
+        assert drives == sorted(drives, reverse=True)
+        assert at_once == sorted(at_once, reverse=True)
 
 
 def test_wrong_reads() -> None:

@@ -113,9 +113,8 @@ def test_a_file_of_your_own_is_read_and_left_as_it_is(capsys: pytest.CaptureFixt
     assert found["found"]["written_bytes"] == 0
     faults = found["found"]["faults_gb_s"]
     assert 0 < faults["lo"] <= faults["value"] <= faults["hi"]
-    share = load_machine("mine.toml").storage.mapped_share
-    read = found["machine"]["storage"]["read_gb_s"]
-    assert share is None or share.value == pytest.approx(min(faults["value"] / read["value"], 1), rel=1e-3)
+    rate = load_machine("mine.toml").storage.faults_gb_s
+    assert rate is None or rate.value > faults["value"]
 
 
 @pytest.mark.parametrize(

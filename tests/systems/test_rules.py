@@ -101,27 +101,28 @@ def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
 
 
 @pytest.mark.parametrize("system", [BoundedInsert(), HotCache(), HotWindowSlots(), Imp(), StaticProfile()])
-def test_page_faults_read_a_part_of_what_the_storage_does_by_the_operating_system(system: System) -> None:
+def test_a_mapped_file_is_read_in_the_windows_of_the_operating_system(system: System) -> None:
     machine = load_machine("rtx-3090")
-    now = machine.storage.read_gb_s
-    shares = {"": (0.05, 0.2, 0.8), "linux": (0.12, 0.4, 0.9), "windows": (0.04, 0.12, 0.3), "macos": (0.03, 0.1, 0.3)}
-    for os, (lo, value, hi) in shares.items():
-        found = system.adapted(replace(machine, os=os)).storage.read_gb_s
-        assert (found.lo, found.value, found.hi) == pytest.approx((lo * now.lo, value * now.value, hi * now.hi))
+    windows = {"": (128, 1.5), "linux": (256, 3), "windows": (68, 1), "macos": (32, 1)}
+    for os, (window_kib, at_once) in windows.items():
+        found = system.adapted(replace(machine, os=os)).storage
+        assert (found.by_faults, found.fault_kib.value, found.faults_in_flight.value) == (True, window_kib, at_once)
+    known = Quantity(1024, 1024, 1024, "read-ahead of 512 KiB", "made")
+    own = replace(machine, storage=replace(machine.storage, fault_kib=known))
+    assert system.adapted(own).storage.fault_kib == known
     assert Imp(pinned=True).adapted(machine) == machine
 
 
-def test_page_faults_that_were_measured_on_the_machine_take_the_place_of_the_estimate() -> None:
+def test_page_faults_that_were_measured_on_the_machine_take_the_place_of_windows() -> None:
+    """An engine reads 0.65 of what the probe did, 0.45 to as much."""
     machine = load_machine("rtx-3090")
-    read = machine.storage.read_gb_s
-    for share, most in ((0.3, 0.35 * 1.6), (0.8, 1.0), (1.0, 1.0)):
-        known = Quantity(share, 0.9 * share, min(share + 0.05, 1), "probed", "made")
-        own = replace(machine, storage=replace(machine.storage, mapped_share=known))
-        found = Cpu().adapted(own).storage.read_gb_s
-        assert (found.lo, found.value) == pytest.approx((0.6 * 0.9 * share * read.lo, share * read.value))
-        assert found.hi == pytest.approx(most * read.hi)
-        assert found.source == "cpu: probed"
-        assert Imp(pinned=True).adapted(own) == own
+    known = Quantity(1, 0.9, 1.2, "probed", "made")
+    own = replace(machine, os="linux", storage=replace(machine.storage, faults_gb_s=known))
+    found = Cpu().adapted(own).storage
+    assert (found.faults_gb_s.lo, found.faults_gb_s.value, found.faults_gb_s.hi) == pytest.approx((0.405, 0.65, 1.2))
+    assert found.chunk_s(4 << 20, 3) == pytest.approx(3 * ((4 << 20) + found.around_bytes) / 0.65e9)
+    assert found.around_bytes == 1.5 * 256 * 1024
+    assert Imp(pinned=True).adapted(own) == own
 
 
 def test_ktransformers_on_two_gpus() -> None:

@@ -12,7 +12,7 @@ from flashmoe_sim.budget import own_memory
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.load import load_machine
-from flashmoe_sim.systems.base import PAGE_FAULTS, Case, System
+from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, compare
 from flashmoe_sim.systems.resolve import parse_systems
 from flashmoe_sim.systems.table import SYSTEMS, parse_system
@@ -124,7 +124,7 @@ def test_its_own_size_fits_and_too_large_ones_are_refused(system: System) -> Non
 def test_what_is_mapped_is_read_by_page_faults(system: System) -> None:
     case = _case(system, _where(system))
     mapped = any(share.where == "mapped" for share in system.sized(case).memory(case))
-    assert (PAGE_FAULTS in system.costs) == (mapped and system.name not in NO_FAULTS)
+    assert system.by_faults == (mapped and system.name not in NO_FAULTS)
     assert mapped or system.name not in NO_FAULTS
 
 
