@@ -1,4 +1,4 @@
-"""ds4 (DwarfStar): one list of experts in a Mac's memory, read from its own GGUF files."""
+"""ds4 (DwarfStar): one list of experts of all layers in a GPU's memory, read from its own GGUF files."""
 
 from __future__ import annotations
 
@@ -6,29 +6,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from flashmoe_sim.budget import own_memory
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.parameters import INT32, Limits
+from flashmoe_sim.policies._call_lru import CallLru
 from flashmoe_sim.policies.bank import Bank
+from flashmoe_sim.policies.demand import Demand
 from flashmoe_sim.policies.lfu_halved import LfuHalved
+from flashmoe_sim.policies.lru import Lru
 from flashmoe_sim.residency.setup import Setup
 from flashmoe_sim.systems.base import Case, Cost, Launch, Plan, Share, System, gpu_left, gpu_weights, ladder, no_room
-from flashmoe_sim.systems.execution import ReadIntoSlots
+from flashmoe_sim.systems.execution import ReadIntoSlots, UploadedBeside
 from flashmoe_sim.systems.published import PublishedRun, RanAs
+from flashmoe_sim.systems.split import of_other_gpus
 from flashmoe_sim.systems.turbo_fieldfare import TurboFieldfare
+from flashmoe_sim.timeline.models.overlap_prefetch import OverlapPrefetch
 from flashmoe_sim.timeline.models.resident import Resident
 
 KEPT = 4 / 5  # of the memory for the GPU that the engine's own size takes, dense weights included
+METAL, CUDA = "metal", "cuda"
+FREE_BYTES = {METAL: 0, CUDA: 8 * GIB, "rocm": 16 * GIB}  # left free when the cache is made
+PROMPT_LAYERS = 2  # of experts, by which the engine's own size is smaller
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ds4(System):
-    """The experts of all layers that fit are in memory that the GPU sees; the least used one is evicted, and counts are
-    halved every 16 tokens. A model that fits is resident as a whole.
+    """The experts of all layers that fit are in memory that the GPU sees. On a Mac the least used one is evicted, and
+    counts are halved every 16 tokens; with CUDA and ROCm the one used longest ago. A model that fits is resident as a
+    whole.
+
+    With CUDA, the experts of a call count as used at the same time, of equal ones the first slot is evicted, reads come
+    one after the other, and all are computed then; with ROCm they are read together, while hits are computed. Both read
+    past the page cache.
 
     A prompt is read layer by layer, beside the cache; its last tokens then fill the cache. Here it goes through the
     cache like any call, and the speed of prompts is not predicted. The list of popular experts that fills the cache at
-    the start is left out.
+    the start is left out. Several GPUs compute their layers in turn; its tensor parallelism is left out.
 
-    experts: of all layers together; left out: all if they fit, else as many as the engine's own rule keeps.
+    experts: of all layers together; left out: all if they fit, else as many as the engine's own rule keeps. With CUDA
+        at least those of a layer, which a prompt may use.
+    inert: whether the cache keeps nothing, as with CUDA in builds of July and August 2026.
     """
 
     name: ClassVar[str] = "ds4"
@@ -36,72 +54,143 @@ class Ds4(System):
     engine: ClassVar[str] = "ds4"
     program: ClassVar[str] = "ds4"
     source: ClassVar[str] = (
-        "antirez/ds4 8df7a49b4: ds4_help.c; 80ebbc3: ds4_metal.m:7754-7848, 8678-8776, 9666-9830, 23392-23433, "
-        "ds4_ssd.c:80-106; 30ac654f5: docs/SSD_STREAMING.md"
+        "antirez/ds4 057f62fb: ds4_help.c; 80ebbc3: ds4_metal.m:7754-7848, 8678-8776, 9666-9830, 23392-23433, "
+        "ds4_ssd.c:80-106; 00520ab68: ds4_cuda.cu, cuda_stream_selected_cache_begin_load(); ec37a83b4: "
+        "rocm/ds4_rocm_runtime.cuh, cuda_stream_selected_load(); 30ac654f5: docs/SSD_STREAMING.md"
     )
-    keeps: ClassVar[str] = "the experts used most of late, of all layers together"
-    misses: ClassVar[str] = "read through the page cache into a slot, while hits are computed"
+    keeps: ClassVar[str] = "the experts used most of late, or last, of all layers together"
+    misses: ClassVar[str] = "read into a slot, on a Mac through the page cache"
     limits: ClassVar[Limits] = {"experts": (1, INT32)}
     size: ClassVar[str] = "experts"
-    own_gpu: ClassVar[bool | None] = False
+    gpu: ClassVar[bool] = True
+    several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
     costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into slots that the GPU sees
 
     experts: int | None = None
+    inert: bool = False
+
+    @property
+    def builds(self) -> str:
+        return "a build of July or August 2026; later ones keep experts" if self.inert else ""
 
     def why_not(self, case: Case) -> str:
+        if reason := super().why_not(case):
+            return reason
+        machine, sizes = case.machine, {layer.expert_bytes for layer in case.model.layers.values()}
         if self.experts is not None and self.experts < (least := case.model.top_k or 1):
             return f"experts={self.experts}; a token routes {least} in a layer, and each needs a slot"
-        return super().why_not(case)
+        if self.inert and machine.api != CUDA:
+            return "inert=true is of builds with CUDA; leave it out"
+        if machine.gpus > 1:
+            return self._why_not_several(case)
+        if machine.api == CUDA and len(sizes) > 1 and not self._whole(case):
+            return "empties its cache at each layer whose experts have another size, and this model has several sizes"
+        return ""
+
+    def _why_not_several(self, case: Case) -> str:
+        machine = case.machine
+        if machine.api != CUDA:
+            return f"is known for one GPU only with {machine.api}; the machine has {machine.gpus}"
+        if machine.cards:
+            unlike = " and ".join(dict.fromkeys(card.name for card in machine.cards))
+            return f"is known for equal GPUs only; the machine has {unlike}"
+        return (
+            "" if self._whole(case) else f"reads experts from storage on one GPU only; the machine has {machine.gpus}"
+        )
 
     def _all(self, case: Case) -> int:
         return sum(layer.n_experts for layer in case.model.layers.values())
 
+    def _fits(self, case: Case) -> bool:
+        others = sum(share.size_bytes for share in of_other_gpus(case, case.compute_bytes(copies=False)))
+        return case.model.routed_bytes <= gpu_left(case) - others
+
+    def _whole(self, case: Case) -> bool:
+        """Whether the model is resident as a whole, with the size that is given or chosen."""
+        return self._fits(case) if self.experts is None else self.experts >= self._all(case)
+
     def _most(self, case: Case) -> int:
         """All experts if they fit, else as many as fit; the layers of a prompt are read into places of the cache."""
-        room = gpu_left(case)
-        if case.model.routed_bytes <= room:
+        if self._fits(case):
             return self._all(case)
+        return self._most_slots(case)
+
+    def _most_slots(self, case: Case) -> int:
+        room = gpu_left(case) - FREE_BYTES[case.machine.api]
         most = room // self._expert_bytes(case)
-        if most < (case.model.top_k or 1):
+        if most < self._least(case):
             raise no_room("a cache of experts", room)
         return most
+
+    def _least(self, case: Case) -> int:
+        """The fewest slots that the engine makes."""
+        return case.n_experts if case.machine.api == CUDA else case.model.top_k or 1
 
     def _expert_bytes(self, case: Case) -> int:
         return max(layer.expert_bytes for layer in case.model.layers.values())
 
     def _resident(self, case: Case) -> bool:
-        return self.chosen >= self._all(case)
+        return self.chosen >= self._all(case) and not self.inert
+
+    def _slots(self, case: Case) -> int:
+        """The slots of the cache; with CUDA and ROCm the engine lowers a number that leaves too little free."""
+        if case.machine.api == METAL:
+            return self.chosen
+        return min(max(self.chosen, self._least(case)), self._most_slots(case))
 
     def sizes(self, case: Case) -> Sequence[int]:
         most, layers = self._most(case), len(case.model.layers)
-        return sorted({most, *(layers * each for each in ladder(case.model.top_k or 1, most // layers))})
+        least = -(-self._least(case) // layers) if case.machine.api == CUDA else self._least(case)
+        return sorted({most, *(layers * each for each in ladder(least, most // layers))})
 
     def sized(self, case: Case) -> Self:
         if self.size_given:
             return self
-        most, kept = self._most(case), int(KEPT * case.gpu_bytes) - case.dense_bytes
-        own = max(kept // self._expert_bytes(case), case.model.top_k or 1)
-        return replace(self, experts=most if most == self._all(case) else min(own, most))
+        most = self._most(case)
+        return replace(self, experts=most if most == self._all(case) else min(self._own(case), most))
+
+    def _own(self, case: Case) -> int:
+        """The engine's own size: of all memory that the GPU says it has, which with CUDA is all that it shares."""
+        memory, total = case.machine.memory, case.gpu_bytes
+        if case.machine.api == CUDA and memory is not None and not own_memory(case.machine):
+            total = int(memory.ram_gib.value * GIB)
+        own = (int(KEPT * total) - case.dense_bytes) // self._expert_bytes(case)
+        own -= 0 if case.machine.api == METAL else PROMPT_LAYERS * case.n_experts
+        return max(own, self._least(case))
 
     def plan(self, case: Case) -> Plan:
         machine = self.adapted(case.machine)
         if self._resident(case):
             return Plan(Setup(Bank(slots=case.n_experts), LfuHalved(), "atomic"), Resident(), machine)
-        bank = Bank(budget_bytes=self.chosen * self._expert_bytes(case))
-        return Plan(Setup(bank, LfuHalved(), "atomic", scope="global"), ReadIntoSlots(), machine)
+        bank = Bank(budget_bytes=self._slots(case) * self._expert_bytes(case))
+        if machine.api == METAL:
+            return Plan(Setup(bank, LfuHalved(), "atomic", scope="global"), ReadIntoSlots(), machine)
+        if machine.api != CUDA:
+            setup = Setup(bank, Lru(), "atomic", scope="global", io_split=1)
+            return Plan(setup, OverlapPrefetch(), machine, direct_io=True)
+        setup = Setup(bank, CallLru(stamp="hits-first"), "protected", scope="global", io_split=1)
+        if self.inert:
+            setup = replace(setup, policy=Demand())
+        return Plan(setup, UploadedBeside(), machine, direct_io=True)
+
+    def adapted(self, machine: Machine) -> Machine:
+        return super().adapted(machine) if machine.api == METAL else machine
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)
         if self._resident(case):
-            return (Share("experts", "gpu", case.model.routed_bytes), *weights)
-        cache = Share("cache", "gpu", self.chosen * self._expert_bytes(case))
-        return (cache, *weights, Share("experts", "mapped", case.model.routed_bytes))
+            others = of_other_gpus(case, case.compute_bytes(copies=False))
+            return (Share("experts", "gpu", case.model.routed_bytes), *weights, *others)
+        cache = Share("cache", "gpu", self._slots(case) * self._expert_bytes(case))
+        mapped = (Share("experts", "mapped", case.model.routed_bytes),) if case.machine.api == METAL else ()
+        return (cache, *weights, *mapped)
 
     def launch(self, case: Case) -> Launch:
         words = ["ds4-server", "-m", case.gguf, *(("--ctx", str(case.context)) if case.context else ())]
+        words += ["--gpu-vram", "auto"] if case.machine.gpus > 1 else []
         if not self._resident(case):
-            words += ["--ssd-streaming", "--ssd-streaming-cache-experts", str(self.experts)]
+            words += ["--ssd-streaming", "--ssd-streaming-cache-experts", str(self._slots(case))]
         return Launch(tuple(words))
 
     ran_as: ClassVar[RanAs] = {"ds4": ("slot_bank_ssd", "ssd_stream", "all_gpu")}
@@ -111,4 +200,4 @@ class Ds4(System):
         if run.strategy == "all_gpu":
             return cls()
         each = max(layer.expert_bytes for layer in run.model.layers.values())
-        return cls(experts=run.residents or (run.cache_bytes or 0) // each or None)
+        return cls(experts=run.residents or (run.cache_bytes or 0) // each or None, inert="inert" in run.flags)
