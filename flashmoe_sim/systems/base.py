@@ -574,6 +574,10 @@ class System(ABC):
         """The costs that it has with its settings."""
         return self.costs
 
+    def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
+        """The costs that it has with its settings on a machine."""
+        return tuple(one.on(machine) for one in self.costs_as_set)
+
     def machine_of(self, case: Case) -> Machine:
         """The machine as the system uses it."""
         return self.adapted(case.machine)
@@ -581,7 +585,7 @@ class System(ABC):
     def adapted(self, machine: Machine) -> Machine:
         """The machine with the system's own costs: factors widen intervals, and only estimates are replaced."""
         quantities = dict(machine.quantities())
-        for cost in self.costs_as_set:
+        for cost in self.costs_on(machine):
             if (old := quantities.get(cost.path)) is None or not (cost.scales or old.estimated):
                 continue
             by = old if cost.scales else replace(old, value=1, lo=1, hi=1)

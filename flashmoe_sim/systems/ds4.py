@@ -26,7 +26,11 @@ from flashmoe_sim.timeline.models.resident import Resident
 
 KEPT = 4 / 5  # of the memory for the GPU that the engine's own size takes, dense weights included
 METAL, CUDA = "metal", "cuda"
-FREE_BYTES = {METAL: 0, CUDA: 8 * GIB, "rocm": 16 * GIB}  # left free when the cache is made
+FREE_BYTES = {CUDA: 8 * GIB, "rocm": 16 * GIB}  # left free when the cache is made
+TUNED_COMPUTE = "12.1"  # of the GB10, for which alone its CUDA kernels are tuned
+LAYER_COST = Cost.of("gpu.layer_us", "cost.ds4_cuda_layer_us")
+READ_COST = Cost.of("storage.read_gb_s", "cost.one_reader")
+GLM, Q4 = ("glm-dsa", "glm5next"), "ds4-q4"  # pull request 1097, not merged
 PROMPT_LAYERS = 2  # of experts, by which the engine's own size is smaller
 
 
@@ -65,7 +69,8 @@ class Ds4(System):
     gpu: ClassVar[bool] = True
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
-    costs: ClassVar[tuple[Cost, ...]] = TurboFieldfare.costs  # both read with pread into slots that the GPU sees
+    # On a Mac both read with pread into slots that the GPU sees.
+    costs: ClassVar[tuple[Cost, ...]] = (*TurboFieldfare.costs, READ_COST, LAYER_COST)
 
     experts: int | None = None
     inert: bool = False
@@ -75,13 +80,15 @@ class Ds4(System):
         return "a build of July or August 2026; later ones keep experts" if self.inert else ""
 
     def why_not(self, case: Case) -> str:
+        if self.experts is not None and self.experts < (least := case.model.top_k or 1):
+            return f"experts={self.experts}; a token routes {least} in a layer, and each needs a slot"
         if reason := super().why_not(case):
             return reason
         machine, sizes = case.machine, {layer.expert_bytes for layer in case.model.layers.values()}
-        if self.experts is not None and self.experts < (least := case.model.top_k or 1):
-            return f"experts={self.experts}; a token routes {least} in a layer, and each needs a slot"
         if self.inert and machine.api != CUDA:
             return "inert=true is of builds with CUDA; leave it out"
+        if machine.api == CUDA and case.model.arch in GLM and case.model.quant == Q4:
+            return f"computes no experts of GLM in {Q4} with CUDA"
         if machine.gpus > 1:
             return self._why_not_several(case)
         if machine.api == CUDA and len(sizes) > 1 and not self._whole(case):
@@ -117,7 +124,7 @@ class Ds4(System):
         return self._most_slots(case)
 
     def _most_slots(self, case: Case) -> int:
-        room = gpu_left(case) - FREE_BYTES[case.machine.api]
+        room = gpu_left(case) - FREE_BYTES.get(case.machine.api, 0)
         most = room // self._expert_bytes(case)
         if most < self._least(case):
             raise no_room("a cache of experts", room)
@@ -169,13 +176,17 @@ class Ds4(System):
         if machine.api != CUDA:
             setup = Setup(bank, Lru(), "atomic", scope="global", io_split=1)
             return Plan(setup, OverlapPrefetch(), machine, direct_io=True)
-        setup = Setup(bank, CallLru(stamp="hits-first"), "protected", scope="global", io_split=1)
+        setup = Setup(bank, CallLru(), "protected", scope="global", io_split=1)
         if self.inert:
             setup = replace(setup, policy=Demand())
         return Plan(setup, UploadedBeside(), machine, direct_io=True)
 
-    def adapted(self, machine: Machine) -> Machine:
-        return super().adapted(machine) if machine.api == METAL else machine
+    def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
+        if machine.api == METAL:
+            return TurboFieldfare.costs
+        if machine.api != CUDA:
+            return ()
+        return (READ_COST,) if machine.unified and machine.gpu_compute == TUNED_COMPUTE else (READ_COST, LAYER_COST)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)

@@ -71,7 +71,7 @@ def built_of(row: FieldRow) -> Built:
     """The machine of a row with notes on what was estimated. Raises BadInput as `machine_of` does."""
     notes: list[str] = []
     chip = _chip(row)
-    ram_gib, ram_known = _ram_gib(row, unified=chip is not None, notes=notes)
+    ram_gib, ram_known = _ram_gib(row, chip, notes)
     storage = _storage(row)
     if chip is not None:
         machine = _unified(row, chip, storage, ram_gib)
@@ -287,16 +287,21 @@ def _storage(row: FieldRow) -> Part | None:
     return None
 
 
-def _ram_gib(row: FieldRow, *, unified: bool, notes: list[str]) -> tuple[float, bool]:
-    """GiB of RAM and whether the row says them; else the smallest usual size that held the run."""
+def _ram_gib(row: FieldRow, chip: Part | None, notes: list[str]) -> tuple[float, bool]:
+    """GiB of RAM and whether they are known: as the row says, or the only size with which its chip is sold.
+
+    Else the smallest usual size that held the run.
+    """
     if row.ram_gib is not None:
         return row.ram_gib, True
+    if chip is not None and len(chip.sold_gib) == 1:
+        return chip.sold_gib[0], True
     try:
         model = model_of(row)
         file_gib = row.model_file_gib or (model.routed_bytes + (model.dense_bytes or 0)) / GIB
     except BadInput:
         file_gib = 0.0
-    holds_all = row.strategy in ALL_IN_RAM or unified
+    holds_all = row.strategy in ALL_IN_RAM or chip is not None
     least = max(LEAST_RAM_GIB, ROOM * file_gib) if holds_all else 2 * LEAST_RAM_GIB
     ram_gib = float(next((size for size in SIZES_GIB if size >= least), SIZES_GIB[-1]))
     notes.append(f"RAM is not told: {ram_gib:g} GiB assumed, half to twice as much")

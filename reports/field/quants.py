@@ -121,7 +121,7 @@ _BITS = re.compile(r"\b(\d(?:\.\d+)?)[ -]?bits?\b", re.IGNORECASE)
 _NAMES = sorted(OF_A_FILE, key=len, reverse=True)
 _RECIPES = (
     (re.compile(r"^vq3r", re.IGNORECASE), "vq3r"),
-    (re.compile(r"iq2_?xxs ?/ ?q2_?k|^q2(?:-imatrix)?$", re.IGNORECASE), "ds4-q2"),
+    (re.compile(r"iq2_?xxs(?: ?/ ?|-w2)q2_?k|^q2(?:-imatrix|[-/]q4\b.*)?$|\biq2 experts\b", re.IGNORECASE), "ds4-q2"),
     (re.compile(r"^int4\b.*\bg(?:roup|s)? ?-?\d+", re.IGNORECASE), "int4-g64"),
     (re.compile(r"mxfp4-q4", re.IGNORECASE), "mxfp4-q4"),
     (re.compile(r"mxfp4-q8", re.IGNORECASE), "mxfp4-q8"),

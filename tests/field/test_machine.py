@@ -146,6 +146,12 @@ def test_a_size_of_ram_that_is_not_told_holds_the_run(tmp_path: Path) -> None:
     assert (size.lo, size.value, size.hi, size.estimated) == (48, 96, 192, True)
 
 
+def test_a_chip_that_is_sold_with_one_size_of_ram_has_it(tmp_path: Path) -> None:
+    built = built_of(row(tmp_path, gpu="GB10", cpu="", ram_gib=""))
+    assert built.notes == ()
+    assert built.machine == machine_of(row(tmp_path, gpu="GB10", cpu="", ram_gib="128"))
+
+
 def test_a_cpu_that_is_not_told(tmp_path: Path) -> None:
     desktop, server = (built_of(row(tmp_path, cpu="", ram_gib=size)) for size in ("64", "512"))
     assert desktop.notes == ("neither CPU nor RAM speed is known: two channels are assumed",)

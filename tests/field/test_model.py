@@ -81,7 +81,11 @@ def test_a_model_that_is_not_known(tmp_path: Path, cells: dict[str, str], messag
         ("Qwen3-30B-A3B", "Q8", "qwen3-30b-a3b:q8_0"),
         ("Qwen3-30B-A3B", "q4", "qwen3-30b-a3b:q4_k_m"),
         ("DeepSeek-V4-Flash", "q2-imatrix", "deepseek-v4-flash:ds4-q2"),
-        ("DeepSeek-V4.1-Flash", "Q2", "deepseek-v4.1-flash:q2_k"),
+        ("DeepSeek-V4-Flash", "AProjQ8 (IQ2 experts)", "deepseek-v4-flash:ds4-q2"),
+        ("DeepSeek-V4-Flash", "IQ2XXS-w2Q2K-AProjQ8", "deepseek-v4-flash:ds4-q2"),
+        ("DeepSeek-V4-Flash", "q2-q4 (imatrix)", "deepseek-v4-flash:ds4-q2"),
+        ("DeepSeek-V4-Flash", "q2/q4 mixed", "deepseek-v4-flash:ds4-q2"),
+        ("DeepSeek-V4.1-Flash", "Q2", "deepseek-v4.1-flash:ds4-q2"),
         ("DeepSeek-V4.1-Flash", "official", "deepseek-v4.1-flash:mxfp4"),
     ],
 )

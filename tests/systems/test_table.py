@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache
 
@@ -40,8 +41,14 @@ def _case(system: System, machine: str, *, size_gib: int | None = None) -> Case:
 
 
 def _where(system: System) -> str:
-    """The first machine that the system says it can run on."""
-    return next(name for name in MACHINES if not system.why_not(_case(system, name)))
+    """The first machine that the system says it can run on, and has room on."""
+    return next(name for name in MACHINES if _runs(system, _case(system, name)))
+
+
+def _runs(system: System, case: Case) -> bool:
+    with suppress(TooLarge):
+        return not system.why_not(case) and bool(system.sized(case))
+    return False
 
 
 @cache
