@@ -30,6 +30,7 @@ FREE_BYTES = {CUDA: 8 * GIB, "rocm": 16 * GIB}  # left free when the cache is ma
 TUNED_COMPUTE = "12.1"  # of the GB10, for which alone its CUDA kernels are tuned
 LAYER_COST = Cost.of("gpu.layer_us", "cost.ds4_cuda_layer_us")
 READ_COST = Cost.of("storage.read_gb_s", "cost.one_reader")
+ATTENTION_COST = Cost.of("gpu.attention_gb_s", "cost.ds4_attention")
 GLM, Q4 = ("glm-dsa", "glm5next"), "ds4-q4"  # pull request 1097, not merged
 PROMPT_LAYERS = 2  # of experts, by which the engine's own size is smaller
 
@@ -70,7 +71,7 @@ class Ds4(System):
     several_gpus: ClassVar[bool] = True
     times_prompts: ClassVar[bool] = False
     # On a Mac both read with pread into slots that the GPU sees.
-    costs: ClassVar[tuple[Cost, ...]] = (*TurboFieldfare.costs, READ_COST, LAYER_COST)
+    costs: ClassVar[tuple[Cost, ...]] = (*TurboFieldfare.costs, READ_COST, ATTENTION_COST, LAYER_COST)
 
     experts: int | None = None
     inert: bool = False
@@ -185,8 +186,9 @@ class Ds4(System):
         if machine.api == METAL:
             return TurboFieldfare.costs
         if machine.api != CUDA:
-            return ()
-        return (READ_COST,) if machine.unified and machine.gpu_compute == TUNED_COMPUTE else (READ_COST, LAYER_COST)
+            return (ATTENTION_COST,)
+        tuned = machine.unified and machine.gpu_compute == TUNED_COMPUTE
+        return (READ_COST, ATTENTION_COST) if tuned else (READ_COST, ATTENTION_COST, LAYER_COST)
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         weights = gpu_weights(case, copies=False)

@@ -169,13 +169,19 @@ def test_reads_pass_the_page_cache_one_by_one_with_cuda_and_together_with_rocm()
         assert timed.timing.part_ms_per_token["read"] == pytest.approx(reads_ms, rel=0.1)
 
 
-def test_kernels_that_were_made_for_the_gb10_cost_nothing_there() -> None:
-    layer_us = {name: Ds4().adapted(load_machine(name)).gpu.layer_us.value for name in ("gb10-128", "rtx-3090")}  # type: ignore[union-attr]
-    assert layer_us == {"gb10-128": 35, "rtx-3090": 600}
-    mac = load_machine("m3-max-48")
-    assert Ds4().adapted(mac).gpu == mac.gpu
-    strix = load_machine("strix-halo-128")
-    assert Ds4().adapted(strix) == strix
+@pytest.mark.parametrize(
+    ("machine", "changed"),
+    [
+        ("gb10-128", {"storage.read_gb_s", "gpu.attention_gb_s"}),  # for which its kernels were made
+        ("rtx-3090", {"storage.read_gb_s", "gpu.attention_gb_s", "gpu.layer_us"}),
+        ("strix-halo-128", {"gpu.attention_gb_s"}),
+        ("m3-max-48", {"memory.copy_gb_s"}),
+    ],
+)
+def test_its_costs_are_of_the_machine(machine: str, changed: set[str]) -> None:
+    before = load_machine(machine)
+    after = dict(Ds4().adapted(before).quantities())
+    assert {path for path, quantity in before.quantities() if after[path] != quantity} == changed
 
 
 def test_what_its_published_runs_say() -> None:
