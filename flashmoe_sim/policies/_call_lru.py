@@ -1,4 +1,4 @@
-"""The list of ds4 on CUDA: an LRU in which all experts of a routed call were used at the same time."""
+"""The list of ds4 on CUDA and of FreeToken: an LRU in which all experts of a routed call were used at the same time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class CallLru(EvictingPolicy):
 
     name: ClassVar[str] = "call-lru"
     ties: ClassVar[str] = "lower slot"
-    source: ClassVar[str] = "antirez/ds4 00520ab68: ds4_cuda.cu, cuda_stream_selected_cache_begin_load()"
+    source: ClassVar[str] = (
+        "antirez/ds4 00520ab68: ds4_cuda.cu, cuda_stream_selected_cache_begin_load(); FlashML-org/FreeToken 0ab982f1: "
+        "python/freetoken/moe/offload_kernels.py"
+    )
     kernels: ClassVar[dict[str, Any]] = by_name(on_call, on_use, choose_victim)
 
     def allocate(self, shape: PoolShape) -> State:

@@ -51,6 +51,13 @@ class UploadedFromRam(CopiedFromFile):
 
 
 @dataclass(frozen=True)
+class UploadedByGpu(UploadedFromRam):
+    """Like UploadedFromRam, but the GPU finds and uploads misses by itself and never stops for the host."""
+
+    host_calls: ClassVar[Literal["all", "missing", "none"]] = "none"
+
+
+@dataclass(frozen=True)
 class CopiedFromPack(SplitInstall):
     """Like split-install, but a miss is copied from RAM, which holds every expert, before it is uploaded."""
 

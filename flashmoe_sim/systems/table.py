@@ -41,6 +41,7 @@ SYSTEMS: LazyTable[type[System]] = LazyTable(
         "mlx": "mlx:Mlx",
         "slotstream": "slotstream:Slotstream",
         "colibri": "colibri:Colibri",
+        "freetoken": "freetoken:FreeToken",
     },
 )
 

@@ -20,7 +20,7 @@ from flashmoe_sim.systems.table import SYSTEMS, parse_system
 from tests.systems.cases import served_by, shape_of
 from tests.systems.models import model_of, short_workload
 
-MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core", "rtx-5090")
+MACHINES = ("rtx-3090", "strix-halo-128", "m3-max-48", "phone-ufs4", "vm-2core", "rtx-5090", "rtx-4090")
 # A repository, and in it a commit or a pull request.
 PLACE = re.compile(r"[\w.-]+/[\w.-]+(#\d+|[^#]*\b[0-9a-f]{7,9}\b)")
 # Systems whose experts lie in a mapped file, or in the page cache, that are not read by page faults, and why.
@@ -31,7 +31,10 @@ NO_FAULTS = {
     "slotstream": "reads with pread",
     "colibri": "reads with pread",
 }
-SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1, "rtx-5090": 40}
+SIZES_GIB = {"rtx-3090": 40, "strix-halo-128": 118, "m3-max-48": 20, "phone-ufs4": 12, "vm-2core": 1} | {
+    "rtx-5090": 40,
+    "rtx-4090": 24,  # two of three layers fit beside dense weights
+}
 
 
 def _case(system: System, machine: str, *, size_gib: int | None = None) -> Case:
