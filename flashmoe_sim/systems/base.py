@@ -569,14 +569,9 @@ class System(ABC):
         """The system with a profile of another trace, in a file in `folder`; None if it uses no profile of a trace."""
         return None
 
-    @property
-    def costs_as_set(self) -> tuple[Cost, ...]:
-        """The costs that it has with its settings."""
-        return self.costs
-
     def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
         """The costs that it has with its settings on a machine."""
-        return tuple(one.on(machine) for one in self.costs_as_set)
+        return self.costs
 
     def machine_of(self, case: Case) -> Machine:
         """The machine as the system uses it."""

@@ -233,8 +233,7 @@ class Colibri(System):
         found = super().adapted(machine)
         return found if self._computes_on_gpu else replace(found, gpu=None, link=None, api="", gpus=1, cards=())
 
-    @property
-    def costs_as_set(self) -> tuple[Cost, ...]:
+    def costs_on(self, machine: Machine) -> tuple[Cost, ...]:
         of_device = {METAL: (METAL_COST,), CUDA: (CUDA_COST,)}
         return (READ_COST, *of_device.get(self.device, ()))
 
