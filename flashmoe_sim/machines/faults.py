@@ -15,7 +15,7 @@ def read_by_faults(storage: Storage, os: str) -> Storage:
     interval is of what such reads reached, with what a request costs. An engine reads less than a probe that only
     touches pages.
     """
-    window, at_once = (_quantity(estimate(f"faults.{name}", os)) for name in ("window_kib", "in_flight"))
+    window, at_once = (_quantity(estimate(name, os)) for name in ("faults.window_kib", "faults.in_flight"))
     if (rate := storage.faults_gb_s) is not None:
         engine = estimate("faults.of_an_engine")
         rate = replace(rate, value=rate.value * engine.value, lo=rate.lo * engine.lo, hi=rate.hi * engine.hi)

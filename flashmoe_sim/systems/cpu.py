@@ -38,7 +38,7 @@ class Cpu(System):
 
     def memory(self, case: Case) -> tuple[Share, ...]:
         return (
-            Share("dense weights", "mapped", case.dense_bytes),
+            Share("dense weights", "ram", case.dense_bytes),
             Share("context", "ram", case.kv_bytes),
             Share("compute buffers", "ram", case.compute_bytes(copies=False)),
             *drafter_share(case, "ram"),

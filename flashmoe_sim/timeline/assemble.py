@@ -483,8 +483,6 @@ def room_for_pages(weights: Weights, machine: Machine, conditions: Conditions, *
     budget = weights.budget(machine, conditions)
     if budget.gpu == "own" and conditions.execution.experts_on_cpu:
         return max((budget.ram_bytes or 0) - bank_bytes, 0) * (not conditions.direct_io)
-    if budget.gpu == "none" and conditions.execution.in_place:
-        return max(budget.page_bytes(0), 0)  # the dense weights are mapped too
     checked = conditions.checked and budget.gpu == "own"
     if bank_bytes > budget.left_bytes and not checked:
         dense_gib, context_gib = budget.dense_bytes / GIB, budget.kv_bytes / GIB

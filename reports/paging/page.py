@@ -74,6 +74,7 @@ error of the bytes above.
 """
 
 
+REFUSED = "dense weights do not fit"
 PUBLISHED = f"""\
 What people measured who wait for storage for {READING:.0%} of a token or more, by
 [the field report](../field/README.md): each predicted without its source.
@@ -152,7 +153,7 @@ def rows() -> Iterator[Row]:
 
 def markdown(found: Sequence[Row]) -> str:
     """The page: the errors, every run, the rules, and published speeds that wait for storage."""
-    held_out = [row for row in found if not row.given]
+    held_out = [row for row in found if row.found.tok_s and not row.given]
     kinds = {
         "mapped": [row for row in held_out if not row.run.bank],
         "slot bank": [row for row in held_out if row.run.bank],
@@ -189,9 +190,12 @@ def _errors(kind: str, some: Sequence[Row]) -> tuple[object, ...]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     found, bank = row.found, str(row.run.bank or "-")
-    predicted = f"{speed(found.tok_s)} ({speed(found.tok_s_lo)}-{speed(found.tok_s_hi)})"
-    read = f"{row.read_bytes / 1e6:.1f}", f"{(found.storage_bytes_per_token or 0.0) / 1e6:.1f}"
-    return f"{row.share:.0%}", bank, speed(row.tok_s), "given" if row.given else predicted, *read
+    predicted = REFUSED
+    if found.tok_s is not None:
+        predicted = f"{speed(found.tok_s)} ({speed(found.tok_s_lo)}-{speed(found.tok_s_hi)})"
+    read = "-" if found.storage_bytes_per_token is None else f"{found.storage_bytes_per_token / 1e6:.1f}"
+    said = "given" if row.given else predicted
+    return f"{row.share:.0%}", bank, speed(row.tok_s), said, f"{row.read_bytes / 1e6:.1f}", read
 
 
 def _published() -> str:
@@ -224,7 +228,9 @@ def over_ram(found: Sequence[Row]) -> Figure:
     for panel, name in zip(panels, MODELS, strict=True):
         own = sorted((row for row in found if row.run.model == name and not row.run.bank), key=lambda row: row.share)
         share = [row.share for row in own]
-        lo, middle, hi = ([getattr(row.found, end) for row in own] for end in ("tok_s_lo", "tok_s", "tok_s_hi"))
+        lo, middle, hi = (
+            [getattr(row.found, end) or math.nan for row in own] for end in ("tok_s_lo", "tok_s", "tok_s_hi")
+        )
         colour = mark(0)["color"]
         panel.fill_between(share, lo, hi, color=colour, alpha=0.2, linewidth=0, label="90% interval")
         panel.plot(share, middle, color=colour, label="predicted")
