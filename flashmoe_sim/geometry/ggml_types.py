@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 
 class GgmlType(NamedTuple):
-    """One storage type: its number in a GGUF file, its name, weights per block, bytes per block."""
+    """One storage type: its number in a GGUF file, its name, weights per block, bytes per block, bytes before a row."""
 
     number: int
     name: str
     block_weights: int
     block_bytes: int
+    row_bytes: int = 0
 
 
 _ALL = (
@@ -52,6 +53,25 @@ _ALL = (
     GgmlType(40, "NVFP4", 64, 36),
     GgmlType(41, "Q1_0", 128, 18),
     GgmlType(42, "Q2_0", 64, 18),  # ggml-org/llama.cpp pull request 24448
+    # ik_llama.cpp's: gguf-py/gguf/constants.py; the scale of a row: row_meta_size in ggml/src/ggml.c.
+    GgmlType(133, "Q6_0", 32, 26),
+    GgmlType(137, "IQ2_K", 256, 76),
+    GgmlType(138, "IQ3_K", 256, 110),
+    GgmlType(139, "IQ4_K", 256, 144),
+    GgmlType(140, "IQ5_K", 256, 176),
+    GgmlType(141, "IQ6_K", 256, 212),
+    GgmlType(144, "IQ4_KS", 256, 136, 4),
+    GgmlType(145, "IQ2_KS", 256, 70, 2),
+    GgmlType(146, "IQ4_KSS", 256, 128, 4),
+    GgmlType(152, "IQ5_KS", 256, 168, 4),
+    GgmlType(153, "IQ2_KT", 256, 68, 4),
+    GgmlType(154, "IQ3_KT", 256, 100, 4),
+    GgmlType(155, "IQ4_KT", 256, 128, 4),
+    GgmlType(156, "IQ3_KS", 256, 102, 2),
+    GgmlType(157, "IQ2_KL", 256, 86, 2),
+    GgmlType(158, "IQ1_KT", 256, 56, 4),
+    GgmlType(219, "IQ1_S_R4", 32, 6, 2),
+    GgmlType(229, "IQ1_M_R4", 32, 7, 2),
 )
 BY_NUMBER = {item.number: item for item in _ALL}
 BY_NAME = {item.name: item for item in _ALL}
@@ -64,4 +84,4 @@ def tensor_bytes(storage: GgmlType, ne: Sequence[int]) -> int:
     """
     if ne[0] % storage.block_weights:
         raise ValueError(f"a row of {ne[0]} weights is not a whole number of {storage.name} blocks")
-    return ne[0] // storage.block_weights * storage.block_bytes * prod(ne[1:])
+    return (storage.row_bytes + ne[0] // storage.block_weights * storage.block_bytes) * prod(ne[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from math import log
@@ -17,6 +17,8 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
+from flashmoe_sim.geometry.quantizer import FALLBACK, MIXES, more_bits
+from flashmoe_sim.geometry.tensors import WITH_DRAFTING, drafting, table
 from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
@@ -38,8 +40,6 @@ _TYPES = {**BY_NAME, **{storage.name: storage for storage in _OTHERS}}
 # Models in NVFP4 are published as safetensors; llama.cpp can convert them (conversion/base.py:655-775@0eca4d490). VQ3R
 # is sqliteai/warp's.
 _FORMATS = {"MLX": "mlx", "FP8": "safetensors", "INT": "safetensors", "NVFP4": "safetensors", "VQ3R": "warp"}
-# What llama.cpp's quantizer uses if a row is not a whole number of K blocks.
-_FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 # For names of quantizations: a pattern with the bits in its first group, the format of the files, and how many bits
 # scales and a mix add.
 _BITS = (
@@ -53,7 +53,6 @@ _BITS = (
 SHORT = {"q8": "q8_0", "q6": "q6_k", "ud-q8": "ud-q8_k_xl"} | {
     f"{bits}bit": f"mlx-{bits}bit" for bits in (3, 4, 5, 6, 8)
 }
-NEAREST = 2  # quantizations that are named for one whose size is not known
 _NO_EXPERTS = re.compile(r"distill", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bt])")  # a word of a name: billions or trillions of weights
 SAME_SIZE = 0.85  # of the weights that a name gives
@@ -127,6 +126,10 @@ class NamedModel:
     context: dict[str, Any] = field(default_factory=dict)
     graph: Graph = UNKNOWN
     drafting: int = 0
+    shared: int = 0
+    dense_width: int = 0
+    q_rank: int = 0
+    vision_params_b: float = 0.0
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:
@@ -235,11 +238,13 @@ def name_in(text: str) -> str:
     raise UnknownName(f"unknown model {shown(text)}; {did_you_mean(text, known)}`sim model list` lists all")
 
 
-def named_model(spec: str) -> ModelGeometry:
+def named_model(spec: str, *, uploader: str = "", asked: str = "") -> ModelGeometry:
     """The geometry of `name` at its default quantization, or of `name:quantization`; case does not matter.
 
     An alias returns the model with the same dimensions, under that model's name; so does a name with words like
     `Instruct` or `GGUF` behind it.
+    uploader: who published the files, in small letters. asked: the model's name as it was written, if `spec` has the
+    table's instead.
 
     Raises BadInput, listing the known ones, for an unknown model or quantization.
     """
@@ -254,19 +259,30 @@ def named_model(spec: str) -> ModelGeometry:
         raise UnknownName(
             f"unknown model {name!r}; {near}{listed}; or give a sidecar folder, a manifest or a GGUF file"
         )
+    asked = asked or name
     name, model = found, models[found]
     quant_name = SHORT.get(quant_name, quant_name) if colon else model.default
+    if quant_name in model.quants and not uploader:
+        return of_named(model, quant_name, name=f"{name}:{quant_name}")
+    from flashmoe_sim.geometry import mixes, recipes  # which read the table of recipes
+
     if quant_name not in model.quants:
+        quant_name = mixes.tidy(quant_name)
+    if not recipes.known(model, quant_name, uploader, asked=asked):
         raise _unknown_quantization(name, quant_name)
+    return recipes.geometry_of(model, quant_name, uploader, name=f"{name}:{quant_name}", asked=asked)
+
+
+def of_named(model: NamedModel, quant_name: str, *, name: str) -> ModelGeometry:
+    """The geometry of dimensions in one of their quantizations."""
     quant = model.quants[quant_name]
-    return ModelGeometry(
-        name=f"{name}:{quant_name}",
-        layers={number: _layer(model, quant, number) for number in model.layer_numbers},
-        top_k=model.top_k,
+    layers = {number: _layer(model, quant, number) for number in model.layer_numbers}
+    found = of_weights(
+        model, layers, dense_bytes=_dense_bytes(model, quant), name=name, quant=quant_name, format=format_of(quant)
+    )
+    return replace(
+        found,
         source=f"{model.title}: {model.source}. {quant_name}: {quant.source}",
-        arch=model.arch,
-        quant=quant_name,
-        dense_bytes=_dense_bytes(model, quant),
         notes=(
             *model.notes,
             *_estimated(ESTIMATED, "; ".join(filter(None, (model.estimated, quant.estimated)))),
@@ -274,12 +290,29 @@ def named_model(spec: str) -> ModelGeometry:
             *_table_notes(model),
             *_dense_notes(model, quant),
         ),
+        embedding_bytes=_embedding_bytes(model, quant),
+        unread_bytes=_unread_bytes(model, quant, layers),
+        graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
+    )
+
+
+def of_weights(
+    model: NamedModel, layers: Mapping[int, LayerGeometry], *, dense_bytes: int, name: str, quant: str, format: str
+) -> ModelGeometry:
+    """The geometry of dimensions whose weights have these bytes; without source, notes and embeddings."""
+    return ModelGeometry(
+        name=name,
+        layers=layers,
+        top_k=model.top_k,
+        source="",
+        arch=model.arch,
+        quant=quant,
+        dense_bytes=dense_bytes,
         attention=attention_of(model.arch, _header_keys(model)) if model.context else None,
         widths=_widths(model),
-        embedding_bytes=_embedding_bytes(model, quant),
-        graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
+        graph=graph_of(model.arch, model.graph),
         width=model.width,
-        format=format_of(quant),
+        format=format,
         drafting_layers=model.drafting,
         dense_weights=round(model.dense_params_b * 1e9),
     )
@@ -299,10 +332,10 @@ def smaller(model: ModelGeometry) -> list[str]:
 
 
 def quantizations(model: ModelGeometry) -> list[ModelGeometry]:
-    """A named model in all quantizations, the largest first; none for any other model."""
-    name, _, quant_name = model.name.partition(":")
+    """A named model in the quantizations that the table lists, the largest first; none for any other model."""
+    name, colon, _ = model.name.partition(":")
     known = named_models()
-    if model.gguf or name not in known or quant_name not in known[name].quants:
+    if model.gguf or name not in known or not colon:
         return []
     return sorted((named_model(f"{name}:{other}") for other in known[name].quants), key=file_bytes, reverse=True)
 
@@ -313,28 +346,25 @@ def nearest(model: ModelGeometry, others: Sequence[ModelGeometry]) -> ModelGeome
 
 
 def _unknown_quantization(name: str, asked: str) -> UnknownName:
-    """The error for a quantization that a model lacks. It is never taken for another one, unless only its separators
+    """The error for a quantization without a recipe. It is never taken for another one, unless only its separators
     differ: the nearest by bits are of another size and write another text."""
-    quants = named_models()[name].quants
+    from flashmoe_sim.geometry.recipes import nearest_by_bits
+
+    model = named_models()[name]
     kind = f"unknown quantization of {name} {asked!r}"
     if not of_size(name, [asked]):
         return UnknownName(
             f"{kind}: that is the size of another model, which may have no experts; `sim model list` lists all"
         )
-    if same := [known for known in quants if _letters(known) == _letters(asked)]:
+    if same := [known for known in (*model.quants, *MIXES) if _letters(known) == _letters(asked)]:
         return UnknownName(f"{kind}; did you mean {same[0]!r}?")
-    listed = f"known: {', '.join(sorted(quants))}"
+    give = f"give its size, such as {name}@103GB, or its GGUF file as --model"
     if (found := _bits_asked(asked)) is None:
-        return UnknownName(f"{kind}; {listed}")
+        return UnknownName(f"{kind}; {give}; known, among others: {', '.join(sorted(model.quants))}")
     file, bits = found
-    models = [one for one in (named_model(f"{name}:{quant}") for quant in quants) if one.format == file]
-    weights = named_models()[name].routed_params_b * 1e9
-    near = sorted(models, key=lambda one: abs(8 * one.routed_bytes / weights - bits))[:NEAREST]
-    instead = ["its GGUF file as --model"] if file == "gguf" else []
-    if near:
-        instead.append(f"the nearest by bits, {' or '.join(f'{one.quant} ({size(file_bytes(one))})' for one in near)}")
-    give = f"; give {', or '.join(instead)}" if instead else ""
-    return UnknownName(f"{kind}: its size is not known here{give}{'' if len(near) == len(quants) else f'; {listed}'}")
+    near = [f"{one.quant} ({size(file_bytes(one))})" for one in nearest_by_bits(model, bits, file)]
+    others = f"; the nearest by bits are {' and '.join(near)}" if near else ""
+    return UnknownName(f"{kind}: no recipe says its size; {give}{others}")
 
 
 def _letters(name: str) -> str:
@@ -352,17 +382,9 @@ def _bits_asked(name: str) -> tuple[str, float] | None:
     return None
 
 
-def more_bits(number: int, blocks: int) -> bool:
-    """Whether a mixed K quantization uses more bits for the `down` matrices of layer `number` of `blocks`.
-
-    Source: llama.cpp, src/llama-quant.cpp: the first eighth, the last eighth, and every third layer between.
-    """
-    return number < blocks // 8 or number >= 7 * blocks // 8 or (number - blocks // 8) % 3 == 2
-
-
 def file_bytes(model: ModelGeometry) -> int:
     """The bytes of a model's files."""
-    return model.routed_bytes + (model.dense_bytes or 0)
+    return model.routed_bytes + (model.dense_bytes or 0) + model.unread_bytes
 
 
 def _types(quant: Quant) -> set[str]:
@@ -411,6 +433,18 @@ def _dense_bytes(model: NamedModel, quant: Quant) -> int:
     return round(model.dense_params_b * 1e9 * quant.dense_bits / 8)
 
 
+def _unread_bytes(model: NamedModel, quant: Quant, layers: Mapping[int, LayerGeometry]) -> int:
+    """Bytes of its files that decoding does not read, with the bits of the other dense weights on average."""
+    share = _dense_bytes(model, quant) / (model.dense_params_b * 1e9)
+    format = format_of(quant)
+    found = sum(tensor.weights for tensor in table(model)) * share
+    if format == "gguf" and model.arch in WITH_DRAFTING:
+        last = layers[max(layers)]
+        found += model.drafting * last.n_experts * last.expert_bytes
+        found += sum(tensor.weights for tensor in drafting(model)) * share
+    return round(found) + (round(model.vision_params_b * 1e9) * 2 if format == "mlx" else 0)
+
+
 def _embedding_bytes(model: NamedModel, quant: Quant) -> int:
     """The embeddings' bytes, with as many bits as the other dense weights have on average."""
     share = 0.0 if model.tied else model.vocab * model.hidden / (model.dense_params_b * 1e9)
@@ -451,7 +485,7 @@ def _matrix_bytes(type_name: str, row: int, rows: int) -> int:
     """Bytes of a matrix with `rows` rows of `row` weights."""
     storage = _TYPES[type_name]
     if row % storage.block_weights:
-        storage = _TYPES[_FALLBACK[type_name]]
+        storage = _TYPES[FALLBACK[type_name]]
     return tensor_bytes(storage, (row, rows))
 
 

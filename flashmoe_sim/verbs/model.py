@@ -10,7 +10,7 @@ from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.families import ranges
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import MAX_IO_SPLIT
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED, NamedModel
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, ESTIMATED, NamedModel, file_bytes
 from flashmoe_sim.io.cells import Column, count, table
 from flashmoe_sim.io.notes import code_of
 from flashmoe_sim.io.sections import Item, Section, Table
@@ -117,6 +117,8 @@ class ShowModel(Verb[ModelGeometry]):
             "family_bytes": {family: _spread(sizes) for family, sizes in _families(model).items()},
             "routed_bytes": model.routed_bytes,
             "dense_bytes": model.dense_bytes,
+            "unread_bytes": model.unread_bytes,
+            "file_bytes": None if model.dense_bytes is None else file_bytes(model),
             "context": None if model.attention is None else _context(model.attention),
             "token_cycle_bytes": model.token_cycle_bytes() if model.top_k else None,
             "io_split": io_split,
@@ -164,6 +166,12 @@ def _summary(model: ModelGeometry, io_split: int) -> Table:
         *((f"  {family}", _min_max(_spread(family_sizes))) for family, family_sizes in _families(model).items()),
         ("routed experts", f"{model.routed_bytes / GIB:,.2f} GiB"),
         ("dense weights", dense),
+        *([("of its file, not read", size(model.unread_bytes))] if model.unread_bytes else []),
+        *(
+            []
+            if model.dense_bytes is None
+            else [("file", f"{file_bytes(model) / 1e9:,.1f} GB ({size(file_bytes(model))})")]
+        ),
         *_context_rows(model),
         ("experts of one token", cycle),
         (f"reads an install (split {io_split})", _min_max(reads)),
