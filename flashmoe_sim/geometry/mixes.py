@@ -108,8 +108,6 @@ def tidy(text: str) -> str:
     name = re.sub(r"^ud-q(\d)_(xl|[sml])$", r"ud-q\1_k_\2", name)
     name = re.sub(r"^q([2456789])_k_xl$", r"ud-q\1_k_xl", name)
     name = re.sub(r"^apex-(i-)?", "apex-", name)
-    if re.match(r"(i?q\d|bf16|tq\d).*_r\d+$", name) and name not in _IK:
-        name = re.sub(r"_r\d+$", "", name)
     name = re.sub(r"^(?:mlx-)?(\d)-?bit(?:-mlx)?(?=$|-)", r"mlx-\1bit", name)
     name = re.sub(r"-gs(\d+)$", r"-g\1", name)
     name = re.sub(r"^mlx-(mxfp4-q\d)$", r"\1", name)
@@ -121,16 +119,21 @@ def _of_method(found: re.Match[str]) -> str:
     return f"{found[1]}-{found[2] or 4}bit"
 
 
+def meant_by(quant: str, arch: str, asked: str) -> str:
+    """The quantization that a tidy name means of a model: `native` is the one that its authors publish."""
+    if quant == "native":
+        return "int4" if _KIMI_IN_4_BITS.match(asked.rpartition("/")[2].lower()) else NATIVE.get(arch, "bf16")
+    return "mxfp4_moe" if quant == "mxfp4" and NATIVE.get(arch) != quant else quant
+
+
 def recipe_of(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recipe | None:
     """The recipe of a quantization of a model; None if there is none.
 
     arch: the model's architecture. asked: its name, as somebody wrote it, which says of which year its files are.
     """
     asked = asked.rpartition("/")[2].lower()
-    if quant == "native":
-        quant = "int4" if _KIMI_IN_4_BITS.match(asked) else NATIVE.get(arch, "bf16")
-    if quant == "mxfp4" and NATIVE.get(arch) != quant:
-        quant = "mxfp4_moe"
+    if quant not in _IK:
+        quant = _repacked(quant)
     mix, ends = _WITH_EIGHT_BITS.get(quant, (quant, ""))
     found = of_series(mix, arch=arch, asked=asked, uploader=uploader) or _of_mix(mix)
     found = found or _of_apex(quant, arch) or _of_ik(quant, uploader) or _of_bits(quant, arch, asked, uploader)
@@ -187,9 +190,14 @@ def _of_apex(quant: str, arch: str) -> Recipe | None:
     return found
 
 
+def _repacked(quant: str) -> str:
+    """The quantization whose rows a file of ik_llama.cpp interleaves, in as many bytes."""
+    name = re.sub(r"_r(4|8|16)$", "", quant)
+    return _SAME.get(name, name)
+
+
 def _of_ik(quant: str, uploader: str) -> Recipe | None:
     name = quant.removeprefix("smol-")
-    name = name if name in _IK else re.sub(r"_r\d$", "", name)
     if name not in _IK:
         return None
     plain = name.upper()
@@ -242,7 +250,7 @@ def _of_mlx(name: str) -> Recipe | None:
         down = experts + 1
     elif found := re.fullmatch(r"(\d)bit-dq", name):
         experts, rest = int(found[1]) + 0.5, 8.5
-    elif found := re.fullmatch(r"oq(\d)(?:\.\d)?e?|(\d)bit(?:-g(\d+))?", name):
+    elif found := re.fullmatch(r"oq([234568])(?:\.\d)?e?|([234568])bit(?:-g(32|64|128))?", name):
         experts = int(found[1] or found[2]) + 32 / int(found[3] or 64)
     elif name in bits:
         experts = bits[name]

@@ -267,7 +267,7 @@ def named_model(spec: str, *, uploader: str = "", asked: str = "") -> ModelGeome
     from flashmoe_sim.geometry import mixes, recipes  # which read the table of recipes
 
     if quant_name not in model.quants:
-        quant_name = mixes.tidy(quant_name)
+        quant_name = mixes.meant_by(mixes.tidy(quant_name), model.arch, asked)
     if not recipes.known(model, quant_name, uploader, asked=asked):
         raise _unknown_quantization(name, quant_name)
     return recipes.geometry_of(model, quant_name, uploader, name=f"{name}:{quant_name}", asked=asked)
@@ -331,13 +331,19 @@ def smaller(model: ModelGeometry) -> list[str]:
     return found
 
 
-def quantizations(model: ModelGeometry) -> list[ModelGeometry]:
-    """A named model in the quantizations that the table lists, the largest first; none for any other model."""
-    name, colon, _ = model.name.partition(":")
-    known = named_models()
-    if model.gguf or name not in known or not colon:
+def quantizations(model: ModelGeometry, others: Iterable[str] = ()) -> list[ModelGeometry]:
+    """A named model in the quantizations that the table lists, the largest first; none for any other model.
+
+    others: names of more, of which those count that have a recipe.
+    """
+    from flashmoe_sim.geometry.recipes import known
+
+    name, _, quant_name = model.name.partition(":")
+    entry = named_models().get(name)
+    if model.gguf or entry is None or quant_name != model.quant:
         return []
-    return sorted((named_model(f"{name}:{other}") for other in known[name].quants), key=file_bytes, reverse=True)
+    names = [*entry.quants, *(one for one in others if one not in entry.quants and known(entry, one))]
+    return sorted((named_model(f"{name}:{one}") for one in names), key=file_bytes, reverse=True)
 
 
 def nearest(model: ModelGeometry, others: Sequence[ModelGeometry]) -> ModelGeometry | None:

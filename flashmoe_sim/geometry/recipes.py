@@ -8,7 +8,7 @@ from math import log
 
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, tensor_bytes
-from flashmoe_sim.geometry.mixes import GGUF, Recipe, of_series, recipe_of, tidy
+from flashmoe_sim.geometry.mixes import GGUF, Recipe, meant_by, of_series, recipe_of, tidy
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import ESTIMATED, NamedModel, file_bytes, of_named, of_weights
 from flashmoe_sim.geometry.quantizer import FALLBACK, Facts, type_of
@@ -28,7 +28,8 @@ STANDING = (
 
 def known(model: NamedModel, quant: str, uploader: str = "", *, asked: str = "") -> bool:
     """Whether the bytes of a model in a quantization are known."""
-    return tidy(quant) in model.quants or _found(model, tidy(quant), uploader, asked) is not None
+    quant = meant_by(tidy(quant), model.arch, asked or model.title)
+    return quant in model.quants or _found(model, quant, uploader, asked) is not None
 
 
 def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str = "", asked: str = "") -> ModelGeometry:
@@ -38,8 +39,8 @@ def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str 
     the model's title in small letters and the quantization. asked: the model's name as it was asked for.
     Raises UnknownName if there is no recipe for it.
     """
-    quant = tidy(quant)
     asked = (asked or model.title).lower()
+    quant = meant_by(tidy(quant), model.arch, asked)
     name = name or f"{model.title.lower()}:{quant}"
     own = uploader and of_series(quant, arch=model.arch, asked=asked, uploader=uploader)
     if quant in model.quants and not own:

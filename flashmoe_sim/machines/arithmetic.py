@@ -13,11 +13,25 @@ LLAMA_CPP, IK = "llama.cpp", "ik_llama.cpp"
 # By a part of the program's name, tried in this order.
 KERNELS = {IK: IK, LLAMA_CPP: LLAMA_CPP, "ollama": LLAMA_CPP, "BigMoeOnEdge": LLAMA_CPP}
 BYTE = 8.5 / 8  # of a weight of 8 bits, with its scale
-_BITS = re.compile(r"fp?(16|32)|(?:q|int|fp)(\d)|(\d)bit")
+_BITS = re.compile(r"fp?(16|32)|(?:q|int|fp)(\d)|(\d)bit|(\d+(?:\.\d+)?)bpw")
+# Types and mixes that were not measured, and the measured type whose rate they have: of about as many bits, of the same
+# kind. ik_llama.cpp's other types have the letters of their neighbours in their names: iq4_k, iq4_ks and q4_k.
+NEIGHBOURS = {
+    r"q4_[1x]": "q4_0",
+    r"q5_[01]|q6_0|apex-balanced": "q5_k",
+    r"iq1_kt|apex-micro": "iq1_m",
+    r"apex-quality": "iq4_xs",
+    r"apex-compact": "q3_k",
+    r"apex-mini": "iq2_s",
+    r"apex-nano": "iq2_xxs",
+}
 
 
 def most_gb_s(machine: Machine, quant: str, program: str) -> float:
     """The rate in GB/s at which all cores compute a quantization; inf if the cores or its type are not known.
+
+    A type that was not measured has the rate of its neighbour; MXFP4, TQ1_0 and other formats' types have none, so that
+    RAM alone limits them.
 
     quant: the name of a quantization, or types of a file's tensors, the most common first. program: the engine; rates
     are known for llama.cpp and its forks only.
@@ -34,10 +48,11 @@ def _most_gb_s(cores: int, features: tuple[str, ...], quant: str, program: str) 
         return inf
     rates = estimates(f"cpu.core_gb_s.{'neon' if 'neon' in features else 'avx512'}.{kernels}")
     known = re.search("|".join(sorted(rates, key=len, reverse=True)), quant)
-    if known is None:
+    found = known[0] if known else next((other for one, other in NEIGHBOURS.items() if re.search(one, quant)), "")
+    if not found:
         return inf
     times = 1.0 if {"avx512", "neon"} & {*features} else estimate("cpu.avx2").value
-    return estimate("cpu.together").value * times * cores * rates[known[0]].value
+    return estimate("cpu.together").value * times * cores * rates[found].value
 
 
 def knee_tokens(unit: Compute, weight_bytes: float) -> float:

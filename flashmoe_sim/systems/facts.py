@@ -410,7 +410,7 @@ class EngineFacts:
 
     def nearest_file(self, model: ModelGeometry) -> ModelGeometry | None:
         """The quantization that it loads which is nearest to the model in size; None if none is known."""
-        return nearest(model, [one for one in quantizations(model) if self.loads(one)])
+        return nearest(model, [one for one in quantizations(model, self.formats.quants) if self.loads(one)])
 
     def _why_not_there(self, machine: Machine) -> str:
         on = self.platform
