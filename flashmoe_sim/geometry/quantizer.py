@@ -71,7 +71,7 @@ _MANY = 4  # query heads for one KV head, or experts
 
 
 @dataclass(frozen=True)
-class Facts:
+class OfMix:
     """What the rules ask about a model.
 
     shared_queries: query heads for one KV head. values: its layers with a matrix for values. networks: the matrices
@@ -94,7 +94,7 @@ def more_bits(number: int, layers: int) -> bool:
     return number < layers // 8 or number >= 7 * layers // 8 or (number - layers // 8) % 3 == 2
 
 
-def type_of(mix: str, name: str, layer: int, facts: Facts) -> str:
+def type_of(mix: str, name: str, layer: int, facts: OfMix) -> str:
     """The type of a matrix with a tensor's name in a mix, before any fallback."""
     plain = MIXES[mix]
     if plain in UNMIXED:
@@ -136,7 +136,7 @@ def _embedding(mix: str, plain: str) -> str:
     return "Q4_K" if mix in ("tq1_0", "tq2_0", "q2_0") else plain
 
 
-def _small(mix: str, plain: str, name: str, layer: int, facts: Facts) -> str:
+def _small(mix: str, plain: str, name: str, layer: int, facts: OfMix) -> str:
     larger = "IQ3_S" if mix in ("iq2_s", "iq2_m") else "Q2_K"
     if name in _VALUES:
         return "Q4_K" if max(facts.shared_queries, facts.experts) >= _MANY else larger
@@ -151,7 +151,7 @@ def _small(mix: str, plain: str, name: str, layer: int, facts: Facts) -> str:
     return plain
 
 
-def _value(mix: str, plain: str, layer: int, facts: Facts) -> str:
+def _value(mix: str, plain: str, layer: int, facts: OfMix) -> str:
     index = sum(1 for other in facts.values if other < layer)
     many = facts.shared_queries >= _MANY
     found = plain
@@ -172,7 +172,7 @@ def _value(mix: str, plain: str, layer: int, facts: Facts) -> str:
     return found
 
 
-def _down(mix: str, plain: str, layer: int, facts: Facts) -> str:
+def _down(mix: str, plain: str, layer: int, facts: OfMix) -> str:
     first = layer < facts.layers // 8
     if mix in ("q4_k_m", "q5_k_m"):
         return "Q6_K" if more_bits(layer, facts.layers) else plain
@@ -186,7 +186,7 @@ def _down(mix: str, plain: str, layer: int, facts: Facts) -> str:
     return always.get(mix) or (early.get(mix, plain) if first else plain)
 
 
-def _attention_output(mix: str, plain: str, facts: Facts) -> str:
+def _attention_output(mix: str, plain: str, facts: OfMix) -> str:
     if facts.experts == _EIGHT_EXPERTS:
         of_five = (
             "q2_k",

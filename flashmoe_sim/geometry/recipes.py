@@ -11,8 +11,8 @@ from flashmoe_sim.geometry.ggml_types import BY_NAME, tensor_bytes
 from flashmoe_sim.geometry.mixes import GGUF, Recipe, meant_by, of_series, recipe_of, tidy
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import ESTIMATED, NamedModel, file_bytes, of_named, of_weights
-from flashmoe_sim.geometry.quantizer import FALLBACK, Facts, type_of
-from flashmoe_sim.geometry.tensors import WITH_DRAFTING, Tensor, drafting, outside, table
+from flashmoe_sim.geometry.quantizer import FALLBACK, OfMix, type_of
+from flashmoe_sim.geometry.tensors import WITH_DRAFTING, Matrices, drafting, outside, table
 from flashmoe_sim.io.errors import OutOfRange, UnknownName
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
@@ -122,7 +122,7 @@ def _standing(model: NamedModel, size_bytes: int, quant: str) -> ModelGeometry:
 
 
 @dataclass(frozen=True)
-class _Weights:
+class _FileBytes:
     """The bytes of a model: of its experts by layer, outside them, of the embeddings, and of what no token reads."""
 
     layers: dict[int, LayerGeometry]
@@ -135,7 +135,7 @@ def _found(model: NamedModel, quant: str, uploader: str, asked: str) -> Recipe |
     return recipe_of(quant, arch=model.arch, asked=asked or model.title, uploader=uploader)
 
 
-def _weights(model: NamedModel, recipe: Recipe) -> _Weights:
+def _weights(model: NamedModel, recipe: Recipe) -> _FileBytes:
     rest = outside(model)
     types = _Types(model, recipe, rest)
     layers = {number: types.layer(number) for number in model.layer_numbers}
@@ -147,10 +147,10 @@ def _weights(model: NamedModel, recipe: Recipe) -> _Weights:
         unread += sum(types.bytes_of(tensor) for tensor in drafting(model))
         unread += model.drafting * last.n_experts * last.expert_bytes
     unread += sum(types.bytes_of(tensor) for tensor in table(model))
-    return _scaled(_Weights(layers, dense, embedding, unread), recipe, types)
+    return _scaled(_FileBytes(layers, dense, embedding, unread), recipe, types)
 
 
-def _scaled(weights: _Weights, recipe: Recipe, types: _Types) -> _Weights:
+def _scaled(weights: _FileBytes, recipe: Recipe, types: _Types) -> _FileBytes:
     """With as many bits a weight in the mean as the quantization's name says."""
     if not recipe.bits:
         return weights
@@ -166,7 +166,7 @@ def _scaled(weights: _Weights, recipe: Recipe, types: _Types) -> _Weights:
 class _Types:
     """The types of a model's matrices in a recipe."""
 
-    def __init__(self, model: NamedModel, recipe: Recipe, rest: Sequence[Tensor]) -> None:
+    def __init__(self, model: NamedModel, recipe: Recipe, rest: Sequence[Matrices]) -> None:
         self.model, self.recipe = model, recipe
         self.facts = _facts(model, rest)
         self.weights = sum(tensor.weights for tensor in rest) + model.routed_params_b * 1e9
@@ -176,7 +176,7 @@ class _Types:
         families = {tensor.name: self.bytes_of(tensor) for tensor in _expert(self.model, number)}
         return LayerGeometry(self.model.experts, families)
 
-    def bytes_of(self, tensor: Tensor) -> int:
+    def bytes_of(self, tensor: Matrices) -> int:
         """The bytes of matrices."""
         if tensor.float:
             return self.recipe.float_bytes * tensor.weights
@@ -185,14 +185,14 @@ class _Types:
         return matrix_bytes(found, tensor.row, tensor.rows)
 
 
-def _expert(model: NamedModel, layer: int) -> Iterator[Tensor]:
+def _expert(model: NamedModel, layer: int) -> Iterator[Matrices]:
     """The matrices of one routed expert."""
     if model.fused:
-        yield Tensor(GATE_UP, layer, model.hidden, 2 * model.width)
+        yield Matrices(GATE_UP, layer, model.hidden, 2 * model.width)
     else:
         for part in ("gate", "up") if model.gated else ("up",):
-            yield Tensor(f"ffn_{part}_exps", layer, model.hidden, model.width)
-    yield Tensor("ffn_down_exps", layer, model.width, model.hidden)
+            yield Matrices(f"ffn_{part}_exps", layer, model.hidden, model.width)
+    yield Matrices("ffn_down_exps", layer, model.width, model.hidden)
 
 
 def matrix_bytes(type_name: str, row: int, rows: int) -> int:
@@ -205,7 +205,7 @@ def matrix_bytes(type_name: str, row: int, rows: int) -> int:
     return tensor_bytes(storage, (row, rows))
 
 
-def _facts(model: NamedModel, rest: Iterable[Tensor]) -> Facts:
+def _facts(model: NamedModel, rest: Iterable[Matrices]) -> OfMix:
     networks = [int(layer in model.layer_numbers) for layer in range(model.blocks)]
     values = []
     for tensor in rest:
@@ -216,7 +216,7 @@ def _facts(model: NamedModel, rest: Iterable[Tensor]) -> Facts:
     attention = model.context.get("attention", {})
     heads, kv_heads = (_first(attention.get(key, 0)) for key in ("head_count", "head_count_kv"))
     shared = heads / kv_heads if kv_heads else 0.0
-    return Facts(model.blocks, model.experts, shared, model.tied, tuple(values), tuple(networks))
+    return OfMix(model.blocks, model.experts, shared, model.tied, tuple(values), tuple(networks))
 
 
 def _first(value: int | Sequence[int]) -> int:

@@ -91,9 +91,10 @@ def another_file(case: Case, systems: Sequence[System], *, cached: bool = False)
 
     Together with the first such system. cached: whether only systems with a cache count.
     """
+    of_engines = [quant for system in systems if system.facts for quant in system.facts.formats.quants]
     found = [
         (model, system)
-        for model in quantizations(case.model)
+        for model in quantizations(case.model, dict.fromkeys(of_engines))
         for system in systems
         if (system.caches or not cached) and not why_none_fits(replace(case, model=model), system)
     ]

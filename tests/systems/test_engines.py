@@ -134,7 +134,7 @@ IGNORED = "takes GPU memory for its cache, which the graph of {} never uses"
             "ktransformers",
             "glm-4.5-air",
             "2x rtx-3090 + epyc-9354 + 256GiB",
-            "only, not q4_k_m; give --model glm-4.5-air:fp8, ",
+            "only, not q4_k_m; give --model glm-4.5-air:int4, ",
         ),
         ("ktransformers", "gpt-oss-120b", "2x rtx-3090 + epyc-9354 + 256GiB", "is not known to run gpt-oss"),
         ("ktransformers", "glm-4.5-air:bf16", "2x rtx-3090 + epyc-9354 + 256GiB", ""),

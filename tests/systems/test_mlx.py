@@ -54,7 +54,7 @@ def test_over_the_wired_limit_it_says_how_to_raise_it() -> None:
     [
         (f"{QWEN}:mlx-4bit", "m3-max-48", ""),
         ("gpt-oss-20b:mxfp4-q8", "m3-max-48", ""),
-        (f"{QWEN}:q5_k_m", "m3-max-48", f"reads MLX, not gguf; give --model {QWEN}:mlx-5bit, 22."),
+        (f"{QWEN}:q5_k_m", "m3-max-48", f"reads MLX, not gguf; give --model {QWEN}:mlx-5bit, 23."),
         ("gpt-oss-20b", "m3-max-48", "reads MLX, not gguf; give --model gpt-oss-20b:mxfp4-q8, 11."),
         ("kimi-k3", "m3-max-48", "does not run kimi-k3"),
         (f"{QWEN}:mlx-4bit", "rtx-4090", "needs a GPU that shares the RAM"),
