@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -48,7 +49,8 @@ def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str 
     recipe = _found(model, quant, uploader, asked)
     if recipe is None:
         raise UnknownName(f"unknown quantization {quant!r}; give its size, such as {name.partition(':')[0]}@103GB")
-    weights = _weights(model, recipe)
+    drafted = model.arch in WITH_DRAFTING or re.search(r"\bmtp\b", asked) is not None
+    weights = _weights(model, recipe, drafted=drafted and recipe.format == GGUF)
     source = f"{model.title}: {model.source}. {quant}: {SOURCES.get(recipe.format, SOURCES[GGUF])}"
     notes = [Note(ESTIMATED, f"{ESTIMATED}: {recipe.basis}")] if recipe.basis else []
     found = of_weights(model, weights.layers, dense_bytes=weights.dense, name=name, quant=quant, format=recipe.format)
@@ -114,9 +116,8 @@ def nearest_by_bits(model: NamedModel, bits: float, format: str) -> list[ModelGe
 def _standing(model: NamedModel, size_bytes: int, quant: str) -> ModelGeometry:
     if quant and known(model, quant):
         return geometry_of(model, quant)
-    names = [one for one in (*STANDING, *model.quants) if known(model, one)]
     return min(
-        (geometry_of(model, one) for one in dict.fromkeys(names)),
+        (geometry_of(model, one) for one in STANDING),
         key=lambda one: abs(log(file_bytes(one) / size_bytes)),
     )
 
@@ -135,14 +136,14 @@ def _found(model: NamedModel, quant: str, uploader: str, asked: str) -> Recipe |
     return recipe_of(quant, arch=model.arch, asked=asked or model.title, uploader=uploader)
 
 
-def _weights(model: NamedModel, recipe: Recipe) -> _FileBytes:
+def _weights(model: NamedModel, recipe: Recipe, *, drafted: bool) -> _FileBytes:
     rest = outside(model)
     types = _Types(model, recipe, rest)
     layers = {number: types.layer(number) for number in model.layer_numbers}
     dense = sum(types.bytes_of(tensor) for tensor in rest)
     embedding = sum(types.bytes_of(tensor) for tensor in rest if tensor.name == "token_embd" and not model.tied)
     unread = round(model.vision_params_b * 1e9) * 2 * recipe.vision
-    if recipe.format == GGUF and model.arch in WITH_DRAFTING:
+    if drafted:
         last = layers[max(layers)]
         unread += sum(types.bytes_of(tensor) for tensor in drafting(model))
         unread += model.drafting * last.n_experts * last.expert_bytes

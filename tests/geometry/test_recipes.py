@@ -227,6 +227,24 @@ def test_native_experts_stay_whatever_a_file_is_called() -> None:
     assert named_model("qwen3-30b-a3b:native").quant == "bf16"
 
 
+def test_layers_that_draft_count_where_files_have_them() -> None:
+    """GLM's always do; a Q8_0 of Qwen3.6-35B-A3B with its layer is 35.19 GiB (ggml-org/llama.cpp pull request 23269)."""
+    assert file_bytes(named_model("glm-5.1:q8_0")) == pytest.approx(746.302 * GIB, rel=0.002)
+    assert file_bytes(named_model("glm-5.1:q4_1")) > named_model("glm-5.1:q4_1").routed_bytes * 76 / 75
+    entry = named_models()["qwen3.6-35b-a3b"]
+    bare, drafting = (geometry_of(entry, "q8_0_r8", asked=asked) for asked in ("", "Qwen3.6-35B-A3B-MTP-GGUF"))
+    assert bare.unread_bytes == 0
+    assert file_bytes(drafting) == pytest.approx(35.19 * GIB, rel=0.002)
+    assert drafting.layers == bare.layers
+
+
+def test_vision_counts_where_files_have_it() -> None:
+    """mlx-community/Qwen3.5-35B-A3B-4bit is 20,391,405,152 bytes, gemma-4-26b-a4b-it-8bit 27,953,417,372."""
+    assert file_bytes(named_model("qwen3.5-35b-a3b:mlx-4bit")) == pytest.approx(20_391_405_152, rel=0.001)
+    assert file_bytes(named_model("gemma-4-26b-a4b:mlx-8bit")) == pytest.approx(27_953_417_372, rel=0.001)
+    assert named_model("qwen3.5-35b-a3b:q4_1").unread_bytes == 0
+
+
 def test_the_publisher_and_the_year_decide() -> None:
     sizes = {who: file_bytes(named_model("mixtral-8x7b:q4_k_m", uploader=who)) for who in ("thebloke", "mradermacher")}
     assert sizes["thebloke"] == pytest.approx(26.4e9, rel=0.01)
