@@ -17,6 +17,7 @@ from typing import Any
 from flashmoe_sim.geometry.quantizer import MIXES, UNMIXED, more_bits
 
 GGUF, MLX, SAFETENSORS, EXL3 = "gguf", "mlx", "safetensors", "exl3"
+OF_IK = "gguf-ik"  # GGUF files with types that ik_llama.cpp alone reads
 UNSLOTH, BARTOWSKI, UBERGARM = "unsloth", "bartowski", "ubergarm"
 NATIVE_MXFP4 = frozenset({"gpt-oss"})  # routed experts stay as they were trained, whatever a file is called
 REQUANTIZING = frozenset({"davidau"})  # who quantizes them again
@@ -132,6 +133,7 @@ def recipe_of(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recip
     arch: the model's architecture. asked: its name, as somebody wrote it, which says of which year its files are.
     """
     asked = asked.rpartition("/")[2].lower()
+    written = quant
     if quant not in _IK:
         quant = _repacked(quant)
     mix, ends = _WITH_EIGHT_BITS.get(quant, (quant, ""))
@@ -145,7 +147,8 @@ def recipe_of(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recip
         types |= {"gate_up": "MXFP4", "down": "MXFP4"}
     if found.format == MLX and NATIVE.get(arch) == "mxfp4" and re.match(r"mlx-[4568]bit", quant):
         types |= {"down": "4.25b", "experts": "4.25b"}
-    return replace(found, types=types)
+    ik = found.format == GGUF and (quant != written or quant.removeprefix("smol-") in _IK)
+    return replace(found, types=types, format=OF_IK if ik else found.format)
 
 
 def of_series(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recipe | None:

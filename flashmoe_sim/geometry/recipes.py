@@ -9,7 +9,7 @@ from math import log
 
 from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, tensor_bytes
-from flashmoe_sim.geometry.mixes import GGUF, Recipe, meant_by, of_series, recipe_of, tidy
+from flashmoe_sim.geometry.mixes import GGUF, OF_IK, Recipe, meant_by, of_series, recipe_of, tidy
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import ESTIMATED, NamedModel, file_bytes, of_named, of_weights
 from flashmoe_sim.geometry.quantizer import FALLBACK, OfMix, type_of
@@ -50,7 +50,7 @@ def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str 
     if recipe is None:
         raise UnknownName(f"unknown quantization {quant!r}; give its size, such as {name.partition(':')[0]}@103GB")
     drafted = model.arch in WITH_DRAFTING or re.search(r"\bmtp\b", asked) is not None
-    weights = _weights(model, recipe, drafted=drafted and recipe.format == GGUF)
+    weights = _weights(model, recipe, drafted=drafted and recipe.format in (GGUF, OF_IK))
     source = f"{model.title}: {model.source}. {quant}: {SOURCES.get(recipe.format, SOURCES[GGUF])}"
     notes = [Note(ESTIMATED, f"{ESTIMATED}: {recipe.basis}")] if recipe.basis else []
     found = of_weights(model, weights.layers, dense_bytes=weights.dense, name=name, quant=quant, format=recipe.format)

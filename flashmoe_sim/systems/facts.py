@@ -396,12 +396,13 @@ class EngineFacts:
         if self.loads(model):
             return ""
         reads, quants = self.formats.reads, self.formats.quants
-        names = [name.upper() if name in ("gguf", "mlx") else name for name in reads]
+        names = [name.upper() if name in ("gguf", "mlx") else name for name in reads if name != "gguf-ik"]
         near = self.nearest_file(model)
         advice = f"; give --model {near.name}, {size(file_bytes(near))}, nearest in size" if near else ""
         if quants:
             return f"loads {_or(quants)} only, not {model.quant or model.name}{advice}"
-        return f"reads {_or(names)}, not {model.format}{advice}"
+        has = "types of ik_llama.cpp alone" if model.format == "gguf-ik" else model.format
+        return f"reads {_or(names)}, not {has}{advice}"
 
     def loads(self, model: ModelGeometry) -> bool:
         """Whether it can load a model in this format and quantization."""

@@ -19,7 +19,7 @@ from flashmoe_sim.options import option, option_field
 from flashmoe_sim.verbs.base import Verb
 
 SMALLEST_BANK = 16
-_FORMATS = {"gguf": "GGUF", "mlx": "MLX"}
+_FORMATS = {"gguf": "GGUF", "gguf-ik": "GGUF of ik_llama.cpp", "mlx": "MLX"}
 _YES_NO = {None: "not known", True: "yes", False: "no"}
 CONTEXTS = (4096, 32768, 131072)
 

@@ -210,6 +210,7 @@ def test_rows_that_fill_no_block_fall_back() -> None:
     assert matrix_bytes("Q6_K", 704, 2816) == tensor_bytes(BY_NAME["Q8_0"], (704, 2816))
     assert matrix_bytes("IQ2_XXS", 1856, 2688) == tensor_bytes(BY_NAME["IQ4_NL"], (1856, 2688))
     assert matrix_bytes("Q3_K", 48, 10) == 2 * 48 * 10  # not of 32 either: 16 bits
+    assert {named_model(f"qwen3-30b-a3b:{one}").format for one in ("q4_k_r4", "iq4_ks", "smol-iq4_k")} == {"gguf-ik"}
     assert named_model("qwen3-30b-a3b:q4_k_r4").layers == named_model("qwen3-30b-a3b:q4_k_m").layers
     assert matrix_bytes("IQ4_KS", 256, 3) == 3 * (4 + 136)
     for fallback in FALLBACK.values():
@@ -228,7 +229,7 @@ def test_native_experts_stay_whatever_a_file_is_called() -> None:
 
 
 def test_layers_that_draft_count_where_files_have_them() -> None:
-    """GLM's always do; a Q8_0 of Qwen3.6-35B-A3B with its layer is 35.19 GiB (ggml-org/llama.cpp pull request 23269)."""
+    """GLM's always do; Qwen3.6-35B-A3B in Q8_0 with its layer is 35.19 GiB (ggml-org/llama.cpp pull request 23269)."""
     assert file_bytes(named_model("glm-5.1:q8_0")) == pytest.approx(746.302 * GIB, rel=0.002)
     assert file_bytes(named_model("glm-5.1:q4_1")) > named_model("glm-5.1:q4_1").routed_bytes * 76 / 75
     entry = named_models()["qwen3.6-35b-a3b"]
