@@ -107,12 +107,12 @@ def tidy(text: str) -> str:
     name = re.sub(r"^(i1|imat|imatrix)[-_]", "", name)
     name = re.sub(r"^ud[-_]", "ud-", name)
     name = re.sub(r"^ud-q(\d)_(xl|[sml])$", r"ud-q\1_k_\2", name)
-    name = re.sub(r"^q([2456789])_k_xl$", r"ud-q\1_k_xl", name)
+    name = re.sub(r"^(q[24568]_k|iq4_nl)_xl$", r"ud-\1_xl", name)
     name = re.sub(r"^apex-(i-)?", "apex-", name)
     name = re.sub(r"^(?:mlx-)?(\d)-?bit(?:-mlx)?(?=$|-)", r"mlx-\1bit", name)
     name = re.sub(r"-gs(\d+)$", r"-g\1", name)
     name = re.sub(r"^mlx-(mxfp4-q\d)$", r"\1", name)
-    name = re.sub(r"^(awq|gptq)(?:-?(?:w|int)?(\d)?(?:bit|a16)?)?(?:-\d+g)?$", _of_method, name)
+    name = re.sub(r"^(awq|gptq|autoround)(?:-?(?:w|int)?(\d)?(?:bit|a16)?)?(?:-\d+g)?$", _of_method, name)
     return _SAME.get(name, name)
 
 
@@ -140,6 +140,8 @@ def recipe_of(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recip
     found = of_series(mix, arch=arch, asked=asked, uploader=uploader) or _of_mix(mix)
     found = found or _of_apex(quant, arch) or _of_ik(quant, uploader) or _of_bits(quant, arch, asked, uploader)
     found = found or _of_format(quant, asked)
+    if found is None and quant.startswith("ud-") and (plain := _of_mix(quant.removeprefix("ud-"))):
+        found = replace(plain, basis=CUSTOM)
     if found is None:
         return None
     types = {**found.types, **({"embedding": ends, "output": ends} if ends else {})}
@@ -218,19 +220,22 @@ def _of_bits(quant: str, arch: str, asked: str, uploader: str) -> Recipe | None:
 
 def _of_format(quant: str, asked: str) -> Recipe | None:
     """Quantizations of other formats: bits of the experts, and of the rest."""
-    if found := re.fullmatch(r"exl3-(\d+\.?\d*)bpw(?:-h(\d))?", quant):
+    if found := re.fullmatch(r"exl[23]-(\d+\.?\d*)bpw(?:-h(\d))?", quant):
         types = {"embedding": "F16", "output": f"{found[2] or 6}b", "experts": f"{found[1]}b", "rest": f"{found[1]}b"}
         return Recipe(types=types, format=EXL3, float_bytes=2, basis=FORMAT)
     if quant.startswith("mlx-") or quant in ("mxfp4-q8", "mxfp4-q4"):
         return _of_mlx(quant.removeprefix("mlx-"))
     kept = {"embedding": "BF16", "output": "BF16"}
-    if found := re.fullmatch(r"(?:awq|gptq)-(\d)bit|w(\d)a16|int(\d)", quant):
+    if found := re.fullmatch(r"(?:awq|gptq|autoround)-(\d)bit|w(\d)a16|int(\d)", quant):
         bits = int(found[1] or found[2] or found[3])
         if _KIMI_IN_4_BITS.match(asked) and quant == "int4":
-            return Recipe(types={"experts": "4.5b", "rest": "BF16"}, **_in_safetensors())
+            return _of_format("int4-g32", asked)
         grouped = f"{bits + (16 + bits) / 128:g}b"
         return Recipe(types={"experts": grouped, "rest": grouped, **kept}, **_in_safetensors())
     others = {
+        "int4-g32": {"experts": "4.5b", "rest": "BF16"},
+        "bnb-4bit": {"experts": "4.13b", "rest": "4.13b", **kept},  # scales of 64 weights, in 8 bits
+        "mxfp8": {"experts": "8.25b", "rest": "BF16"},
         "fp8": {"experts": "8b", "rest": "8b", **kept},
         "nvfp4": {"experts": "4.5b", "rest": "BF16"},
         "mxfp4": {"experts": "4.25b", "rest": "BF16"},
