@@ -287,12 +287,11 @@ def of_named(model: NamedModel, quant_name: str, *, name: str) -> ModelGeometry:
             *model.notes,
             *_estimated(ESTIMATED, "; ".join(filter(None, (model.estimated, quant.estimated)))),
             *quant.notes,
-            *_table_notes(model),
+            *table_notes(model),
             *_dense_notes(model, quant),
         ),
         embedding_bytes=_embedding_bytes(model, quant),
         unread_bytes=_unread_bytes(model, quant, layers),
-        graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=True if "NVFP4" in _types(quant) else None))),
     )
 
 
@@ -300,6 +299,7 @@ def of_weights(
     model: NamedModel, layers: Mapping[int, LayerGeometry], *, dense_bytes: int, name: str, quant: str, format: str
 ) -> ModelGeometry:
     """The geometry of dimensions whose weights have these bytes; without source, notes and embeddings."""
+    scales = True if quant.startswith("nvfp4") else None
     return ModelGeometry(
         name=name,
         layers=layers,
@@ -310,7 +310,7 @@ def of_weights(
         dense_bytes=dense_bytes,
         attention=attention_of(model.arch, _header_keys(model)) if model.context else None,
         widths=_widths(model),
-        graph=graph_of(model.arch, model.graph),
+        graph=graph_of(model.arch, model.graph.narrowed(Graph(scales=scales))),
         width=model.width,
         format=format,
         drafting_layers=model.drafting,
@@ -464,7 +464,8 @@ def _dense_notes(model: NamedModel, quant: Quant) -> list[str]:
     return _estimated(DENSE_ESTIMATED, f"{weights} ({model.dense_source})")
 
 
-def _table_notes(model: NamedModel) -> list[str]:
+def table_notes(model: NamedModel) -> list[str]:
+    """What is said of a table of which a token reads a few rows."""
     if not model.table_params_b:
         return []
     return [

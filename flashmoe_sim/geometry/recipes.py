@@ -11,9 +11,17 @@ from flashmoe_sim.geometry.families import GATE_UP
 from flashmoe_sim.geometry.ggml_types import BY_NAME, tensor_bytes
 from flashmoe_sim.geometry.mixes import GGUF, OF_IK, Recipe, meant_by, of_series, recipe_of, tidy
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
-from flashmoe_sim.geometry.named import ESTIMATED, NamedModel, file_bytes, of_named, of_weights
+from flashmoe_sim.geometry.named import (
+    DENSE_ESTIMATED,
+    ESTIMATED,
+    NamedModel,
+    file_bytes,
+    of_named,
+    of_weights,
+    table_notes,
+)
 from flashmoe_sim.geometry.quantizer import FALLBACK, OfMix, type_of
-from flashmoe_sim.geometry.tensors import WITH_DRAFTING, Matrices, drafting, outside, table
+from flashmoe_sim.geometry.tensors import OTHER, WITH_DRAFTING, Matrices, drafting, outside, table
 from flashmoe_sim.io.errors import OutOfRange, UnknownName
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
@@ -52,12 +60,13 @@ def geometry_of(model: NamedModel, quant: str, uploader: str = "", *, name: str 
     drafted = model.arch in WITH_DRAFTING or re.search(r"\bmtp\b", asked) is not None
     weights = _weights(model, recipe, drafted=drafted and recipe.format in (GGUF, OF_IK))
     source = f"{model.title}: {model.source}. {quant}: {SOURCES.get(recipe.format, SOURCES[GGUF])}"
-    notes = [Note(ESTIMATED, f"{ESTIMATED}: {recipe.basis}")] if recipe.basis else []
+    basis = "; ".join(filter(None, (model.estimated, recipe.basis)))
+    notes = [Note(ESTIMATED, f"{ESTIMATED}: {basis}")] if basis else []
     found = of_weights(model, weights.layers, dense_bytes=weights.dense, name=name, quant=quant, format=recipe.format)
     return replace(
         found,
         source=source,
-        notes=(*model.notes, *notes),
+        notes=(*model.notes, *notes, *table_notes(model), *_unknown_matrices(model)),
         embedding_bytes=weights.embedding,
         unread_bytes=weights.unread,
     )
@@ -130,6 +139,15 @@ class _FileBytes:
     dense: int
     embedding: int
     unread: int
+
+
+def _unknown_matrices(model: NamedModel) -> list[str]:
+    """The note on weights outside the experts whose matrices the dimensions do not give."""
+    left = sum(tensor.weights for tensor in outside(model) if tensor.name == OTHER)
+    if not left:
+        return []
+    said = f"{left / 1e9:.2g} of {model.dense_params_b:g} billion weights are taken as attention of an unknown shape"
+    return [Note(DENSE_ESTIMATED, f"{DENSE_ESTIMATED}: {said}")]
 
 
 def _found(model: NamedModel, quant: str, uploader: str, asked: str) -> Recipe | None:
