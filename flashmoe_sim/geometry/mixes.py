@@ -156,11 +156,12 @@ def recipe_of(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recip
 def of_series(quant: str, *, arch: str, asked: str, uploader: str = "") -> Recipe | None:
     """The recipe of a model's own files or of a publisher's series; None if it has none of its own."""
     tables = _tables()
+    asked = asked.removesuffix("-gguf")
     for name, recipes in tables["models"].items():
         if quant in recipes and (name == asked or name.startswith(f"{asked}-")):
             return _recipe(recipes, quant)
     uploader = UNSLOTH if quant.startswith("ud-") else uploader
-    later = any(re.match(start, asked) for start in tables["later"].get(uploader, ()))
+    later = any(re.search(part, asked) for part in tables["later"].get(uploader, ()))
     series = [f"{uploader}-{arch}", *([f"{uploader}-later"] if later else []), uploader] if uploader else []
     if uploader == UNSLOTH and not later:
         series.remove(f"{uploader}-{arch}")

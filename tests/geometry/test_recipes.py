@@ -264,6 +264,14 @@ def test_the_publisher_and_the_year_decide() -> None:
     old, later = (named_model(f"{name}:ud-q4_k_xl") for name in ("qwen3-next", "qwen3-coder-next"))
     assert file_bytes(later) > 1.05 * file_bytes(old)
     assert named_model("qwen3-next:ud-q4_k_xl", asked="unsloth/Qwen3-Coder-Next-GGUF").layers == later.layers
+    first = named_model("deepseek-v3:ud-iq1_s", asked="unsloth/DeepSeek-R1-GGUF")
+    assert file_bytes(first) == pytest.approx(140.2e9, rel=0.02)
+    assert file_bytes(named_model("deepseek-v3:ud-iq1_s", asked="unsloth/DeepSeek-R1-0528-GGUF")) > 1.2 * 140.2e9
+    gemma = {
+        asked: named_model("gemma-4-26b-a4b:iq3_xxs", uploader="bartowski", asked=asked).layers
+        for asked in ("gemma-4-26b-a4b", "bartowski/google_gemma-4-26B-A4B-it-GGUF")
+    }
+    assert len({*map(str, gemma.values())}) == 1
 
 
 @pytest.mark.parametrize(
