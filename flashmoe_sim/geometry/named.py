@@ -18,7 +18,7 @@ from flashmoe_sim.geometry.ggml_types import BY_NAME, GgmlType, tensor_bytes
 from flashmoe_sim.geometry.graph import UNKNOWN, Graph, graph_of, read_graph
 from flashmoe_sim.geometry.model import LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.quantizer import FALLBACK, MIXES, more_bits
-from flashmoe_sim.geometry.tensors import WITH_DRAFTING, drafting, table
+from flashmoe_sim.geometry.tensors import WITH_DRAFTING, drafting
 from flashmoe_sim.io.errors import UnknownName, did_you_mean, shown
 from flashmoe_sim.io.notes import Note
 from flashmoe_sim.io.sizes import size
@@ -441,9 +441,10 @@ def _dense_bytes(model: NamedModel, quant: Quant) -> int:
 
 def _unread_bytes(model: NamedModel, quant: Quant, layers: Mapping[int, LayerGeometry]) -> int:
     """Bytes of its files that decoding does not read, with the bits of the other dense weights on average."""
+    format, found = format_of(quant), 0.0
     share = _dense_bytes(model, quant) / (model.dense_params_b * 1e9)
-    format = format_of(quant)
-    found = sum(tensor.weights for tensor in table(model)) * share
+    if model.table_params_b:
+        found += model.table_params_b * 1e9 * share
     if format == "gguf" and model.arch in WITH_DRAFTING:
         last = layers[max(layers)]
         found += model.drafting * last.n_experts * last.expert_bytes
@@ -478,9 +479,9 @@ def _estimated(code: str, why: str) -> list[str]:
 
 
 def _layer(model: NamedModel, quant: Quant, number: int) -> LayerGeometry:
-    listed = quant.down_more_layers
-    more = number in _numbers(listed) if listed else more_bits(number, model.blocks)
-    down = quant.down_more if quant.down_more and more else quant.down
+    listed, down = quant.down_more_layers, quant.down
+    if quant.down_more and (number in _numbers(listed) if listed else more_bits(number, model.blocks)):
+        down = quant.down_more
     up_bytes = _matrix_bytes(quant.gate_up, model.hidden, model.width)
     families = {GATE_UP: 2 * up_bytes} if model.fused else {"ffn_gate_exps": up_bytes, "ffn_up_exps": up_bytes}
     if not model.gated:

@@ -231,7 +231,7 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m3-max-48", "--system", "cpu,turbofieldfare"]
     output = " ".join(printed_by(capsys, *asked).split())
-    instead = "give --model gemma-4-26b-a4b:mlx-4bit, 13.2 GiB, nearest in size."
+    instead = "give --model gemma-4-26b-a4b:mlx-4bit, 14.3 GiB, nearest in size."
     assert f"TurboFieldfare loads mlx-4bit only, not q4_k_m; {instead}" in output
     state = facts_of("llama-cpp").state.words
     assert f"Get it llama.cpp: {state}; licence MIT; for Linux, macOS and Windows." in output
