@@ -96,6 +96,9 @@ class NamedModel:
     estimated: the reason for dimensions without a source.
     context: the keys of a GGUF header that determine the context's memory, with the source; empty if no source was
         found.
+    table_bits: of a weight of that table in every file; 0 if the quantization decides. vision_params_b: billions of
+        weights of its vision tower. shared: the width of a layer's shared experts together. dense_width: of the network
+        of layers without routed experts. q_rank: of the queries' latent; 0 if they have none.
     graph: what is known of its graph beyond its architecture. drafting: layers that only draft tokens (MTP), which no
     other number here counts.
     """
@@ -130,6 +133,7 @@ class NamedModel:
     dense_width: int = 0
     q_rank: int = 0
     vision_params_b: float = 0.0
+    table_bits: float = 0.0
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:
@@ -444,7 +448,7 @@ def _unread_bytes(model: NamedModel, quant: Quant, layers: Mapping[int, LayerGeo
     format, found = format_of(quant), 0.0
     share = _dense_bytes(model, quant) / (model.dense_params_b * 1e9)
     if model.table_params_b:
-        found += model.table_params_b * 1e9 * share
+        found += model.table_params_b * 1e9 * (model.table_bits / 8 or share)
     if format == "gguf" and model.arch in WITH_DRAFTING:
         last = layers[max(layers)]
         found += model.drafting * last.n_experts * last.expert_bytes

@@ -165,7 +165,10 @@ def _weights(model: NamedModel, recipe: Recipe, *, drafted: bool) -> _FileBytes:
         last = layers[max(layers)]
         unread += sum(types.bytes_of(tensor) for tensor in drafting(model))
         unread += model.drafting * last.n_experts * last.expert_bytes
-    unread += sum(types.bytes_of(tensor) for tensor in table(model))
+    if model.table_bits:
+        unread += round(model.table_params_b * 1e9 * model.table_bits / 8)
+    else:
+        unread += sum(types.bytes_of(tensor) for tensor in table(model))
     return _scaled(_FileBytes(layers, dense, embedding, unread), recipe, types)
 
 
