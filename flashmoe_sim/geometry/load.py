@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from flashmoe_sim.geometry.gguf import read_gguf
@@ -9,23 +11,28 @@ from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import is_name, meant, named_model
+from flashmoe_sim.geometry.named import is_name, model_names, named_model, named_models, of_size
+from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, says_quantization
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
-from flashmoe_sim.io.errors import Missing, Unusable
+from flashmoe_sim.io.errors import BadInput, Missing, Unusable
 from flashmoe_sim.io.files import unreadable
+from flashmoe_sim.io.notes import TAKEN, Note
+from flashmoe_sim.io.sizes import exact_size
 
 
 def load_model(spec: str | Path) -> ModelGeometry:
     """The geometry of a sidecar folder, a manifest file, a GGUF file (recognised by content) or a named model.
 
-    A `config.json` of transformers, or a folder with one, stands for the known model with its dimensions.
+    A `config.json` of transformers, or a folder with one, gives the model's dimensions.
     The header of a GGUF file is enough: its weights may be cut off.
-    The name of a known model always means that model; write `./name` for a folder with the same name.
+    The name of a known model always means that model; write `./name` for a folder with the same name. Whatever names
+    no file is read as people write models: a repository with or without `:quantization`, a file that is not there,
+    `name@103GB`.
     Raises BadInput if it is none of these, or is damaged.
     """
     if isinstance(spec, str) and is_name(spec):
-        return named_model(spec)
+        return _named(spec)
     path = Path(spec)
     try:
         if path.is_dir():
@@ -37,14 +44,77 @@ def load_model(spec: str | Path) -> ModelGeometry:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        if isinstance(spec, Path) or any(sign in spec for sign in "/\\") or spec.endswith((".json", ".gguf")):
-            name = meant(str(spec))
-            hint = f"; the model is called {name}" if name else ""
-            raise Missing(
-                f"{str(spec)!r}: no such file; give a sidecar folder, its manifest.json, a GGUF file or a model's "
-                f"name{hint}"
-            ) from None
-        return named_model(str(spec))
+        return _absent(spec)
     except OSError as error:
+        if isinstance(spec, str) and not os.path.lexists(spec) and (known := asked(spec)):
+            return _of_asked(spec, known)
         raise unreadable(path, error) from None
     return read_gguf(path, cut=True) if magic == MAGIC else read_config(path) or read_manifest(path)
+
+
+def is_model_file(path: str) -> bool:
+    """Whether an existing path is a GGUF file, or a `config.json` of transformers or the folder that holds one."""
+    return path.endswith((".gguf", CONFIG)) or (
+        os.path.isfile(os.path.join(path, CONFIG)) and not os.path.exists(os.path.join(path, MANIFEST))
+    )
+
+
+def quantization_said(spec: str) -> bool:
+    """Whether a model's name or file says its quantization or size, so that no other one is meant."""
+    if os.path.lexists(spec) and not is_name(spec):
+        return True
+    try:
+        found = asked(spec)
+    except BadInput:
+        return True
+    return ":" in spec if found is None else bool(found.quant or found.size_bytes)
+
+
+def _named(spec: str) -> ModelGeometry:
+    """A model by the name that the table has, with a quantization as the table or as people write it."""
+    name, colon, quant = spec.lower().partition(":")
+    known = model_names().get(name)
+    if known and (not colon or quant in named_models()[known].quants):
+        return _told(named_model(spec), asked(name))
+    try:
+        found = asked(spec)
+    except BadInput:
+        if known and (quant == "latest" or not of_size(known, [quant])):
+            raise
+        return named_model(spec)
+    if found is None or not (found.quant or found.size_bytes):
+        return named_model(spec) if found is None or found.model == known else _of_asked(spec, found)
+    return _of_asked(spec, found)
+
+
+def _absent(spec: str | Path) -> ModelGeometry:
+    """What a text means that names no file."""
+    if isinstance(spec, str) and (found := asked(spec)):
+        return _of_asked(spec, found)
+    if isinstance(spec, Path) or spec.endswith(".json"):
+        raise Missing(f"{str(spec)!r}: no such file; {TO_GIVE}") from None
+    if any(sign in spec for sign in "/\\:") or spec.lower().endswith(".gguf") or says_quantization(spec):
+        raise Missing(f"{spec!r}: no such file, and no known model is named so; {TO_GIVE}") from None
+    return named_model(spec)
+
+
+def _of_asked(spec: str, found: Asked) -> ModelGeometry:
+    if found.size_bytes:
+        from flashmoe_sim.geometry.recipes import of_size as at_size
+
+        name = f"{found.model}@{exact_size(found.size_bytes)}"
+        model = at_size(named_models()[found.model], found.size_bytes, found.quant, name=name)
+    else:
+        model = named_model(f"{found.model}:{found.quant}" if found.quant else found.model)
+        if not found.quant and spec.lower() not in model_names():
+            said = f"{spec.strip()} names no quantization: taken as {model.quant}; give MODEL:QUANT for another"
+            model = replace(model, notes=(*model.notes, Note(TAKEN, said)))
+    return _told(model, found)
+
+
+def _told(model: ModelGeometry, found: Asked | None) -> ModelGeometry:
+    """The model with what was taken for what, and the repository that has it."""
+    if found is None:
+        return model
+    notes = (*model.notes, *(Note(TAKEN, one) for one in found.said))
+    return replace(model, notes=notes)

@@ -86,8 +86,8 @@ class ModelGeometry:
 
     @property
     def base_name(self) -> str:
-        """Its name without the quantization."""
-        return self.name.partition(":")[0]
+        """Its name without the quantization or size."""
+        return self.name.partition(":")[0].partition("@")[0]
 
     @property
     def streamed_bytes(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 SKIPPED, TORN, GAP, DROPPED, MISREAD = CODES = ("skipped-lines", "torn-last-line", "seq-gap", "dropped", "misread-ids")
 CUT_OFF = "weights-cut-off"  # of a model
+TAKEN = "taken-as"  # of a model: what its name was taken for
 
 
 class Note(str):

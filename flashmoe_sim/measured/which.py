@@ -125,7 +125,7 @@ def _of_file(one: Measured, model: ModelGeometry) -> bool:
     if one.model_bytes is not None:
         read_bytes = file_bytes(model) - model.unread_bytes
         return _alike(one.model_bytes, file_bytes(model)) or _alike(one.model_bytes, read_bytes)
-    known = named_models().get(model.name.partition(":")[0])
+    known = named_models().get(model.base_name)
     only = known is not None and _only(known) is not None
     return only or not _bits(one.quant) or not _bits(model.quant) or _bits(one.quant) == _bits(model.quant)
 

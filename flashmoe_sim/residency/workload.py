@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmoe_sim.content import hash_of
-from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.load import is_model_file, load_model
 from flashmoe_sim.geometry.model import OF_ENGINES, LayerGeometry, ModelGeometry
 from flashmoe_sim.geometry.named import is_name
+from flashmoe_sim.geometry.names import means_model
 from flashmoe_sim.geometry.of_run import source_of_run
 from flashmoe_sim.io.errors import Conflict, Incomplete, Unusable
 from flashmoe_sim.outside import blaming
@@ -32,6 +34,8 @@ from flashmoe_sim.trace.bundled import catalog, find_trace
 from flashmoe_sim.trace.check import ask_first_id, check_trace, largest_experts
 from flashmoe_sim.trace.load import run_folder
 from flashmoe_sim.trace.routing import RoutingTrace, blocks, frozen
+
+ALIKE = 0.9  # of a bundled trace's name: a slip of the pen
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +187,12 @@ def fit(trace: RoutingTrace, geometry: ModelGeometry | None) -> Workload:
 
 
 def names_model(trace: object) -> bool:
-    """Whether the name given as a trace is that of a model, and of no file or bundled trace."""
-    return isinstance(trace, str) and not os.path.lexists(trace) and trace not in catalog() and is_name(trace)
+    """Whether what is given as a trace is a model's name or file, and no bundled trace."""
+    if not isinstance(trace, str) or trace in catalog():
+        return False
+    if os.path.lexists(trace):
+        return is_model_file(trace)
+    return is_name(trace) or (not get_close_matches(trace, catalog(), n=1, cutoff=ALIKE) and means_model(trace))
 
 
 def find_geometry(trace: str | Path, model: str | Path | None) -> ModelGeometry | None:

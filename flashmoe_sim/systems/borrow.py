@@ -23,7 +23,7 @@ FEW_EXPERTS = 64  # models with so few spread their work as evenly as the second
 
 def bundled(model: ModelGeometry) -> tuple[Workload, str] | None:
     """The bundled trace of this very model, and a note that says so; None if there is none."""
-    own = next((name for name, entry in catalog().items() if entry.model == model.name.partition(":")[0]), None)
+    own = next((name for name, entry in catalog().items() if entry.model == model.base_name), None)
     if own is None:
         return None
     note = f"the bundled trace {own} is used; your own work may route differently: `sim trace capture`"

@@ -382,7 +382,7 @@ class EngineFacts:
 
     def status(self, model: ModelGeometry) -> str:
         """What it does with a model, by its name and its architecture: one of STATUSES."""
-        named = self.models.get(model.name.partition(":")[0])
+        named = self.models.get(model.base_name)
         grouped = f"{model.arch}{GROUPED}"
         known = grouped if (model.graph.groups or 0) > 1 and grouped in self.archs.status else model.arch
         return named or self.archs.of(known)

@@ -10,6 +10,7 @@ from flashmoe_sim.drafts import given_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, TooLarge
+from flashmoe_sim.io.notes import TAKEN, code_of
 from flashmoe_sim.io.sizes import given_size, size
 from flashmoe_sim.machines.guessed import notes as machine_notes
 from flashmoe_sim.machines.machine import Machine
@@ -66,7 +67,7 @@ def resolve(
             "seconds need the size of an expert; give --model with one or several names of `sim model list`, such as "
             "--model gpt-oss-20b,qwen3-30b-a3b"
         )
-    notes = list(machine_notes(machine))
+    notes = [*(note for note in of.notes if code_of(note) == TAKEN), *machine_notes(machine)]
     dense_bytes = None if memory.dense is None else given_size("--dense", memory.dense)
     if dense_bytes is not None:
         of = replace(of, dense_bytes=dense_bytes)
@@ -91,7 +92,8 @@ def resolve(
         found = resolve(
             workload=None, model=other[0], machine=machine, systems=chosen, memory=memory, may_borrow=may_borrow
         )
-        return replace(found, notes=(instead(case, chosen, other), *found.notes))
+        taken = [note for note in of.notes if code_of(note) == TAKEN]
+        return replace(found, notes=(*taken, instead(case, chosen, other), *found.notes))
     borrowed = ""
     if workload is None and may_borrow:
         from flashmoe_sim.systems.borrow import borrow, bundled

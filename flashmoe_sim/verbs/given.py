@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flashmoe_sim.drafts import drafted
 from flashmoe_sim.geometry.hints import hints_of
-from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.geometry.load import load_model, quantization_said
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.machine import Machine, OneMachine
@@ -78,7 +78,7 @@ def workload_and_model(
 def names_no_quantization(trace: Trace | None, model: Model | None) -> bool:
     """Whether a model is given by its name alone, so that any of its quantizations is meant."""
     name = trace if model is None else model
-    return isinstance(name, str) and ":" not in name
+    return isinstance(name, str) and not quantization_said(name)
 
 
 def model_of(model: Model | None) -> ModelGeometry | None:

@@ -1,0 +1,424 @@
+"""What people write when they mean a model: a repository, a file that is not there, a tag, free text.
+
+Only the text is read: no file, no network. A model is taken only if every word agrees with it; otherwise one line says
+what to give instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from flashmoe_sim.geometry.named import SAME_SIZE, model_names, named_models
+from flashmoe_sim.geometry.quant_words import Found, quantizations_in
+from flashmoe_sim.io.errors import BadInput, Malformed, UnknownName, shown
+from flashmoe_sim.io.sizes import UNITS, parse_size
+
+# Names of models with the dimensions of a known one, beside the aliases of the table, and other spellings.
+_MORE = {
+    "deepseek-coder-v2-16b": "deepseek-v2-lite",
+    "deepseek-lite": "deepseek-v2-lite",
+    "deepseek-prover-v2-671b": "deepseek-v3",
+    "deepseek-r1t-chimera": "deepseek-v3",
+    "deepseek-r1t2-chimera": "deepseek-v3",
+    "deepseek-tng-r1t-chimera": "deepseek-v3",
+    "deepseek-tng-r1t2-chimera": "deepseek-v3",
+    "deepseek-v2-16b": "deepseek-v2-lite",
+    "ds4": "deepseek-v4-flash",
+    "ds4f": "deepseek-v4-flash",
+    "glm-4.5v": "glm-4.5-air",
+    "glm-4.6v": "glm-4.5-air",
+    "llama4-128x17b": "llama-4-maverick",
+    "llama4-16x17b": "llama-4-scout",
+    "llama4-17b-maverick-128e": "llama-4-maverick",
+    "llama4-17b-scout-16e": "llama-4-scout",
+    "nemotron-3-nano": "nemotron-3-nano-30b-a3b",
+    "nemotron-3-nano-omni": "nemotron-3-nano-30b-a3b",  # files of the same sizes; what sees and hears is beside them
+    "nemotron-3-nano-omni-30b-a3b": "nemotron-3-nano-30b-a3b",
+    "nemotron-3-super": "nemotron-3-super-120b-a12b",
+    "olmoe": "olmoe-1b-7b",
+    "openai-120b": "gpt-oss-120b",
+    "openai-20b": "gpt-oss-20b",
+    "qwen1.5-moe": "qwen1.5-moe-a2.7b",
+}
+# What Ollama runs by a name without a size (ollama.com/library, tag `latest`).
+OLLAMA = {
+    "deepseek-coder-v2": "16b",
+    "deepseek-r1": "8b",
+    "deepseek-v2": "16b",
+    "gpt-oss": "20b",
+    "mixtral": "8x7b",
+    "nemotron-3-nano": "30b",
+    "qwen3-coder": "30b",
+}
+_SITES = re.compile(
+    r"^(?:(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models|ollama\.com(?:/library)?|"
+    r"hub\.docker\.com/r|lmstudio\.ai/models)/|hf://|ollama://)",
+    re.IGNORECASE,
+)
+_IN_SITE = re.compile(r"/(?:blob|resolve|tree|raw)/[^/]+(?=/|$)")
+_OF_TRACES = re.compile(
+    r"\.(?:jsonl?|csv|tsv|npz|npy|parquet|pt|safetensors|bin|txt|log|md|sqlite|db)(?:\.(?:gz|xz|zst|bz2))?$",
+    re.IGNORECASE,
+)
+_PROGRAMS = re.compile(r"\b(?:ik_)?llama\.cpp\b", re.IGNORECASE)
+_OWNER = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
+_SPLIT = re.compile(r"\.gguf(?:\.part\d+of\d+)?$|\.safetensors$|-\d{5}-of-\d{5}(?=\.|$)", re.IGNORECASE)
+_PARTS = re.compile(r"[/\\:]")
+MOST_LETTERS = 300
+# Words that change no dimension.
+_NEUTRAL_WORDS = """
+instruct instruction thinking reasoning chat base it hf gguf ggml mlx model models imat imatrix moe preview exp
+terminus speciale mtp native merged original final fixed latest new from by the of weights full file quant quants
+quantized text sft dpo rl pt ud i1 mix tng part ram vram release opensourcerelease unsloth bartowski ubergarm
+mradermacher ds4 lmstudio community nvidia google zai org thudm ibm granite microsoft baidu cerebras inference only
+meta mistralai openai experimental main and or at in with for to on cpu gpu cuda vulkan metal h6 h8 hb6 hb8 server
+split
+"""
+_NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
+# Words of fine-tunes that keep every dimension.
+_ALIKE_WORDS = "abliterated abliteration uncensored heretic huihui derestricted chimera obliterated unrestricted"
+_ALIKE = frozenset(_ALIKE_WORDS.split())
+_PRUNED = frozenset({"reap", "reaped", "pruned", "prune", "pruning", "thrift", "slim", "slice", "sliced", "shrunk"})
+_DISTILLED = frozenset({"distill", "distilled", "distil", "distillation", "distillate"})
+_NO_MODEL = {  # what a file is instead of a model
+    **dict.fromkeys(("mmproj", "clip"), "the file for images"),
+    **dict.fromkeys(("lora", "qlora", "adapter"), "an adapter"),
+    **dict.fromkeys(("eagle", "eagle3", "dflash", "draft", "drafter", "speculator"), "a draft model"),
+    **dict.fromkeys(("embedding", "embed", "reranker", "tokenizer"), "no language model"),
+}
+# Of another shape, or of one that no word says.
+_OTHER = frozenset({"omni", "audio", "tts", "asr", "tiny", "random", "dummy", "mini", "toy", "cloud", "onnx"})
+_MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|recipe|lowram|max|mxfp|fp4|int4).*")
+_DATE = re.compile(r"\d{4,8}|0{3,}\d+")
+_VERSION = re.compile(r"v\d+(?:\.\d+)*|r\d|\d+[km]|\d+gb|\d+of\d+|part\d+of\d+")
+_TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
+_ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)([bm])")
+_BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
+_EXPERTS = re.compile(r"(\d+)e")
+_DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
+_OLLAMA_INT4 = re.compile(r":\d+(?:\.\d+)?[bt]\W*int4")  # what people call Ollama's four bits, which are Q4_K_M
+SAME_ACTIVE = 0.72  # of the weights of a token: published ones leave out embeddings, or are rounded
+TO_GIVE = "give its config.json or a GGUF file of it (the header is enough), or a name from `sim model list`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a text asks for.
+
+    model: a name of the table. quant: a plain name, such as ud-q4_k_xl; empty if the text says none.
+    size_bytes: of the whole file, if the text gives it. uploader: the owner of the repository, in small letters.
+    repository: as written, without the quantization. said: what was taken for what, a sentence each.
+    """
+
+    model: str
+    quant: str = ""
+    size_bytes: int | None = None
+    uploader: str = ""
+    repository: str = ""
+    said: tuple[str, ...] = ()
+
+
+class _Match(NamedTuple):
+    """A known model and the words that name it."""
+
+    first: int
+    end: int
+    name: str
+    model: str
+
+
+def asked(text: str) -> Asked | None:
+    """The model that a text means, with its quantization or size; None if it holds no name of a known model.
+
+    Raises BadInput, saying what to give, if the text names several models or quantizations, one of other dimensions,
+    or a size that cannot be.
+    """
+    if len(text) > MOST_LETTERS or "\0" in text:
+        return None
+    plain, at, size_text = text.strip().strip("`'\" ").partition("@")
+    size_text, colon, behind = size_text.partition(":")
+    plain += colon + behind
+    plain = _PROGRAMS.sub(" ", _IN_SITE.sub("", _SITES.sub("", plain).partition("?")[0]))
+    where = _owner(plain)
+    parts = [part for part in _PARTS.split(plain.lower()) if part.strip()]
+    words, starts = _words(parts)
+    matches = _matches(words)
+    if not matches:
+        return None
+    chosen = _chosen(text, words, matches)
+    uploader = where.partition("/")[0].lower()
+    mlx = "mlx" in words or uploader.startswith("mlx")
+    quants = _quantizations(words, starts, uploader=uploader, mlx=mlx)
+    taken = {at for one in matches if one.model == chosen.model for at in range(one.first, one.end)}
+    taken |= {at for one in quantizations_in(words) for at in range(one.first, one.end)}
+    left = [at for at in range(_own_part(starts, chosen.first), len(words)) if at not in taken]
+    quant = _quantization(text, chosen, words, quants, left)
+    unknown = _checked(text, chosen, [words[at] for at in left], words)
+    size_bytes = None
+    if at:
+        as_quant = quantizations_in(_WORD.findall(size_text.lower()))
+        if as_quant and not quant and not re.match(r"\s*[\d.]+\s*[kmgt]i?b", size_text.lower()):
+            quant = as_quant[0].name  # LM Studio's model@quantization
+        else:
+            size_bytes = _size(text, size_text, chosen.model)
+    if not quant and not size_bytes:
+        _refuse_unsaid(text, chosen.model, unknown, mlx=mlx)
+    return Asked(
+        model=chosen.model,
+        quant=quant,
+        size_bytes=size_bytes,
+        uploader=uploader,
+        repository=where,
+        said=_said(text, chosen, unknown, [words[at] for at in left]),
+    )
+
+
+def means_model(text: str) -> bool:
+    """Whether a text that names no file is about a model: it holds a known name, a quantization, or a model's file."""
+    if text.lower().endswith((".gguf", "config.json", ".safetensors")):
+        return True
+    if _OF_TRACES.search(text):
+        return False
+    try:
+        return asked(text) is not None or says_quantization(text)
+    except BadInput:
+        return True
+
+
+def says_quantization(text: str) -> bool:
+    """Whether a word of a text is a quantization."""
+    return bool(quantizations_in(_WORD.findall(text.lower())))
+
+
+def _owner(plain: str) -> str:
+    """`owner/repository` at the start of a text, or empty."""
+    found = _OWNER.match(plain)
+    return "" if found is None or plain.count("\\") or found[0].endswith(".gguf") else found[0]
+
+
+def _words(parts: list[str]) -> tuple[list[str], list[int]]:
+    """The words of all parts, and the number of the part of each."""
+    words: list[str] = []
+    starts: list[int] = []
+    for number, part in enumerate(parts):
+        its = _WORD.findall(_SPLIT.sub("", _SPLIT.sub("", part)))
+        words += its
+        starts += [number] * len(its)
+    return words, starts
+
+
+@cache
+def _spelt() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
+    """The name and the model of each spelling, letters and digits only, and all their beginnings."""
+    given = {**_MORE, **model_names()}
+    for name, model in list(given.items()):
+        given.setdefault(re.sub(r"-a\d+(?:\.\d+)?b$", "", name), model)
+    spelt: dict[str, tuple[str, str]] = {}
+    for name, model in given.items():
+        letters = "".join(_WORD.findall(name))
+        spelt[letters] = (name, model)
+    for letters, meaning in list(spelt.items()):
+        spelt.setdefault(letters.replace(".", ""), meaning)
+    return spelt, frozenset(one[:end] for one in spelt for end in range(1, len(one) + 1))
+
+
+def _matches(words: list[str]) -> list[_Match]:
+    """The known models that words name, the longest at each place; neutral words may stand inside."""
+    spelt, begun = _spelt()
+    found: list[_Match] = []
+    at = 0
+    while at < len(words):
+        letters, best = "", None
+        for end in range(at, len(words)):
+            if letters + words[end] in begun:
+                letters += words[end]
+            elif not letters or words[end] not in _NEUTRAL:
+                break
+            if letters in spelt:
+                best = _Match(at, end + 1, *spelt[letters])
+        if best is not None:
+            found.append(best)
+        at = at + 1 if best is None else best.end
+    return [one for one in found if one.name != "ds4"] or found  # whose program runs other models too
+
+
+def _chosen(text: str, words: list[str], matches: list[_Match]) -> _Match:
+    """The one model that is meant: of several, the first if only it says its size as people write it, 35B-A3B."""
+    longest = {
+        model: max((one for one in matches if one.model == model), key=lambda one: len(one.name))
+        for model in dict.fromkeys(one.model for one in matches)
+    }
+    if len(longest) == 1:
+        return next(iter(longest.values()))
+    whole = [one for one in longest.values() if _ACTIVE.fullmatch(words[one.end - 1])]
+    if len(whole) == 1 and whole[0].first == matches[0].first:
+        return whole[0]
+    raise _unsure(text, f"names several models, {' and '.join(longest)}; give the one whose dimensions it has")
+
+
+def _own_part(starts: list[int], first: int) -> int:
+    """The first word of the part in which the model is named: folders and owners say nothing of it."""
+    return starts.index(starts[first])
+
+
+def _quantizations(words: list[str], starts: list[int], *, uploader: str, mlx: bool) -> list[Found]:
+    """The quantizations of the last part that has any: of a tag, else a file, else a folder."""
+    for number in sorted(set(starts), reverse=True):
+        first = starts.index(number)
+        own = words[first : first + starts.count(number)]
+        if found := quantizations_in(own, mlx=mlx, uploader=uploader):
+            return [one._replace(first=one.first + first, end=one.end + first) for one in found]
+    return []
+
+
+def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> list[str]:
+    """The words that say nothing known. Raises BadInput for words of other dimensions."""
+    model = named_models()[chosen.model]
+    for word in words:
+        if word in _NO_MODEL:
+            raise _unsure(text, f"is {_NO_MODEL[word]} of {chosen.name}; give the model itself")
+    if "latest" in words and OLLAMA.get(chosen.name) == "8b":
+        left = [*left, "8b"]
+    sized = any(_says_total(word) for word in _WORD.findall(chosen.name))
+    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
+    active_b = model.dense_params_b + model.routed_params_b * model.top_k / model.experts
+    unknown = []
+    pruned = _PRUNED & set(words)
+    for word in left:
+        if total := _TOTAL.fullmatch(word):
+            given = float(total[1]) * (1000 if total[2] == "t" else 1)
+            own_active = word.removesuffix("b") in chosen.name.split("-")[-1] or _near(given, active_b, SAME_ACTIVE)
+            if not _near(given, weights_b, SAME_SIZE) and not (sized and own_active):
+                if pruned:
+                    break
+                raise _unsure(
+                    text,
+                    f"{word} is not the size of {chosen.name}, which has {weights_b:,.0f}b: it is another model, often "
+                    f"a dense one, which has no experts; {TO_GIVE}",
+                )
+            sized = True
+        elif active := _ACTIVE.fullmatch(word):
+            if not _near(float(active[1]) / (1000 if active[2] == "m" else 1), active_b, SAME_ACTIVE):
+                raise _unsure(
+                    text,
+                    f"{word} does not belong to {chosen.model}, of which a token uses {active_b:.0f} billion weights; "
+                    f"give {chosen.model} if that is it, or the whole name of another",
+                )
+        elif count := _BY_EXPERT.fullmatch(word) or _EXPERTS.fullmatch(word):
+            if int(count[1]) != model.experts:
+                raise _unsure(
+                    text, f"{word} does not belong to {chosen.model}, which has {model.experts} experts; {TO_GIVE}"
+                )
+        elif _says_little(word) or chosen.name.startswith(word):  # Qwen_Qwen3.6-35B-A3B
+            continue
+        else:
+            unknown.append(word)
+    if pruned:
+        raise _unsure(
+            text,
+            f"is {chosen.name} with fewer experts, so of another size; give its config.json or a GGUF file of it (the "
+            "header is enough)",
+        )
+    if "imatrix" in words[-1:] and not any(re.match(r"i?q\d", word) for word in words):
+        raise _unsure(text, f"is the importance matrix of {chosen.name}; give the model itself")
+    whole = any(_ACTIVE.fullmatch(word) for word in words)
+    if _DISTILLED & set(words) and not (sized and whole):
+        raise _unsure(
+            text, f"is distilled from {chosen.name} into a model of other dimensions, most are dense; {TO_GIVE}"
+        )
+    odd = [word for word in unknown if word in _OTHER]
+    if odd or (unknown and not sized and not all(map(_MIXED.fullmatch, unknown))):
+        what = f"unknown model, {' '.join(odd or unknown)!r} may say another than {chosen.model}"
+        raise _unsure(text, f"{what}; {TO_GIVE}")
+    return unknown
+
+
+def _near(one: float, other: float, share: float) -> bool:
+    return min(one, other) >= share * max(one, other)
+
+
+def _says_total(word: str) -> bool:
+    return bool(_TOTAL.fullmatch(word) or _BY_EXPERT.fullmatch(word))
+
+
+def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Found], left: list[int]) -> str:
+    """The one quantization that is meant; empty if none is said. Raises BadInput for several, and for a mix of them."""
+    model, names = chosen.model, list(dict.fromkeys(one.name for one in quants))
+    if len(names) > 1:
+        names = [name for name in names if name not in ("bf16", "f16")] or names[:1]
+    if _DS4_MIX in "".join(words) and "ds4-q2" in named_models()[model].quants:
+        for at in [at for at in left if re.search(r"q\d", words[at])]:
+            left.remove(at)
+        return "ds4-q2"
+    if any(word.startswith("ds4") for word in words) and names in (["q2"], ["q4"]):
+        return f"ds4-{names[0]}"
+    if names == ["int4"] and _OLLAMA_INT4.search(text.lower()):
+        return "q4_k_m"
+    if len(names) > 1:
+        raise _unsure(
+            text, f"names several quantizations, {', '.join(names)}: give one, or the size of a mix: {model}@103GB"
+        )
+    if not names:
+        return ""
+    behind = max(one.end for one in quants)
+    if behind in left and not _says_little(words[behind]):
+        raise _unsure(
+            text,
+            f"{words[behind]!r} behind {names[0]} says that it is a mix of its own; give its size, such as "
+            f"{model}@103GB, or {model}:{names[0]}",
+        )
+    return names[0]
+
+
+def _says_little(word: str) -> bool:
+    return word in _NEUTRAL or word in _ALIKE or bool(_DATE.fullmatch(word) or _VERSION.fullmatch(word))
+
+
+def _refuse_unsaid(text: str, model: str, unknown: list[str], *, mlx: bool) -> None:
+    """Raise BadInput for a quantization that is meant, but not by a known name."""
+    if mixed := [word for word in unknown if _MIXED.fullmatch(word)]:
+        raise _unsure(text, f"{mixed[0]!r} is no known quantization; give its size, such as {model}@103GB")
+    if mlx and "mlx-4bit" in named_models()[model].quants:
+        raise _unsure(
+            text, f"is MLX's, of bits that its name does not say; give them, such as {model}:mlx-4bit, or its size"
+        )
+
+
+def _size(text: str, given: str, model: str) -> int:
+    """The bytes behind the `@`. Raises BadInput for anything that cannot be the size of the model's file."""
+    plain = re.sub(r"\s+", "", given)
+    units = {unit.lower(): unit for unit in UNITS}
+    number = re.fullmatch(r"([\d.]+)([A-Za-z]*)", plain)
+    size = parse_size(number[1] + units.get(number[2].lower(), "")) if number else None
+    if number and number[2].lower() in ("tb", "tib"):
+        size = parse_size(f"{float(number[1]) * (1000 if len(number[2]) == 2 else 1024):g}G{number[2][1:]}")
+    if size is None:
+        raise Malformed(f"{shown(text)}: {given.strip()!r} is no size; give it with its unit, such as {model}@103GB")
+    entry = named_models()[model]
+    weights = (entry.routed_params_b + entry.dense_params_b) * 1e9
+    bits = 8 * size / weights
+    if not 0.9 <= bits <= 33:
+        raise Malformed(
+            f"{shown(text)}: {given.strip()} would be {bits:.2g} bits for each of {weights / 1e9:,.0f} billion weights "
+            f"of {model}; is the unit right? Its files have {weights * 1.5 / 8e9:,.0f} to {weights * 16 / 8e9:,.0f} GB"
+        )
+    return size
+
+
+def _said(text: str, chosen: _Match, unknown: list[str], left: list[str]) -> tuple[str, ...]:
+    """What the text was taken for, if it names another model than the one whose dimensions are used."""
+    name, model = chosen.name, chosen.model
+    tuned = [*unknown, *(word for word in left if word in _ALIKE)]
+    if tuned:
+        return (f"{text.strip()} is taken as of the shape of {name}: {', '.join(tuned)} says nothing of another",)
+    if not model.startswith(name) and not name.startswith(model) and model_names().get(name, _MORE.get(name)) == model:
+        return (f"{name} is of the shape of {model}",)
+    return ()
+
+
+def _unsure(text: str, why: str) -> UnknownName:
+    return UnknownName(f"{shown(text.strip(), 90)}: {why}")

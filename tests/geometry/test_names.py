@@ -1,0 +1,250 @@
+"""What people write when they mean a model: the right one is taken, or one line asks; never a wrong one."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.geometry.load import load_model, quantization_said
+from flashmoe_sim.geometry.named import file_bytes, model_names, named_model, named_models
+from flashmoe_sim.geometry.names import Asked, asked, means_model
+from flashmoe_sim.io.errors import BadInput, Malformed, Missing, UnknownName
+from tests.support import refused
+
+# Names as people wrote them in public threads, catalogues and file lists: `source_url` says where. `model` and `quant`
+# are what a reader took each for; `taken` is what this program takes, or `ask`.
+NAMES = list(csv.DictReader((Path(__file__).parent / "names.csv").read_text("utf-8").splitlines()))
+# What the reader calls otherwise than the table of known models.
+READ_AS = {
+    "deepseek-r1t2": "deepseek-v3",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "laguna": "laguna-s-2.1",
+    "nemotron-3-nano": "nemotron-3-nano-30b-a3b",
+    "qwen3.5-122b": "qwen3.5-122b-a10b",
+    "qwen3.5-397b": "qwen3.5-397b-a17b",
+}
+QUANT_READ_AS = {
+    "MLX 8-bit group 32": "mlx-8bit-g32",
+    "MLX DQ3_K_M": "mlx-dq3_k_m-q8",
+    "MLX 5-bit": "mlx-oq5e",
+    "EXL3 5.05 bpw": "exl3-5.05bpw",
+}
+NOT_TAKEN = re.compile(r"^dense|^unknown|: ask$|pruned|/r1|merge of that shape")
+
+
+def taken(text: str) -> str:
+    """The model and quantization that a text is taken for, or `ask`."""
+    try:
+        found = asked(text)
+    except BadInput:
+        return "ask"
+    return "ask" if found is None else f"{found.model}:{found.quant}".removesuffix(":")
+
+
+def outcome(row: dict[str, str]) -> str:
+    """Whether the right model in the right quantization is taken, or something asked for, or a wrong one is taken."""
+    name, _, quant = taken(row["as_written"]).partition(":")
+    if name == "ask":
+        return "asked"
+    label = row["model"].partition(" (")[0]
+    label = READ_AS.get(label, model_names().get(label, label))
+    if NOT_TAKEN.search(row["model"]) or name != label:
+        return "wrong model"
+    read = QUANT_READ_AS.get(row["quant"].partition(" (")[0], row["quant"].partition(" (")[0].lower())
+    plain = read.startswith("custom") or read == "unknown" or read.removesuffix("_moe") == quant.removesuffix("_moe")
+    return "right" if plain or not quant or quant == f"mlx-{read}" else "wrong quantization"
+
+
+@pytest.mark.parametrize("row", NAMES, ids=[row["as_written"] for row in NAMES])
+def test_a_name_as_people_write_it(row: dict[str, str]) -> None:
+    assert taken(row["as_written"]) == row["taken"]
+
+
+def test_no_wrong_model_is_taken() -> None:
+    outcomes = Counter(map(outcome, NAMES))
+    assert outcomes == {"right": 41, "asked": 12}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "https://huggingface.co/unsloth/GLM-4.6-GGUF/blob/main/UD-Q2_K_XL/GLM-4.6-UD-Q2_K_XL-00001-of-00003.gguf?download=true",
+            "glm-4.6:ud-q2_k_xl",
+        ),
+        ("hf.co/bartowski/Qwen_Qwen3-30B-A3B-GGUF:Q3_K_XL", "qwen3-30b-a3b:q3_k_xl"),
+        ("unsloth/Qwen3-30B-A3B-GGUF:Q3_K_XL", "qwen3-30b-a3b:ud-q3_k_xl"),
+        (r"C:\models\Qwen3-30B-A3B\Qwen3-30B-A3B-Q8_0.gguf", "qwen3-30b-a3b:q8_0"),
+        ("qwen3:235b-a22b-instruct-2507-q4_K_M", "qwen3-235b-a22b:q4_k_m"),
+        ("llama4:17b-maverick-128e-instruct-q4_K_M", "llama-4-maverick:q4_k_m"),
+        ("deepseek-coder-v2:16b", "deepseek-v2-lite"),
+        ("gpt-oss:20b", "gpt-oss-20b"),
+        ("Qwen3.6-35B-A3B-Kimi-K2.6-Reasoning-Distilled.IQ4_XS.gguf", "qwen3.6-35b-a3b:iq4_xs"),
+        ("Carnice-Qwen3.6-MoE-35B-A3B-APEX-I-Quality.gguf", "qwen3.6-35b-a3b:apex-i-quality"),
+        ("Huihui-Qwen3-Coder-30B-A3B-Instruct-abliterated.i1-Q4_K_S.gguf", "qwen3-30b-a3b:q4_k_s"),
+        ("mlx-community/gpt-oss-120b-MXFP4-Q8", "gpt-oss-120b:mxfp4-q8"),
+        ("mlx-community/Qwen3.6-35B-A3B-4bit-DWQ", "qwen3.6-35b-a3b:mlx-4bit"),
+        ("bullpoint/GLM-4.6-AWQ", "glm-4.6:awq-4bit"),
+        ("turboderp/ERNIE-4.5-300B-A47B-PT-exl3 2.00 bpw", "ernie-4.5-300b-a47b:exl3-2.00bpw"),
+        ("Qwen3-30B-A3B-Instruct-2507-IQ3_S-2.69bpw.gguf", "qwen3-30b-a3b:iq3_s-2.69bpw"),
+        ("DeepSeek-V3-0324-Q8_0_R8.gguf", "deepseek-v3:q8_0_r8"),
+        ("Kimi-K2-Instruct-smol-IQ1_KT", "kimi-k2:smol-iq1_kt"),
+        ("qwen3-30b-a3b@q4_k_m", "qwen3-30b-a3b:q4_k_m"),
+        ("Mixtral-8x7B-Instruct-v0.1-q5-0.gguf", "mixtral-8x7b:q5_0"),
+        ("gemma4 26B.A4B Q4_K - Medium", "gemma-4-26b-a4b:q4_k_m"),
+        ("GLM-4.7-Flash-Q4KM", "glm-4.7-flash:q4_k_m"),
+    ],
+)
+def test_other_ways_to_write_one(text: str, expected: str) -> None:
+    assert taken(text) == expected
+
+
+@pytest.mark.parametrize("name", named_models())
+def test_every_name_and_quantization_of_the_table_means_itself(name: str) -> None:
+    model = named_models()[name]
+    for known in (name, *model.aliases):
+        assert taken(known) == name
+    for quant in model.quants:
+        assert load_model(f"{name}:{quant}") == named_model(f"{name}:{quant}")
+        if quant != "vq3r":
+            assert taken(f"someone/{name}-GGUF:{quant}") == f"{name}:{quant}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("deepseek-r1:8b", "8b is not the size of deepseek-r1, which has 671b"),
+        ("deepseek-r1:latest", "8b is not the size of deepseek-r1"),
+        ("DeepSeek-R1-Distill-Llama-70B-Q4_K_M.gguf", "70b is not the size"),
+        ("DeepSeek-R1-Distill-Q4_K_M.gguf", "is distilled from deepseek-r1"),
+        ("DeepSeek-R1-0528-Qwen3-8B-GGUF", "8b is not the size"),
+        ("NVIDIA-Nemotron-3-Nano-4B-BF16.gguf", "4b is not the size of nemotron-3-nano, which has 32b"),
+        ("Qwen3-30B-A22B", "a22b does not belong to qwen3-30b-a3b"),
+        ("GLM-4.7-Flash-REAP-23B-A3B-GGUF", "fewer experts, so of another size; give its config.json or a GGUF file"),
+        ("MiniMax-M2-THRIFT", "fewer experts"),
+        ("DeepSeek-V3-Medical-COT", "'medical cot' may say another than deepseek-v3"),
+        ("GLM-4.6-Air", "'air' may say another"),
+        ("mmproj-Qwen3.6-35B-A3B-F16.gguf", "is the file for images of qwen3.6-35b-a3b"),
+        ("gpt-oss-20b-eagle3", "is a draft model"),
+        ("Qwen_Qwen3.6-35B-A3B-imatrix.gguf", "is the importance matrix"),
+        ("qwen3-30b-a3b or glm-4.6", "names several models, qwen3-30b-a3b and glm-4.6; give the one"),
+        ("GLM-4.5-Q6_K-Q2_K-Q3_K.gguf", "names several quantizations, q6_k, q2_k, q3_k"),
+        (
+            "Qwen3.8-Flash-Next-Q4_K_XL-DN4.gguf",
+            "'dn4' behind ud-q4_k_xl says that it is a mix of its own; give its size",
+        ),
+        (
+            "Kimi-K2.6-SmartQuant-V2.gguf",
+            "'smartquant' is no known quantization; give its size, such as kimi-k2.5@103GB",
+        ),
+        ("mlx-community/GLM-5.1", "of bits that its name does not say; give them, such as glm-5.1:mlx-4bit"),
+    ],
+)
+def test_what_is_asked_for(text: str, line: str) -> None:
+    with refused(UnknownName, line):
+        load_model(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "unsloth/Qwen3-8B-GGUF:Q4_K_M",
+        "Llama-3.3-70B-Instruct-Q4_K_M.gguf",
+        "test.gguf",
+        "LFM2-24B-A2B-Q8_0.gguf",
+        "a/b",
+    ],
+)
+def test_a_model_that_is_not_known(text: str) -> None:
+    assert asked(text) is None
+    with refused(Missing, "no known model is named so; give its config.json or a GGUF file of it"):
+        load_model(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "size_bytes"),
+    [
+        ("103GB", 103 * 10**9),
+        ("103 gb", 103 * 10**9),
+        ("103GiB", 103 * 2**30),
+        ("0.1TB", 10**11),
+        ("130000MB", 13 * 10**10),
+    ],
+)
+def test_a_size_is_that_of_the_whole_file(size: str, size_bytes: int) -> None:
+    model = load_model(f"qwen3-235b-a22b@{size}")
+    assert file_bytes(model) == size_bytes
+    assert model.base_name == "qwen3-235b-a22b"
+    assert any(f"a file of {size_bytes / 1e9:.4g} GB" in note for note in model.notes)
+
+
+def test_a_size_with_a_quantization_keeps_its_proportions() -> None:
+    scaled, own = load_model("qwen3-30b-a3b:q8_0@40GB"), named_model("qwen3-30b-a3b:q8_0")
+    assert scaled == load_model("qwen3-30b-a3b@40GB:q8_0")
+    assert scaled.routed_bytes / file_bytes(scaled) == pytest.approx(own.routed_bytes / file_bytes(own), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "line"),
+    [
+        ("103", "'103' is no size; give it with its unit, such as qwen3-235b-a22b@103GB"),
+        ("", "'' is no size"),
+        ("many GB", "'many GB' is no size"),
+        ("103MB", "103MB would be 0.0035 bits for each of 235 billion weights of qwen3-235b-a22b; is the unit right?"),
+        ("103TB", "bits for each"),
+    ],
+)
+def test_a_size_that_cannot_be(size: str, line: str) -> None:
+    with refused(Malformed, line):
+        load_model(f"qwen3-235b-a22b@{size}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Ornith-1.5-35B", "ornith-1.5-35b is of the shape of qwen3.6-35b-a3b"),
+        ("Smoothie-Qwen3-235B-A22B.IQ4_XS.gguf", "is taken as of the shape of qwen3-235b-a22b: smoothie says nothing"),
+        ("unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "names no quantization: taken as q4_k_m; give MODEL:QUANT for another"),
+    ],
+)
+def test_what_was_taken_for_what_is_told(text: str, said: str) -> None:
+    assert any(said in note for note in load_model(text).notes)
+
+
+def test_a_plain_name_says_nothing_more() -> None:
+    for name in ("qwen3-30b-a3b", "Qwen3-30B-A3B-Instruct-2507:q8_0"):
+        assert load_model(name) == named_model(name)
+
+
+def test_who_made_the_files_and_where() -> None:
+    assert asked("unsloth/Qwen3.6-35B-A3B-GGUF:UD-Q4_K_XL") == Asked(
+        model="qwen3.6-35b-a3b",
+        quant="ud-q4_k_xl",
+        uploader="unsloth",
+        repository="unsloth/Qwen3.6-35B-A3B-GGUF",
+    )
+
+
+def test_whether_a_quantization_is_said() -> None:
+    assert not quantization_said("qwen3-30b-a3b")
+    assert not quantization_said("unsloth/Qwen3-30B-A3B-GGUF")
+    for text in ("Qwen3-30B-A3B-128K-UD-Q4_K_XL.gguf", "qwen3-30b-a3b:q8_0", "qwen3-30b-a3b@18GB"):
+        assert quantization_said(text)
+
+
+def test_a_trace_is_no_model() -> None:
+    assert means_model("unsloth/Qwen3.6-35B-A3B-GGUF")
+    assert means_model("nothing.gguf")
+    for text in ("runs/qwen3-30b-a3b/route.csv", "qwen3-30b-a3b.jsonl.gz", "python-256", "my-run"):
+        assert not means_model(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "@", ":", "\0", "x" * 5000, "qwen3-30b-a3b" * 100, "💥", "@103GB", "/", "..."]
+)
+def test_odd_texts(text: str) -> None:
+    assert asked(text) is None
