@@ -12,13 +12,13 @@ from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import is_name, model_names, named_model, named_models, of_size
-from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, says_quantization
+from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, plain_quantization, says_quantization
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
 from flashmoe_sim.io.errors import BadInput, Missing, Unusable
 from flashmoe_sim.io.files import unreadable
 from flashmoe_sim.io.notes import TAKEN, Note
-from flashmoe_sim.io.sizes import exact_size
+from flashmoe_sim.io.sizes import exact_size, given_size
 
 
 def load_model(spec: str | Path) -> ModelGeometry:
@@ -87,8 +87,22 @@ def _named(spec: str) -> ModelGeometry:
     return _of_asked(spec, found)
 
 
+def _with_more(spec: str) -> ModelGeometry | None:
+    """A `config.json`, or the folder of one, with `:quantization` or `@size` behind it; None for any other text."""
+    for sign in "@:":
+        path, found, more = spec.rpartition(sign)
+        config = Path(path) if path.endswith(CONFIG) else Path(path) / CONFIG
+        if found and path and config.is_file():
+            if sign == ":":
+                return read_config(config, quant=plain_quantization(more))
+            return read_config(config, size_bytes=given_size("@", more.strip()))
+    return None
+
+
 def _absent(spec: str | Path) -> ModelGeometry:
     """What a text means that names no file."""
+    if isinstance(spec, str) and (with_more := _with_more(spec)):
+        return with_more
     if isinstance(spec, str) and (found := asked(spec)):
         return _of_asked(spec, found)
     if isinstance(spec, Path) or spec.endswith(".json"):

@@ -189,6 +189,12 @@ def means_model(text: str) -> bool:
         return True
 
 
+def plain_quantization(text: str) -> str:
+    """The plain name of a quantization as people write it: `ud-q4_k_xl` for `UD-Q4_K_XL`; another text as it is."""
+    found = quantizations_in(_WORD.findall(text.lower()))
+    return found[0].name if len(found) == 1 else text.lower()
+
+
 def says_quantization(text: str) -> bool:
     """Whether a word of a text is a quantization."""
     return bool(quantizations_in(_WORD.findall(text.lower())))

@@ -1,78 +1,238 @@
-"""A `config.json` of transformers: a model's dimensions, by which it is found among the models known by name."""
+"""A `config.json` of transformers: a model's dimensions and how its weights are stored, before any is downloaded."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flashmoe_sim.geometry.config_shape import EXPERTS, ConfigShape, shape_of
+from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import NamedModel, meant, named_model, named_models
-from flashmoe_sim.io import strict_json
-from flashmoe_sim.io.errors import UnknownName, Unsupported, shown
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, named_models, shared_recipes
+from flashmoe_sim.geometry.names import asked
+from flashmoe_sim.geometry.recipes import geometry_of, of_size
+from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported, shown
 from flashmoe_sim.io.files import BOM, as_utf8
+from flashmoe_sim.io.notes import TAKEN, Note, code_of
+from flashmoe_sim.io.sizes import exact_size
 
 FILE_NAME = "config.json"
-MOST_BYTES = 4 * 2**20
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts", "n_experts")
-TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "experts_per_token", "moe_topk", "moe_k")
-WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size")
-LAYERS, HIDDEN, VOCAB = ("num_hidden_layers", "num_layers", "n_layer"), ("hidden_size", "d_model"), ("vocab_size",)
-MOST_NAMES = 4  # that are listed
+QUANTIZED, INDEX = "hf_quant_config.json", "model.safetensors.index.json"  # files beside it
+MOST_BYTES = 32 * 2**20
 MOST_NESTED = 3
+USUAL = "q4_k_m"
 ADVICE = "give a GGUF file, or a name such as qwen3-30b-a3b (`sim model list`)"
+_HASH = re.compile(r"[0-9a-f]{40}")
 
 
-def read_config(path: Path) -> ModelGeometry | None:
-    """The named model whose dimensions a config.json has, in its default quantization; None for any other file.
+def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeometry | None:
+    """The model with the dimensions of a config.json; None for any other file.
 
-    Raises BadInput for a model without experts, and for dimensions that no known model has, or several have.
+    It is a known model if one has all its dimensions; else what the file says is all that is known of it.
+    quant: in which quantization; by default the one that the file says, else the usual one of four bits. size_bytes: of
+    the whole model, if it is given instead.
+    Raises BadInput for a model without experts, for impossible values, and for a quantization of unknown size.
     """
     document = _document(path)
     if document is None:
         return None
-    name = document.get("architectures")
-    kind = shown(name[0] if isinstance(name, list) and name else document.get("model_type"), 60)
-    what = f"{path}: a config.json of transformers ({kind}), which has no weights"
-    texts = [text for text in _objects(document, MOST_NESTED) if _number(text, LAYERS) and _number(text, EXPERTS)]
+    classes = document.get("architectures")
+    kind = shown(classes[0] if isinstance(classes, list) and classes else document.get("model_type"), 60)
+    what = f"{path}: a config.json of transformers ({kind})"
+    texts = [text for text in _objects(document, MOST_NESTED) if _experts(text) > 1]
     if not texts:
-        raise Unsupported(f"{what}, and says of no routed experts: not a mixture-of-experts model", advice=ADVICE)
-    text = max(texts, key=lambda one: _number(one, EXPERTS))
-    found = [name for name, model in named_models().items() if _is_of(text, model)]
-    vocab, kind_of = _number(text, VOCAB), re.sub("[^a-z0-9]", "", str(text.get("model_type")).lower())
-    found = _narrowed(found, lambda model: not vocab or model.vocab in (0, vocab))
-    found = _narrowed(found, lambda model: model.arch == kind_of)
-    own = meant(str(document.get("_name_or_path") or path.absolute().parent.name))
-    if own in found or len(found) == 1:
-        chosen = own if own in found else found[0]
-        model = named_model(chosen)
-        note = (
-            f"{path} has the dimensions of {chosen} and no weights: taken as {chosen}:{model.quant.lower()}; give "
-            "--model NAME:QUANT for another quantization"
-        )
-        return replace(model, notes=(*model.notes, note))
-    sizes = f"{_number(text, LAYERS)} layers, {_number(text, EXPERTS)} experts, {_number(text, TOP_K)} a token"
+        raise Unsupported(f"{what}, which says of no routed experts: not a mixture-of-experts model", advice=ADVICE)
+    text = max(texts, key=_experts)
+    shape = shape_of(document, text, str(path))
+    names = [name for name, model in named_models().items() if _is_of(shape, model)]
+    folder = _folder(path)
+    name = _chosen(names, str(document.get("_name_or_path") or ""), folder)
+    entry = named_models()[name] if name else _entry(shape, f"{what}, as the file says it")
+    entry = replace(entry, quants={**shared_recipes(), **entry.quants})
+    own = _own_quantization(document, text, path.parent)
+    notes = [Note(TAKEN, _taken(path, names, shape)), *([] if name else shape.notes)]
+    if not size_bytes and not quant and own.startswith("mlx") and (its := _indexed(path.parent)):
+        size_bytes, quant = its, own
+    named = name or f"{folder}/{FILE_NAME}"
+    if size_bytes:
+        model = of_size(entry, size_bytes, quant or own, name=f"{named}@{exact_size(size_bytes)}")
+    else:
+        model, said = _quantized(entry, named, quant, own, path)
+        notes += said
+    if not name and not shape.dense_b:
+        estimated = [note for note in model.notes if code_of(note) != DENSE_ESTIMATED]
+        model = replace(model, dense_bytes=None, dense_weights=0, notes=tuple(estimated))
+    return replace(model, notes=(*model.notes, *notes))
+
+
+def _quantized(entry: NamedModel, name: str, quant: str, own: str, path: Path) -> tuple[ModelGeometry, list[str]]:
+    """The model in the given quantization, else its own, else the usual one; and what was chosen."""
+    usual = USUAL if USUAL in entry.quants and entry.default not in entry.quants else entry.default
+    if quant or not own:
+        said = "" if quant else f"{path} says no quantization: taken as {usual}; give {path}:QUANT for another"
+        return geometry_of(entry, quant or usual, name=name), [Note(TAKEN, said)] if said else []
+    try:
+        model = geometry_of(entry, own, name=name)
+    except BadInput:
+        raise Unsupported(
+            f"{path}: its weights are in {own}, whose bytes are not known here",
+            advice=f"give their size, {path}@60GB, or another quantization, {path}:{usual}",
+        ) from None
+    return model, [
+        Note(TAKEN, f"{path} says that its weights are in {own}; give {path}:QUANT for another quantization")
+    ]
+
+
+def _is_of(shape: ConfigShape, model: NamedModel) -> bool:
+    """Whether a known model has all dimensions of a file; a vocabulary that the table does not know is not compared."""
+    same = all(
+        getattr(shape, what) == getattr(model, what)
+        for what in ("arch", "blocks", "experts", "top_k", "hidden", "width", "gated", "tied")
+    )
+    return same and shape.moe_layers == model.layer_numbers and (model.vocab in (0, shape.vocab) or not shape.vocab)
+
+
+def _chosen(names: list[str], *hints: str) -> str:
+    """One of several models with the same dimensions: the one that the name or folder says, else the first."""
+    for hint in hints:
+        try:
+            found = asked(hint)
+        except BadInput:
+            continue
+        if found is not None and found.model in names:
+            return found.model
+    return names[0] if names else ""
+
+
+def _taken(path: Path, names: list[str], shape: ConfigShape) -> str:
+    sizes = f"{shape.blocks} layers, {shape.experts} experts, {shape.top_k} a token"
+    if names:
+        return f"{path} has the dimensions of {' and '.join(names)} ({sizes})"
+    outside = f"{shape.dense_b:.3g} billion weights outside them" if shape.dense_b else "the weights outside not known"
+    return f"{path} is of no known model: {sizes}, {outside}, all from its fields; what sees or hears is not counted"
+
+
+def _entry(shape: ConfigShape, source: str) -> NamedModel:
+    """The dimensions as those of a named model."""
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in shape.parts_b.items())
+    return NamedModel(
+        title=shape.kind,
+        arch=shape.arch,
+        blocks=shape.blocks,
+        experts=shape.experts,
+        top_k=shape.top_k,
+        hidden=shape.hidden,
+        width=shape.width,
+        default=USUAL,
+        source=source,
+        dense_params_b=shape.dense_b,
+        dense_source=f"from its fields: {parts}",
+        quants={},
+        moe_layers=", ".join(map(str, shape.moe_layers)),
+        fused=shape.fused,
+        gated=shape.gated,
+        vocab=shape.vocab,
+        tied=shape.tied or not shape.dense_b,
+        context=dict(shape.context),
+        graph=Graph(groups=shape.groups, gated=shape.gated),
+        drafting=shape.drafting,
+    )
+
+
+def _own_quantization(document: Mapping[str, Any], text: Mapping[str, Any], folder: Path) -> str:
+    """How a config says its experts are stored, as a plain name; empty for plain weights."""
+    mlx = document.get("quantization") or text.get("quantization")
+    if isinstance(mlx, dict) and (mlx.get("bits") or mlx.get("mode")):
+        mode, group = str(mlx.get("mode") or "affine"), mlx.get("group_size", 64)
+        if mode != "affine":
+            return f"mlx-{mode}"
+        return f"mlx-{mlx.get('bits')}bit" + ("" if group == 64 else f"-g{group}")
+    of = document.get("quantization_config") or text.get("quantization_config") or document.get("compression_config")
+    if not isinstance(of, dict):
+        of = _beside(folder / QUANTIZED).get("quantization")
+    if not isinstance(of, dict):
+        return ""
+    method, bits = str(of.get("quant_method") or "").lower(), of.get("bits", 4)
+    if (algorithms := _algorithms(of)) and "nvfp4" in algorithms:
+        return "nvfp4"
+    if "mxfp4" in method or text.get("expert_dtype") == "fp4":
+        return "mxfp4"
+    if algorithms:
+        return algorithms[0]
+    if method in ("gptq", "auto-round", "intel/auto-round"):
+        return f"gptq-int{bits}" if method == "gptq" else f"autoround-{bits}bit"
+    if method in ("exl2", "exl3"):
+        return f"{method}-{bits}bpw"
+    if method.startswith("bitsandbytes"):
+        return "bnb-8bit" if of.get("load_in_8bit") else "bnb-4bit"
+    return f"awq-{bits}bit" if method == "awq" else "fp8" if "fp8" in method else method
+
+
+def _algorithms(of: Mapping[str, Any]) -> list[str]:
+    """What ModelOpt and compressed-tensors say of the weights: nvfp4, mxfp4, fp8, int4."""
+    each = of.get("quantized_layers")
+    said = [of.get("quant_algo"), of.get("moe_quant_algo"), of.get("format")]
+    said += [one.get("quant_algo") for one in each.values() if isinstance(one, dict)] if isinstance(each, dict) else []
+    words = " ".join(str(one).lower() for one in said if one)
+    found = [name for name in ("nvfp4", "mxfp4", "mxfp8", "w4a16", "w4a8") if name in words]
     if found:
-        raise UnknownName(f"{what}; {', '.join(found[:MOST_NAMES])} have its {sizes}", advice="give one of these names")
-    raise UnknownName(f"{what}; no model with a name has its {sizes}", advice=ADVICE)
+        return found
+    groups = of.get("config_groups")
+    weights = (
+        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
+    )
+    for one in weights:
+        if isinstance(one, dict) and type(one.get("num_bits")) is int:
+            kind = "fp" if one.get("type") == "float" else "int"
+            group = f"-g{one['group_size']}" if kind == "int" and one.get("group_size") not in (None, 128, -1) else ""
+            return [f"{kind}{one['num_bits']}{group}"]
+    return ["fp8"] if "fp8" in words else []
 
 
-def _narrowed(names: list[str], alike: Callable[[NamedModel], bool]) -> list[str]:
-    """The models that pass a test, or all of them if none does."""
-    return [name for name in names if alike(named_models()[name])] or names
+def _indexed(folder: Path) -> int:
+    """The bytes of all weights, as the index beside a config says; 0 if there is none."""
+    metadata = _beside(folder / INDEX).get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return total if type(total) is int and total > 0 else 0
+
+
+def _folder(path: Path) -> str:
+    """What a config's folder is called; in Hugging Face's cache, the repository."""
+    folder = path.absolute().parent
+    if _HASH.fullmatch(folder.name) and folder.parent.name == "snapshots":
+        return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
+    return folder.name
 
 
 def _document(path: Path) -> dict[str, Any] | None:
+    """A parsed config; None for any other file. Raises BadInput for a config.json that is not JSON."""
     try:
         if path.stat().st_size > MOST_BYTES:
             return None
-        document = strict_json.loads(as_utf8(path.read_bytes()).removeprefix(BOM))
-    except (OSError, ValueError):
+        document = json.loads(as_utf8(path.read_bytes()).removeprefix(BOM), parse_constant=lambda _: None)
+    except OSError:
+        return None
+    except (ValueError, RecursionError) as error:
+        if path.name == FILE_NAME:
+            raise Malformed(f"{path}: not JSON ({error})", advice="give the config.json as it was published") from None
         return None
     its = isinstance(document, dict) and "entries" not in document and {"architectures", "model_type"} & set(document)
     return document if its else None
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """A JSON object in a file beside a config; empty if there is none."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return {}
+        found = json.loads(as_utf8(path.read_bytes()).removeprefix(BOM))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _objects(document: Mapping[str, Any], nested: int) -> Iterator[Mapping[str, Any]]:
@@ -82,20 +242,11 @@ def _objects(document: Mapping[str, Any], nested: int) -> Iterator[Mapping[str, 
             yield from _objects(value, nested - 1)
 
 
-def _number(text: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    """The first whole number among these fields, or the largest of a list with one for each layer; 0 for none."""
-    for name in names:
+def _experts(text: Mapping[str, Any]) -> int:
+    """How many experts an object says; 0 for none."""
+    for name in EXPERTS:
         value = text.get(name)
-        numbers = [one for one in (value if isinstance(value, list) else [value]) if type(one) is int and one > 0]
-        if numbers:
+        values = value if isinstance(value, list) else [value]
+        if numbers := [one for one in values if type(one) is int and one > 0]:
             return max(numbers)
     return 0
-
-
-def _is_of(text: Mapping[str, Any], model: NamedModel) -> bool:
-    """Whether a model has the dimensions of a file; what the file does not say is not compared."""
-    needed = ((model.blocks, LAYERS), (model.experts, EXPERTS))
-    others = ((model.hidden, HIDDEN), (model.width, WIDTH), (model.top_k, TOP_K))
-    return all(own == _number(text, names) for own, names in needed) and all(
-        _number(text, names) in (0, own) for own, names in others
-    )

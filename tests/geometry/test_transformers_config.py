@@ -1,4 +1,4 @@
-"""A `config.json` of transformers stands for the known model with its dimensions."""
+"""A `config.json` of transformers: all its dimensions are read, or named as not known."""
 
 from __future__ import annotations
 
@@ -8,76 +8,222 @@ from typing import Any
 
 import pytest
 
-from flashmoe_sim.geometry.load import load_model
-from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.geometry.config_shape import ConfigShape, shape_of
+from flashmoe_sim.geometry.load import is_model_file, load_model
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import file_bytes, model_names, named_model, named_models
+from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported
 from tests.support import refused
 
-QWEN3 = {
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "model_type": "qwen3_moe",
-    "hidden_size": 2048,
-    "moe_intermediate_size": 768,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 48,
-    "vocab_size": 151936,
-}
-DEEPSEEK = {
-    "architectures": ["DeepseekV3ForCausalLM"],
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "n_routed_experts": 256,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 61,
-    "vocab_size": 129280,
-}
-GPT_OSS = {
-    "architectures": ["GptOssForCausalLM"],
-    "hidden_size": 2880,
-    "intermediate_size": 2880,
-    "num_local_experts": 32,
-    "experts_per_token": 4,
-    "num_hidden_layers": 24,
-}
+# Numbers of published configs, each with its source: `model` is the known model with these dimensions, if there is one.
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "configs.jsonl").read_text("utf-8").splitlines()]
+KNOWN = [row for row in ROWS if row["model"]]
+NAMES = [row["model"] for row in KNOWN]
+CONFIGS = {row["model"]: row["config"] for row in KNOWN}
+QWEN3 = CONFIGS["qwen3-30b-a3b"]
+ULTRA = next(row["config"] for row in ROWS if "Ultra" in row["source"])
+V4_PRO = next(row["config"] for row in ROWS if "V4-Pro" in row["source"])
 LLAMA = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32}
+# What the table has from a published total or without a part, so that the count differs by more than a hundredth: the
+# indexer of DeepSeek-V3.2 is left out; those of DeepSeek-V4-Flash and Laguna-XS.2 are totals of three digits less the
+# experts; Kimi-K3's total has what sees in it.
+ROUGH = {"deepseek-v3.2": 0.05, "deepseek-v4-flash": 0.05, "laguna-xs-2.1": 0.03, "kimi-k3": 0.1}
 
 
-def written(folder: Path, config: dict[str, Any]) -> Path:
-    folder.mkdir(exist_ok=True)
+def shape(config: dict[str, Any]) -> ConfigShape:
+    return shape_of(config, config.get("text_config", config), "config.json")
+
+
+def written(folder: Path, config: dict[str, Any], **beside: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
+    for name, content in beside.items():
+        (folder / f"{name.replace('_', '.')}.json").write_text(json.dumps(content))
     return folder
 
 
+def loaded(folder: Path, config: dict[str, Any], more: str = "") -> ModelGeometry:
+    return load_model(f"{written(folder, config)}{more}")
+
+
+@pytest.mark.parametrize("row", KNOWN, ids=NAMES)
+def test_the_table_of_known_models_is_what_configs_say(row: dict[str, Any]) -> None:
+    """Layers, experts, widths, vocabulary, the weights outside the experts, and what the context takes."""
+    found, known = shape(row["config"]), named_models()[model_names()[row["model"]]]
+    for what in ("arch", "blocks", "experts", "top_k", "hidden", "width", "tied", "gated", "fused"):
+        assert getattr(found, what) == getattr(known, what), what
+    assert found.moe_layers == known.layer_numbers
+    assert known.vocab in (0, found.vocab)
+    assert found.dense_b == pytest.approx(known.dense_params_b, rel=ROUGH.get(row["model"], 0.01))
+    assert found.drafting in (0, known.drafting) or row["model"] in ("minimax-m3", "nemotron-3-super-120b-a12b")
+
+
+@pytest.mark.parametrize("row", KNOWN, ids=NAMES)
+def test_the_known_model_is_taken_with_its_context(row: dict[str, Any], tmp_path: Path) -> None:
+    name, folder = model_names()[row["model"]], tmp_path / row["model"]
+    config = {key: value for key, value in row["config"].items() if key != "quantization_config"}
+    if "text_config" in config:
+        config["text_config"] = {**config["text_config"], "quantization_config": None}
+    found = loaded(folder, config)
+    assert found.base_name == name
+    assert found.attention == named_model(name).attention
+    assert found.layers == named_model(found.name).layers
+
+
+@pytest.mark.parametrize("row", KNOWN, ids=NAMES)
+def test_a_shape_of_its_own_keeps_as_much_of_the_context(row: dict[str, Any], tmp_path: Path) -> None:
+    """With one expert less than the known model, so that all is from the file."""
+    known, config = named_model(model_names()[row["model"]]), json.loads(json.dumps(row["config"]))
+    text = config.get("text_config", config)
+    experts = next(
+        name for name in ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts") if name in text
+    )
+    text[experts] -= 1
+    text.pop("quantization_config", None)
+    config.pop("quantization_config", None)
+    found = loaded(tmp_path / "own", config)
+    assert found.name == "own/config.json:q4_k_m"
+    assert {layer.n_experts for layer in found.layers.values()} == {text[experts]}
+    if known.attention is None:
+        return
+    assert found.attention is not None
+    if row["model"] != "laguna-xs-2.1":  # of which the table does not say the heads of each layer
+        assert found.attention == known.attention
+    for tokens in (4096, 131072):
+        assert found.attention.context_bytes(tokens) == known.attention.context_bytes(tokens)
+
+
+def test_a_model_that_is_not_known_is_counted_from_its_fields(tmp_path: Path) -> None:
+    """NVIDIA-Nemotron-3-Ultra-550B-A55B and DeepSeek-V4-Pro (1.6 trillion), as published."""
+    for config, total_b, active_b in ((ULTRA, 550, 55), (V4_PRO, 1573, 49)):
+        found = shape(config)
+        matrices = 3 if found.gated else 2
+        routed = len(found.moe_layers) * found.experts * matrices * found.hidden * found.width / 1e9
+        assert found.dense_b + routed == pytest.approx(total_b, rel=0.02)
+        assert found.dense_b + routed * found.top_k / found.experts == pytest.approx(active_b, rel=0.05)
+    model = loaded(tmp_path / "Nemotron-3-Ultra", ULTRA)
+    assert model.name == "Nemotron-3-Ultra/config.json:q4_k_m"
+    assert model.arch == "nemotron_h_moe"
+    assert any("is of no known model: 108 layers, 512 experts, 22 a token" in note for note in model.notes)
+
+
 @pytest.mark.parametrize(
-    ("config", "name"),
+    ("quantization", "name"),
     [
-        (QWEN3, "qwen3-30b-a3b:q4_k_m"),
-        (GPT_OSS, "gpt-oss-20b:mxfp4"),
-        ({"architectures": ["A"], "model_type": "wrapper", "text_config": QWEN3}, "qwen3-30b-a3b:q4_k_m"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, "mlx-4bit"),
+        ({"quantization": {"group_size": 64, "bits": 8, "mode": "affine"}}, "mlx-8bit"),
+        ({"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}, "mlx-mxfp4"),
+        ({"quantization": {"group_size": 32, "bits": 4}}, "mlx-4bit-g32"),
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
+        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "nvfp4"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "format": "pack-quantized",
+                    "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}},
+                }
+            },
+            "int4",
+        ),
     ],
 )
-@pytest.mark.parametrize("folder", [False, True])
-def test_the_model_with_its_dimensions(tmp_path: Path, config: dict[str, Any], name: str, *, folder: bool) -> None:
-    path = written(tmp_path / "snapshot", config)
-    found = load_model(str(path if folder else path / "config.json"))
-    assert found.name == name
-    assert found.notes[-1].endswith(f"taken as {name}; give --model NAME:QUANT for another quantization")
+def test_its_own_quantization(quantization: dict[str, Any], name: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path / "snapshot", QWEN3 | quantization)
+    assert found.name == f"qwen3-30b-a3b:{name}"
+    assert any(f"says that its weights are in {name}" in note for note in found.notes)
 
 
-def test_a_folder_tells_models_of_the_same_dimensions_apart(tmp_path: Path) -> None:
-    assert load_model(written(tmp_path / "DeepSeek-V3.2", DEEPSEEK)).name.startswith("deepseek-v3.2:")
-    with refused(BadInput, "config.json of transformers ('DeepseekV3ForCausalLM')", "give one of these names"):
-        load_model(written(tmp_path / "e815299b0bcbac849fa540c768ef21845365c9eb", DEEPSEEK))
+def test_a_quantization_beside_it(tmp_path: Path) -> None:
+    folder = written(tmp_path / "snapshot", QWEN3)
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
+    assert load_model(folder).name == "qwen3-30b-a3b:nvfp4"
+
+
+def test_a_folder_of_mlx_says_its_size(tmp_path: Path) -> None:
+    folder = written(tmp_path / "mlx", QWEN3 | {"quantization": {"group_size": 64, "bits": 4}})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 17 * 10**9}}))
+    found = load_model(folder)
+    assert (file_bytes(found), found.format, found.quant) == (17 * 10**9, "mlx", "mlx-4bit")
+
+
+def test_another_quantization_or_size_of_it(tmp_path: Path) -> None:
+    assert loaded(tmp_path / "a", QWEN3, ":Q8_0").name == "qwen3-30b-a3b:q8_0"
+    assert loaded(tmp_path / "a", QWEN3, "/config.json:q6_k").name == "qwen3-30b-a3b:q6_k"
+    assert file_bytes(loaded(tmp_path / "a", QWEN3, "@20GB")) == 20 * 10**9
+    with refused(BadInput, "expected a size with its unit"):
+        loaded(tmp_path / "a", QWEN3, "@20")
+
+
+def test_a_quantization_of_unknown_bytes_asks_for_the_size(tmp_path: Path) -> None:
+    config = QWEN3 | {"quantization_config": {"quant_method": "quip", "bits": 2}}
+    with refused(Unsupported, "its weights are in quip, whose bytes are not known here; give their size, ", "@60GB"):
+        loaded(tmp_path / "snapshot", config)
+
+
+def test_the_folder_or_the_cache_tells_models_of_the_same_dimensions_apart(tmp_path: Path) -> None:
+    config = CONFIGS["qwen3.6-35b-a3b"] | {"quantization_config": None}
+    hashed = tmp_path / "models--Qwen--Qwen3.6-35B-A3B" / "snapshots" / "e815299b0bcbac849fa540c768ef21845365c9eb"
+    for folder, name in ((tmp_path / "Qwen3.6-35B-A3B", "qwen3.6"), (hashed, "qwen3.6"), (tmp_path / "x", "qwen3.5")):
+        found = loaded(folder, config)
+        assert found.base_name == f"{name}-35b-a3b"
+        assert any("has the dimensions of qwen3.5-35b-a3b and qwen3.6-35b-a3b" in note for note in found.notes)
+
+
+def test_a_pruned_model_is_not_the_known_one(tmp_path: Path) -> None:
+    """Qwen3-Coder-REAP-25B-A3B has 103 of 128 experts a layer."""
+    found = loaded(tmp_path / "Qwen3-Coder-REAP-25B-A3B", QWEN3 | {"num_experts": 103})
+    assert found.name == "Qwen3-Coder-REAP-25B-A3B/config.json:q4_k_m"
+    assert found.routed_bytes == pytest.approx(named_model("qwen3-30b-a3b").routed_bytes * 103 / 128, rel=1e-9)
+
+
+def test_a_model_type_that_is_not_known_is_told(tmp_path: Path) -> None:
+    config = QWEN3 | {"architectures": ["FooForCausalLM"], "model_type": "foo", "foo_gates": 3}
+    found = loaded(tmp_path / "foo", config)
+    assert found.attention is None
+    assert any("the model type 'foo' is not known" in note for note in found.notes)
+    assert any("not known, and not counted: foo_gates" in note for note in found.notes)
+    states = loaded(tmp_path / "bar", config | {"mamba_width": 4096})
+    assert states.dense_bytes is None
+    assert any("the weights outside not known" in note for note in states.notes)
 
 
 @pytest.mark.parametrize(
     ("config", "line"),
     [
         (LLAMA, "says of no routed experts: not a mixture-of-experts model; give a GGUF file, or a name"),
-        (QWEN3 | {"num_hidden_layers": 47}, "no model with a name has its 47 layers, 128 experts, 8 a token; give a"),
+        (QWEN3 | {"num_experts": 1}, "says of no routed experts"),
+        (QWEN3 | {"num_experts": 0}, "says of no routed experts"),
+        (QWEN3 | {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000; expected 1 to 32767"),
+        (QWEN3 | {"num_hidden_layers": "many"}, "num_hidden_layers is 'many'; expected a whole number"),
+        (QWEN3 | {"hidden_size": -1}, "hidden_size is -1; expected a whole number from 0"),
+        (QWEN3 | {"num_experts_per_tok": 129}, "129 of 128 experts a token"),
+        (
+            QWEN3 | {"layer_types": ["full_attention"]},
+            "layer_types is ['full_attention']; expected a word for each of 48",
+        ),
     ],
 )
-def test_what_is_no_known_model(tmp_path: Path, config: dict[str, Any], line: str) -> None:
-    with refused(BadInput, "a config.json of transformers", line, "qwen3-30b-a3b"):
-        load_model(written(tmp_path, config))
+def test_what_is_no_model(tmp_path: Path, config: dict[str, Any], line: str) -> None:
+    with refused(BadInput, "config.json", line):
+        loaded(tmp_path / "snapshot", config)
+
+
+def test_a_config_that_is_cut_off(tmp_path: Path) -> None:
+    folder = written(tmp_path / "snapshot", QWEN3)
+    (folder / "config.json").write_text(json.dumps(QWEN3)[:200])
+    with refused(Malformed, "not JSON", "give the config.json as it was published"):
+        load_model(folder / "config.json")
+
+
+def test_infinity_is_no_damage(tmp_path: Path) -> None:
+    folder = written(tmp_path / "snapshot", QWEN3 | {"time_step_limit": [0.0, float("inf")]})
+    assert load_model(folder).base_name == "qwen3-30b-a3b"
+
+
+def test_a_config_in_the_place_of_a_trace_is_a_model(tmp_path: Path) -> None:
+    folder = written(tmp_path / "snapshot", QWEN3)
+    assert is_model_file(str(folder))
+    assert is_model_file(str(folder / "config.json"))
+    assert not is_model_file(str(tmp_path))

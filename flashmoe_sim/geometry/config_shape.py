@@ -1,0 +1,552 @@
+"""The dimensions of a mixture of experts in the words of a `config.json` of transformers.
+
+Source: huggingface/transformers, configuration_*.py and modeling_*.py of the model types in ARCHITECTURES; which
+matrices a layer has, and so how many weights are outside the routed experts, is read there. Checked against the
+published configs and numbers of weights in tests/geometry/configs.toml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flashmoe_sim.geometry.attention_keys import CHOOSING
+from flashmoe_sim.geometry.families import MAX_EXPERTS, MAX_LAYER
+from flashmoe_sim.io.errors import Malformed, shown
+
+# llama.cpp's name for each model type, of which the endings _text and _flash say nothing.
+ARCHITECTURES = {
+    "afmoe": "afmoe",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "deepseek_v32": "deepseek32",
+    "deepseek_v4": "deepseek4",
+    "deepseek_v41": "deepseek_v41",
+    "dots1": "dots1",
+    "ernie4_5_moe": "ernie4_5-moe",
+    "gemma4": "gemma4",
+    "glm4_moe": "glm4moe",
+    "glm4_moe_lite": "deepseek2",
+    "glm4v_moe": "glm4moe",
+    "glm_moe_dsa": "glm-dsa",
+    "gpt_oss": "gpt-oss",
+    "granitemoe": "granitemoe",
+    "granitemoehybrid": "granitehybrid",
+    "hunyuan_v1_moe": "hunyuan-moe",
+    "hunyuan": "hunyuan-moe",
+    "kimi_k2": "deepseek2",
+    "kimi_k25": "deepseek2",
+    "kimi_linear": "kimi-linear",
+    "laguna": "laguna",
+    "lfm2_moe": "lfm2moe",
+    "llama4": "llama4",
+    "mellum": "mellum",
+    "mimo_v2": "mimo2",
+    "minimax_m2": "minimax-m2",
+    "minimax_m3": "minimax-m3",
+    "mixtral": "llama",
+    "nemotron_h": "nemotron_h_moe",
+    "olmoe": "olmoe",
+    "phimoe": "phimoe",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_5_moe": "qwen35moe",
+    "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
+    "qwen3_vl_moe": "qwen3moe",
+    "step3p5": "step35",
+    "step3p7": "step35",
+}
+_BY_CLASS = {re.sub("_", "", kind): kind for kind in ARCHITECTURES} | {
+    "deepseekref": "deepseek_v4",
+    "kimik3": "kimi_k3",
+}
+ARCHITECTURES["kimi_k3"] = "kimi-k3"
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts", "n_experts")
+TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "experts_per_token", "moe_topk", "moe_k")
+LAYERS, HIDDEN, VOCAB = ("num_hidden_layers", "num_layers", "n_layer"), ("hidden_size", "d_model"), ("vocab_size",)
+_HEADS, _KV = ("num_attention_heads", "n_head"), ("num_key_value_heads", "num_kv_heads")
+_DENSE = ("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size")
+_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size")
+_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
+_SHARED_WIDTH = (
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "share_expert_dim",
+)
+_STATES = ("linear_", "mamba", "ssm", "conv_", "gla_", "rwkv", "hybrid")  # beginnings of fields of other layers
+_DRAFTING = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+# Fields that change neither a byte nor which rows are read: training, rotary positions, norms, routing's arithmetic,
+# other parts of a wrapper, and what generation does with the output.
+_OF_NO_SIZE = re.compile(
+    r"""architectures|model_type|auto_map|_name_or_path|transformers_version|torch_dtype|dtype|.*_token_?(id|ids|index)
+    |.*rope.*|.*rotary.*|.*norm.*|.*_eps|.*epsilon|.*dropout.*|.*scal(e|ing).*|.*_bias|.*hidden_act.*|.*activation.*
+    |initializer.*|.*_coef|.*coefficient|.*router.*|.*routing.*|.*routed_scaling.*|.*scoring.*|.*top_?k_method|n_?group
+    |topk_group|num_expert_group|use_grouped_topk|score_func|max_position.*|initial_context.*|max_window_layers
+    |use_cache|output_.*|return_.*|.*_dtype|time_step.*|rescale.*|residual.*|chunk_size.*|use_mamba.*|num_logits.*
+    |pretraining_tp|ep_size|seq_aux|aux_loss.*|quantization(_config)?|compression_config|vision.*|audio.*|image.*|video.*
+    |.*softcap.*|mtp_.*|num_mtp_.*|use_mtp|.*_alpha|.*_limit|.*_beta.*|attention_chunk_size|swa_.*|.*sink.*
+    |moe_renormalize|moe_gate.*|is_.*|do_.*|num_beam.*|.*penalty|temperature|top_[kp]|typical_p|.*_length|.*label.*
+    |problem_type|pruned_heads|prefix|early_stopping|begin_.*|bad_words.*|suppress.*|remove_invalid.*|forced_.*
+    |finetuning.*|task_.*|tie_encoder.*|torchscript|use_bfloat16|tokenizer_class|add_cross.*|cross_attention.*
+    |encoder_.*|decoder_start.*|diversity.*|exponential.*|no_repeat.*|use_bidirectional.*|vocab_size_per_layer.*
+    |unused|.*template.*|hc_.*|num_hash_layers|.*_multiplier|attn_implementation|_attn.*|head_dtype|use_qk.*|qk_.*type
+    |moe_layer_(start|end|interval).*|rms_.*|logits.*|position_embedding.*|use_sliding_window|.*_freq|.*capacity.*
+    |expert_dtype|latent_moe.*|attn_res.*|use_double.*|enable_moe_block|global_attn_every.*|conv_bias|use_pos_enc.*
+    |moe_layer_recomp.*|tf_legacy_loss|num_return_seq.*|moe_shared_expert_overlap|language_config|text_config|num_reward_heads|process_image.*|projector.*|multimodal.*
+    |no_rope_layers|attn_temperature.*|floor_scale|for_llm.*|mlp_bias|norm_topk.*|group_size|full_attn.*""",
+    re.VERBOSE,
+)
+_READ = frozenset(
+    {*LAYERS, *_DENSE, *_WIDTH, *_SHARED, *_SHARED_WIDTH, *_DRAFTING, "first_k_dense_replace", "sliding_window"}
+)
+BILLION = 1e9
+
+
+@dataclass
+class Fields:
+    """A config's fields, of which those that were asked for are remembered."""
+
+    text: Mapping[str, Any]
+    where: str
+    asked: set[str] = field(default_factory=set)
+
+    def number(self, *names: str, otherwise: int = 0) -> int:
+        """The first whole number among these fields, or the largest of a list with one for each layer.
+
+        Raises BadInput for a negative one, and for a field that has something else.
+        """
+        self.asked.update(names)
+        for name in names:
+            value = self.text.get(name)
+            values = value if isinstance(value, list) and value else [value]
+            if all(type(one) is int for one in values):
+                if min(values) < 0 or max(values) >= 2**31:
+                    raise self.wrong(name, "a whole number from 0")
+                return int(max(values))
+            if value is not None and not isinstance(value, bool | dict):
+                raise self.wrong(name, "a whole number")
+        return otherwise
+
+    def texts(self, name: str, count: int) -> list[str]:
+        """A text for each layer; none if the field is missing."""
+        self.asked.add(name)
+        value = self.text.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value) or len(value) < count:
+            raise self.wrong(name, f"a word for each of {count} layers")
+        return value[:count]
+
+    def marks(self, name: str, count: int) -> list[bool] | None:
+        """A mark for each layer, if the field is a list."""
+        self.asked.add(name)
+        value = self.text.get(name)
+        if not isinstance(value, list):
+            return None
+        if len(value) < count:
+            raise self.wrong(name, f"a number for each of {count} layers")
+        return [bool(one) for one in value[:count]]
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """The fields of an object; none if it is missing."""
+        self.asked.add(name)
+        value = self.text.get(name)
+        return value if isinstance(value, dict) else {}
+
+    def has(self, name: str) -> bool:
+        """Whether a field is true, or a number above 0."""
+        self.asked.add(name)
+        return bool(self.text.get(name))
+
+    def unknown(self) -> list[str]:
+        """Fields that nothing here knows."""
+        left = (name for name in set(self.text) - self.asked - _READ if self.text[name])
+        return sorted(name for name in left if not _OF_NO_SIZE.fullmatch(name))
+
+    def wrong(self, name: str, expected: str) -> Malformed:
+        return Malformed(
+            f"{name} is {shown(self.text.get(name))}; expected {expected}",
+            where=self.where,
+            advice="give the config.json as it was published",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigShape:
+    """The dimensions that a config says, in the words of NamedModel.
+
+    kind: the model type. dense_b: billions of weights outside the routed experts; 0 if a layer of it is not known.
+    parts_b: the same by part. context: keys of a GGUF header for the context; empty if not known.
+    notes: what is not known.
+    """
+
+    kind: str
+    arch: str
+    blocks: int
+    moe_layers: tuple[int, ...]
+    experts: int
+    top_k: int
+    hidden: int
+    width: int
+    vocab: int
+    tied: bool
+    gated: bool
+    fused: bool
+    groups: int | None
+    drafting: int
+    dense_b: float
+    parts_b: Mapping[str, float]
+    context: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def kind_of(document: Mapping[str, Any], text: Mapping[str, Any]) -> str:
+    """The model type of a config, in a spelling of ARCHITECTURES if it has one."""
+    classes = [name for one in (text, document) for name in one.get("architectures") or () if isinstance(name, str)]
+    given = [str(text.get("model_type") or ""), *classes, str(document.get("model_type") or "")]
+    for name in given:
+        plain = re.sub(r"For\w+$|Text$|_text$|_flash$|_sparse$", "", name)
+        letters = re.sub(r"[^a-z0-9]", "", re.sub(r"Flash$|Sparse$|For\w+$", "", plain).lower())
+        if letters in _BY_CLASS and not (letters == "kimilinear" and "KimiK3ForConditionalGeneration" in classes):
+            return _BY_CLASS[letters]
+    return next(filter(None, given), "")
+
+
+def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -> ConfigShape:
+    """The dimensions of a model whose language part is `text`. Raises BadInput for impossible values."""
+    its, kind = Fields(text, where), kind_of(document, text)
+    arch = ARCHITECTURES.get(kind, "")
+    pattern = _pattern(its)
+    blocks = len(pattern) or its.number(*LAYERS)
+    experts, top_k, hidden = its.number(*EXPERTS), its.number(*TOP_K), its.number(*HIDDEN)
+    width = its.number(*(("intermediate_size",) if arch in ("llama4", "minimax-m2") else _WIDTH))
+    latent = its.number("moe_latent_size", "routed_expert_hidden_size")
+    for name, value, most in (("num_hidden_layers", blocks, MAX_LAYER), ("num_experts", experts, MAX_EXPERTS)):
+        if not 0 < value <= most:
+            raise Malformed(f"{name} is {value}; expected 1 to {most}", where=where, advice="is this the whole file?")
+    if not hidden or not width or not 0 < top_k <= experts:
+        raise Malformed(
+            f"hidden size {hidden}, width of an expert {width}, {top_k} of {experts} experts a token; expected each "
+            "above 0, and no more experts a token than there are",
+            where=where,
+            advice="give the config.json as it was published",
+        )
+    gated = its.text.get("mlp_hidden_act") != "relu2"
+    its.asked.add("mlp_hidden_act")
+    moe = _moe_layers(its, blocks, pattern, arch)
+    tied = bool({**document, **text}.get("tie_word_embeddings", arch in ("gemma4", "ernie4_5-moe", "lfm2moe")))
+    its.asked |= {"tie_word_embeddings", "tie_embedding"}
+    tied = tied or bool(text.get("tie_embedding"))
+    vocab = its.number(*VOCAB)
+    attention, context = _attention(its, blocks, pattern, arch, hidden)
+    matrices = 3 if gated else 2
+    dense_layers = [number for number in range(blocks) if number not in moe and (not pattern or pattern[number] == "-")]
+    everywhere = arch == "gemma4"  # beside the experts
+    dense_width = its.number(*_DENSE)
+    shared = _shared_width(its, width, arch)
+    parts = {
+        "embedding": vocab * hidden * (1 if tied else 2),
+        "attention": attention,
+        "shared experts": len(moe) * matrices * hidden * shared,
+        "dense layers": (blocks if everywhere else len(dense_layers)) * matrices * hidden * dense_width,
+        "routers": len(moe) * hidden * experts,
+        "latents": len(moe) * 2 * hidden * latent,
+        "experts' biases": len(moe) * experts * (2 * width + hidden) if arch == "gpt-oss" else 0,
+    }
+    its.asked.update(_DRAFTING)
+    notes = []
+    if not set(text.get("attn_type_list") or ()) - {1}:  # 0: a linear one
+        its.asked.add("attn_type_list")
+    if not arch:
+        notes.append(
+            f"the model type {shown(kind)} is not known, nor what its context takes and which engines run it; its "
+            "attention is counted as a plain one"
+        )
+    if unread := its.unknown():
+        notes.append(f"not known, and not counted: {', '.join(unread[:12])}")
+    groups = text.get("n_group", 0) or 0
+    return ConfigShape(
+        kind=kind,
+        arch=arch,
+        blocks=blocks,
+        moe_layers=tuple(moe),
+        experts=experts,
+        top_k=top_k,
+        hidden=latent or hidden,
+        width=width,
+        vocab=0 if latent else vocab,
+        tied=tied,
+        gated=gated,
+        fused=arch == "gemma4",
+        groups=groups if type(groups) is int else None,
+        drafting=its.number(*_DRAFTING),
+        dense_b=0.0 if attention is None else sum(parts.values()) / BILLION,  # type: ignore[arg-type]
+        parts_b={name: value / BILLION for name, value in parts.items() if value},
+        context=context,
+        notes=tuple(notes),
+    )
+
+
+def _pattern(its: Fields) -> str:
+    """A letter for each layer of a model whose layers are of one kind each: M, E, * (attention), - (dense)."""
+    its.asked |= {"hybrid_override_pattern", "layers_block_type"}
+    pattern = its.text.get("hybrid_override_pattern")
+    if isinstance(pattern, str):
+        return re.sub(r"[^ME*-]", "", pattern)
+    kinds = its.text.get("layers_block_type")
+    letters = {"mamba": "M", "moe": "E", "attention": "*", "mlp": "-"}
+    if isinstance(kinds, list) and "moe" in kinds:
+        return "".join(letters.get(str(kind), "-") for kind in kinds)
+    return ""
+
+
+def _moe_layers(its: Fields, blocks: int, pattern: str, arch: str) -> list[int]:
+    """The layers with routed experts."""
+    if pattern:
+        return [number for number, letter in enumerate(pattern) if letter == "E"]
+    marks = its.marks("moe_layer_freq", blocks)
+    if marks is not None:
+        return [number for number, has in enumerate(marks) if has]
+    if kinds := its.texts("mlp_layer_types", blocks):
+        return [number for number, kind in enumerate(kinds) if kind != "dense"]
+    listed = its.text.get("moe_layers_enum") or its.text.get("moe_layers")
+    its.asked |= {"moe_layers_enum", "moe_layers", "mlp_only_layers", "moe_layer_freq"}
+    if isinstance(listed, str):
+        listed = [int(one) for one in re.findall(r"\d+", listed)]
+    if isinstance(listed, list) and listed:
+        return sorted(number for number in listed if type(number) is int and 0 <= number < blocks)
+    first = its.number("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    every = its.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", otherwise=1) or 1
+    last = its.number("moe_layer_end_index", otherwise=blocks - 1)
+    only_dense = its.text.get("mlp_only_layers") or ()
+    counted = "moe_layer_interval" in its.text or arch == "deepseek2"
+    return [
+        number
+        for number in range(first, min(last, blocks - 1) + 1)
+        if number not in only_dense and ((number if counted else number + 1) % every == 0)
+    ]
+
+
+def _shared_width(its: Fields, width: int, arch: str) -> int:
+    """The width of all shared experts of a layer together."""
+    count, each = its.number(*_SHARED), its.number(*_SHARED_WIDTH)
+    if arch == "llama4":
+        return width
+    if each:
+        return each * max(count, 1) if "moe_shared_expert_intermediate_size" in its.text else each
+    return count * width
+
+
+def _attention(its: Fields, blocks: int, pattern: str, arch: str, hidden: int) -> tuple[float | None, dict[str, Any]]:
+    """The weights of all layers' attention or states, and the keys that say what they keep; None if not known."""
+    heads, kv_heads = its.number(*_HEADS), its.number(*_KV, otherwise=its.number(*_HEADS))
+    head = its.number("head_dim", "attention_head_dim") or (hidden // heads if heads else 0)
+    value = its.number("v_head_dim", otherwise=head)
+    kinds = its.texts("layer_types", blocks)
+    keys: dict[str, Any] = {"attention.head_count": heads, "attention.head_count_kv": kv_heads}
+    if arch == "deepseek4":
+        return _compressed(its, blocks, hidden, heads, head)
+    if not heads or (not arch and any(name.startswith(_STATES) for name in its.text)):
+        return None, {}
+    if rank := its.number("kv_lora_rank"):
+        return _latent(its, blocks, arch, hidden, heads, rank)
+    keys |= {"attention.key_length": head, "attention.value_length": value}
+    gated = 2 if its.has("attn_output_gate") or its.text.get("gating") is True or arch == "afmoe" else 1
+    its.asked |= {"gating"}
+    whole = hidden * (heads * head * gated + kv_heads * (head + value) + heads * value)
+    if pattern:
+        return _of_pattern(its, pattern, hidden, heads, kv_heads, head)
+    if arch in ("qwen3next", "qwen35moe"):
+        return _deltas(its, kinds, blocks, hidden, whole, keys)
+    if arch == "granitehybrid":
+        return _mambas(its, kinds, blocks, hidden, whole, keys)
+    if arch == "lfm2moe":
+        full = [kind == "full_attention" for kind in kinds] or [True] * blocks
+        keys |= {
+            "attention.head_count_kv": [kv_heads * has for has in full],
+            "shortconv.l_cache": its.number("conv_L_cache"),
+            "embedding_length": hidden,
+        }
+        return sum(full) * whole + full.count(False) * 4 * hidden * hidden, keys
+    return _windows(its, kinds, blocks, arch, hidden, keys)
+
+
+def _latent(
+    its: Fields, blocks: int, arch: str, hidden: int, heads: int, rank: int
+) -> tuple[float | None, dict[str, Any]]:
+    """Latent attention (MLA), of all layers, or of some with states in the others (KDA)."""
+    nope, rope, value = its.number("qk_nope_head_dim"), its.number("qk_rope_head_dim"), its.number("v_head_dim")
+    its.asked |= {"qk_head_dim", "head_dim"}
+    query_rank = its.number("q_lora_rank")
+    query = hidden * query_rank + query_rank * heads * (nope + rope) if query_rank else hidden * heads * (nope + rope)
+    index_heads, index = its.number("index_n_heads"), its.number("index_head_dim")
+    its.asked |= {"index_topk"}
+    indexer = index_heads * index * query_rank + hidden * (index + index_heads)
+    gate = hidden * heads * value if its.has("mla_use_output_gate") else 0
+    its.asked.add("mla_use_nope")
+    each = query + hidden * (rank + rope) + rank * heads * (nope + value) + heads * value * hidden + indexer + gate
+    keys: dict[str, Any] = {
+        "attention.head_count": heads,
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + rope,
+        "attention.value_length": rank,
+        "attention.key_length_mla": nope + rope,
+        "attention.value_length_mla": value,
+    }
+    states = its.table("linear_attn_config")
+    if not states:
+        return blocks * each, keys
+    full = [number in (states.get("full_attn_layers") or ()) for number in range(1, blocks + 1)]
+    width, of_heads = states.get("head_dim", 0), states.get("num_heads", heads)
+    keys |= {"attention.head_count_kv": [int(has) for has in full]}
+    keys |= {"ssm.conv_kernel": states.get("short_conv_kernel_size", 4), "kda.head_dim": width}
+    inner = width * of_heads
+    state = hidden * (4 * inner + of_heads + 2 * width) + 2 * width * inner
+    return sum(full) * each + full.count(False) * state, keys
+
+
+def _of_pattern(
+    its: Fields, pattern: str, hidden: int, heads: int, kv_heads: int, head: int
+) -> tuple[float | None, dict[str, Any]]:
+    """Layers of Mamba, attention and feed-forward, one kind each."""
+    its.asked |= {"expand", "conv_kernel"}
+    its.asked.add("intermediate_size")
+    inner = its.number("mamba_num_heads") * its.number("mamba_head_dim")
+    state, groups, kernel = its.number("ssm_state_size"), its.number("n_groups"), its.number("conv_kernel")
+    mamba = _mamba(hidden, inner, state, groups, kernel, its.number("mamba_num_heads"))
+    width = its.number("moe_intermediate_size")
+    keys = {
+        "attention.head_count": heads,
+        "attention.head_count_kv": [kv_heads * (letter == "*") for letter in pattern],
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "feed_forward_length": [width * (letter in "E-") for letter in pattern],
+        "ssm.conv_kernel": kernel,
+        "ssm.inner_size": inner,
+        "ssm.state_size": state,
+        "ssm.group_count": groups,
+    }
+    whole = hidden * head * (2 * heads + 2 * kv_heads)
+    return pattern.count("*") * whole + pattern.count("M") * mamba, keys
+
+
+def _mamba(hidden: int, inner: int, state: int, groups: int, kernel: int, heads: int) -> int:
+    mixed = inner + 2 * groups * state
+    return hidden * (inner + mixed + heads) + kernel * mixed + inner * hidden
+
+
+def _mambas(
+    its: Fields, kinds: Sequence[str], blocks: int, hidden: int, whole: int, keys: dict[str, Any]
+) -> tuple[float | None, dict[str, Any]]:
+    """Layers of Mamba, with attention in some."""
+    full = [kind == "attention" for kind in kinds] or [True] * blocks
+    inner = its.number("mamba_expand") * hidden
+    state, groups, kernel = its.number("mamba_d_state"), its.number("mamba_n_groups"), its.number("mamba_d_conv")
+    its.asked |= {"mamba_d_head", "mamba_chunk_size", "mamba_n_heads"}
+    kv_heads = keys["attention.head_count_kv"]
+    keys |= {
+        "attention.head_count_kv": [kv_heads * has for has in full],
+        "ssm.conv_kernel": kernel,
+        "ssm.inner_size": inner,
+        "ssm.state_size": state,
+        "ssm.group_count": groups,
+    }
+    mamba = _mamba(hidden, inner, state, groups, kernel, its.number("mamba_n_heads"))
+    return sum(full) * whole + full.count(False) * mamba, keys
+
+
+def _deltas(
+    its: Fields, kinds: Sequence[str], blocks: int, hidden: int, whole: int, keys: dict[str, Any]
+) -> tuple[float | None, dict[str, Any]]:
+    """Layers with gated delta states, and attention in every few."""
+    every = its.number("full_attention_interval", otherwise=4)
+    full = [kind == "full_attention" for kind in kinds] or [(number + 1) % every == 0 for number in range(blocks)]
+    key_heads, key = its.number("linear_num_key_heads"), its.number("linear_key_head_dim")
+    value_heads, value = its.number("linear_num_value_heads"), its.number("linear_value_head_dim")
+    kernel, inner = its.number("linear_conv_kernel_dim"), value_heads * value
+    if its.text.get("attn_output_gate") is None:  # Qwen3-Next always has it
+        whole += hidden * keys["attention.head_count"] * keys["attention.key_length"]
+    keys |= {
+        "full_attention_interval": full.index(True) + 1 if True in full else every,
+        "ssm.conv_kernel": kernel,
+        "ssm.inner_size": inner,
+        "ssm.state_size": key,
+        "ssm.group_count": key_heads,
+    }
+    mixed = 2 * key_heads * key + inner
+    delta = hidden * (mixed + inner + 2 * value_heads) + kernel * mixed + inner * hidden
+    return sum(full) * whole + full.count(False) * delta, keys
+
+
+def _windows(
+    its: Fields, kinds: Sequence[str], blocks: int, arch: str, hidden: int, keys: dict[str, Any]
+) -> tuple[float | None, dict[str, Any]]:
+    """Layers of plain attention, some with a window, which may have other heads."""
+    window = its.number("sliding_window", "sliding_window_size")
+    local = [kind != "full_attention" for kind in kinds] or its.marks("hybrid_layer_pattern", blocks) or []
+    heads, kv_heads = keys["attention.head_count"], keys["attention.head_count_kv"]
+    head, value = keys["attention.key_length"], keys["attention.value_length"]
+    per_head = its.text.get("num_attention_heads_per_layer") or ()
+    other = its.table("attention_other_setting")
+    its.asked.add("num_attention_heads_per_layer")
+    all_heads = list(per_head)[:blocks] if len(per_head) >= blocks else [heads] * blocks
+    all_kv, global_head = [kv_heads] * blocks, its.number("global_head_dim", otherwise=head)
+    its.asked |= {"num_kv_shared_layers", "attention_k_eq_v", "hidden_size_per_layer_input"}
+    if local and other.get("num_attention_heads"):
+        all_heads = [other["num_attention_heads"] if has else heads for has in local]
+    elif arch == "step35" and local and not per_head:
+        all_heads = [heads * 3 // 2 if has else heads for has in local]
+    if swa := its.number("swa_num_key_value_heads"):
+        all_kv = [swa if has else kv_heads for has in local]
+    if every := its.number("num_global_key_value_heads"):
+        all_kv = [kv_heads if has else every for has in local]
+    weights = 0
+    for number in range(blocks):
+        far = bool(local) and not local[number] and global_head != head
+        key, val = (global_head, global_head) if far else (head, value)
+        values = 0 if far and its.text.get("attention_k_eq_v") else all_kv[number] * val
+        gate = all_heads[number] * key if arch == "afmoe" else all_heads[number] if arch in ("step35", "laguna") else 0
+        weights += hidden * (all_heads[number] * (key + val) + all_kv[number] * key + values + gate)
+    if len(set(all_heads)) > 1:
+        keys["attention.head_count"] = all_heads
+    if len(set(all_kv)) > 1:
+        keys["attention.head_count_kv"] = all_kv
+    if global_head != head:
+        keys |= {"attention.key_length_swa": head, "attention.value_length_swa": value}
+        keys |= {"attention.key_length": global_head, "attention.value_length": global_head}
+    if window and (local or arch in ("mellum", "afmoe")):
+        keys["attention.sliding_window"] = window
+    if any(local) and arch != "llama4":
+        keys["attention.sliding_window_pattern"] = local
+    return weights, keys
+
+
+def _compressed(its: Fields, blocks: int, hidden: int, heads: int, head: int) -> tuple[float | None, dict[str, Any]]:
+    """DeepSeek-V4's attention: a window, and before it a position of every few tokens, which an indexer may choose."""
+    ratios = its.text.get("compress_ratios")
+    its.asked |= {"compress_ratios", "index_topk", "qk_rope_head_dim"}
+    query_rank, out_rank, groups = its.number("q_lora_rank"), its.number("o_lora_rank"), its.number("o_groups")
+    index_heads, index = its.number("index_n_heads"), its.number("index_head_dim")
+    if not isinstance(ratios, list) or len(ratios) < blocks or not query_rank:
+        return None, {}
+    query = hidden * query_rank + query_rank * heads * head
+    out = heads * head * out_rank + groups * out_rank * hidden
+    weights = blocks * (query + hidden * head + out)
+    for ratio in ratios[:blocks]:
+        overlapping = 2 if ratio == CHOOSING else 1
+        weights += 2 * overlapping * hidden * head * bool(ratio)
+        if ratio == CHOOSING:
+            weights += query_rank * index_heads * index + hidden * index_heads + 2 * overlapping * hidden * index
+    return weights, {
+        "attention.head_count": heads,
+        "attention.head_count_kv": 1,
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "attention.sliding_window": its.number("sliding_window"),
+        "attention.indexer.head_count": index_heads,
+        "attention.indexer.key_length": index,
+        "attention.compress_ratios": ratios[:blocks],
+    }
