@@ -60,9 +60,14 @@ def is_model_file(path: str) -> bool:
 
 
 def quantization_said(spec: str) -> bool:
-    """Whether a model's name or file says its quantization or size, so that no other one is meant."""
+    """Whether a model's name or file says its quantization or size, so that no other one is meant.
+
+    A `config.json` stands for the model in any quantization: how its own weights are stored is only the first guess.
+    """
+    if spec in model_names():
+        return False
     if os.path.lexists(spec) and not is_name(spec):
-        return True
+        return not is_model_file(spec) or spec.endswith(".gguf")
     try:
         found = asked(spec)
     except BadInput:
@@ -75,7 +80,7 @@ def _named(spec: str) -> ModelGeometry:
     name, colon, quant = spec.lower().partition(":")
     known = model_names().get(name)
     if known and (not colon or quant in named_models()[known].quants):
-        return _told(named_model(spec), asked(name))
+        return named_model(spec) if known == name else _told(named_model(spec), asked(name))
     try:
         found = asked(spec)
     except BadInput:

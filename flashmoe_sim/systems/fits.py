@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import file_bytes, nearest, quantizations
+from flashmoe_sim.geometry.named import file_bytes, named_model, named_models, nearest, quantizations
 from flashmoe_sim.io.errors import BadInput, TooLarge, Unsupported
 from flashmoe_sim.io.sizes import GIB, size
 from flashmoe_sim.machines.machine import Machine
@@ -107,7 +107,17 @@ def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, S
     """Another quantization, and the system for it, if none can run this one, or none but from storage page by page."""
     if any_holds(case, systems):
         return None
-    return another_file(case, systems, cached=any_fits(case, systems))
+    fits = any_fits(case, systems)
+    return another_file(case, systems, cached=fits) or (None if fits else _usual_file(case, systems))
+
+
+def _usual_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:
+    """A known model's usual quantization, even if it is read from storage page by page, and a system for it."""
+    if case.model.gguf or case.model.base_name not in named_models():
+        return None
+    usual = replace(case, model=named_model(case.model.base_name))
+    first = next((system for system in systems if not why_none_fits(usual, system)), None)
+    return None if first is None else (usual.model, first)
 
 
 def instead(case: Case, systems: Sequence[System], other: tuple[ModelGeometry, System]) -> str:
