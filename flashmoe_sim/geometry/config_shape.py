@@ -178,7 +178,8 @@ class Fields:
 class ConfigShape:
     """The dimensions that a config says, in the words of NamedModel.
 
-    kind: the model type. dense_b: billions of weights outside the routed experts; 0 if a layer of it is not known.
+    kind: the model type. shared: width of a layer's shared experts together. dense_width: of a dense layer's network.
+    q_rank: of latent queries; 0 for none. dense_b: billions of weights outside the routed experts; 0 if not known.
     parts_b: the same by part. context: keys of a GGUF header for the context; empty if not known.
     notes: what is not known.
     """
@@ -197,6 +198,9 @@ class ConfigShape:
     fused: bool
     groups: int | None
     drafting: int
+    shared: int
+    dense_width: int
+    q_rank: int
     dense_b: float
     parts_b: Mapping[str, float]
     context: Mapping[str, Any]
@@ -283,6 +287,9 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
         fused=arch == "gemma4",
         groups=groups if type(groups) is int else None,
         drafting=its.number(*_DRAFTING),
+        shared=shared,
+        dense_width=dense_width if dense_layers or everywhere else 0,
+        q_rank=its.number("q_lora_rank"),
         dense_b=0.0 if attention is None else sum(parts.values()) / BILLION,  # type: ignore[arg-type]
         parts_b={name: value / BILLION for name, value in parts.items() if value},
         context=context,

@@ -124,7 +124,8 @@ def _of_asked(spec: str, found: Asked) -> ModelGeometry:
         name = f"{found.model}@{exact_size(found.size_bytes)}"
         model = at_size(named_models()[found.model], found.size_bytes, found.quant, name=name)
     else:
-        model = named_model(f"{found.model}:{found.quant}" if found.quant else found.model)
+        plain = f"{found.model}:{found.quant}" if found.quant else found.model
+        model = named_model(plain, uploader=found.uploader, asked=found.repository or spec)
         if not found.quant and spec.lower() not in model_names():
             said = f"{spec.strip()} names no quantization: taken as {model.quant}; give MODEL:QUANT for another"
             model = replace(model, notes=(*model.notes, Note(TAKEN, said)))

@@ -154,7 +154,7 @@ class _Models(Mapping[str, NamedModel]):
 
     def __init__(self, text: str) -> None:
         recipes, *parts = re.split(r"^(?=\[models\.)", text, flags=re.MULTILINE)
-        self.recipes = {name: _quant(table) for name, table in tomllib.loads(recipes)["recipes"].items()}
+        self._recipes = {name: _quant(table) for name, table in tomllib.loads(recipes)["recipes"].items()}
         texts: dict[str, str] = {}
         for part in parts:
             quoted, plain = re.findall(r'^\[models\.(?:"(.+?)"|([\w-]+))', part)[0]
@@ -165,7 +165,7 @@ class _Models(Mapping[str, NamedModel]):
         if name not in self._parsed:
             table = tomllib.loads(self._texts[name])["models"][name]
             own = {quant: _quant(entry) for quant, entry in table.pop("quants", {}).items()}
-            shared = {recipe: self.recipes[recipe] for recipe in table.pop("recipes")}
+            shared = {recipe: self._recipes[recipe] for recipe in table.pop("recipes")}
             lists = {key: tuple(table.get(key, ())) for key in ("aliases", "notes")}
             graph = read_graph(f"named_models.toml: {name}.graph", table.pop("graph")) if "graph" in table else UNKNOWN
             self._parsed[name] = NamedModel(quants={**own, **shared}, graph=graph, **{**table, **lists})
@@ -187,11 +187,6 @@ class _Models(Mapping[str, NamedModel]):
 def named_models() -> _Models:
     """The table of named models, by name, in alphabetical order."""
     return _Models(resources.files("flashmoe_sim.geometry").joinpath("named_models.toml").read_text("utf-8"))
-
-
-def shared_recipes() -> dict[str, Quant]:
-    """The quantizations that are not of one model."""
-    return named_models().recipes
 
 
 @cache

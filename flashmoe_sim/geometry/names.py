@@ -63,6 +63,11 @@ _OF_TRACES = re.compile(
     r"\.(?:jsonl?|csv|tsv|npz|npy|parquet|pt|safetensors|bin|txt|log|md|sqlite|db)(?:\.(?:gz|xz|zst|bz2))?$",
     re.IGNORECASE,
 )
+_UPLOADERS = frozenset({"unsloth", "bartowski", "ubergarm", "mradermacher"})
+# bartowski's files begin with who made the model.
+_BARTOWSKIS = re.compile(
+    r"(?:qwen|google|openai|zai-org|nvidia|baidu|ibm-granite|moonshotai|cerebras|mistralai)_", re.IGNORECASE
+)
 _PROGRAMS = re.compile(r"\b(?:ik_)?llama\.cpp\b", re.IGNORECASE)
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
@@ -150,7 +155,7 @@ def asked(text: str) -> Asked | None:
     if not matches:
         return None
     chosen = _chosen(text, words, matches)
-    uploader = where.partition("/")[0].lower()
+    uploader = where.partition("/")[0].lower() or _uploader(plain, words)
     mlx = "mlx" in words or uploader.startswith("mlx")
     quants = _quantizations(words, starts, uploader=uploader, mlx=mlx)
     taken = {at for one in matches if one.model == chosen.model for at in range(one.first, one.end)}
@@ -204,6 +209,13 @@ def _owner(plain: str) -> str:
     """`owner/repository` at the start of a text, or empty."""
     found = _OWNER.match(plain)
     return "" if found is None or plain.count("\\") or found[0].endswith(".gguf") else found[0]
+
+
+def _uploader(plain: str, words: list[str]) -> str:
+    """Who made the files, if a text without a repository says it; or empty."""
+    if named := _UPLOADERS & set(words):
+        return min(named)
+    return "mradermacher" if "i1" in words else "bartowski" if _BARTOWSKIS.match(plain) else ""
 
 
 def _words(parts: list[str]) -> tuple[list[str], list[int]]:

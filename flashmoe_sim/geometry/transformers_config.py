@@ -12,7 +12,7 @@ from typing import Any
 from flashmoe_sim.geometry.config_shape import EXPERTS, ConfigShape, shape_of
 from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, named_models, shared_recipes
+from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, named_models
 from flashmoe_sim.geometry.names import asked
 from flashmoe_sim.geometry.recipes import geometry_of, of_size
 from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported, shown
@@ -52,7 +52,6 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
     folder = _folder(path)
     name = _chosen(names, str(document.get("_name_or_path") or ""), folder)
     entry = named_models()[name] if name else _entry(shape, f"{what}, as the file says it")
-    entry = replace(entry, quants={**shared_recipes(), **entry.quants})
     own = _own_quantization(document, text, path.parent)
     notes = [Note(TAKEN, _taken(path, names, shape)), *([] if name else shape.notes)]
     if not size_bytes and not quant and own.startswith("mlx") and (its := _indexed(path.parent)):
@@ -71,12 +70,12 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
 
 def _quantized(entry: NamedModel, name: str, quant: str, own: str, path: Path) -> tuple[ModelGeometry, list[str]]:
     """The model in the given quantization, else its own, else the usual one; and what was chosen."""
-    usual = USUAL if USUAL in entry.quants and entry.default not in entry.quants else entry.default
+    usual = entry.default
     if quant or not own:
         said = "" if quant else f"{path} says no quantization: taken as {usual}; give {path}:QUANT for another"
-        return geometry_of(entry, quant or usual, name=name), [Note(TAKEN, said)] if said else []
+        return geometry_of(entry, quant or usual, name=f"{name}:{quant or usual}"), [Note(TAKEN, said)] if said else []
     try:
-        model = geometry_of(entry, own, name=name)
+        model = geometry_of(entry, own, name=f"{name}:{own}")
     except BadInput:
         raise Unsupported(
             f"{path}: its weights are in {own}, whose bytes are not known here",
@@ -140,6 +139,9 @@ def _entry(shape: ConfigShape, source: str) -> NamedModel:
         context=dict(shape.context),
         graph=Graph(groups=shape.groups, gated=shape.gated),
         drafting=shape.drafting,
+        shared=shape.shared,
+        dense_width=shape.dense_width,
+        q_rank=shape.q_rank,
     )
 
 
