@@ -14,7 +14,7 @@ from flashmoe_sim.geometry.graph import Graph
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NamedModel, named_models
 from flashmoe_sim.geometry.names import asked
-from flashmoe_sim.geometry.recipes import geometry_of, of_size
+from flashmoe_sim.geometry.recipes import geometry_of, known, of_size
 from flashmoe_sim.io.errors import BadInput, Malformed, Unsupported, shown
 from flashmoe_sim.io.files import BOM, as_utf8
 from flashmoe_sim.io.notes import TAKEN, Note, code_of
@@ -25,6 +25,7 @@ QUANTIZED, INDEX = "hf_quant_config.json", "model.safetensors.index.json"  # fil
 MOST_BYTES = 32 * 2**20
 MOST_NESTED = 3
 USUAL = "q4_k_m"
+SCALE_BITS, SAME_BITS = 16, 0.02  # of a scale; and bits of a weight that are as good as equal
 ADVICE = "give a GGUF file, or a name such as qwen3-30b-a3b (`sim model list`)"
 _HASH = re.compile(r"[0-9a-f]{40}")
 
@@ -52,7 +53,7 @@ def read_config(path: Path, *, quant: str = "", size_bytes: int = 0) -> ModelGeo
     folder = _folder(path)
     name = _chosen(names, str(document.get("_name_or_path") or ""), folder)
     entry = named_models()[name] if name else _entry(shape, f"{what}, as the file says it")
-    own = _own_quantization(document, text, path.parent)
+    own = _spelt(entry, _own_quantization(document, text, path.parent))
     notes = [Note(TAKEN, _taken(path, names, shape)), *([] if name else shape.notes)]
     if not size_bytes and not quant and own.startswith("mlx") and (its := _indexed(path.parent)):
         size_bytes, quant = its, own
@@ -84,6 +85,15 @@ def _quantized(entry: NamedModel, name: str, quant: str, own: str, path: Path) -
     return model, [
         Note(TAKEN, f"{path} says that its weights are in {own}; give {path}:QUANT for another quantization")
     ]
+
+
+def _spelt(entry: NamedModel, own: str) -> str:
+    """A quantization as the recipes spell it: without its group size, if the bits of a weight agree with it."""
+    plain, _, group = own.partition("-g")
+    if not group or known(entry, own) or not known(entry, plain):
+        return own
+    bits = 8e-9 * geometry_of(entry, plain).routed_bytes / entry.routed_params_b
+    return plain if abs(bits - int(re.sub(r"\D", "", plain) or 0) - SCALE_BITS / int(group)) < SAME_BITS else own
 
 
 def _is_of(shape: ConfigShape, model: NamedModel) -> bool:
@@ -206,8 +216,8 @@ def _folder(path: Path) -> str:
     """What a config's folder is called; in Hugging Face's cache, the repository."""
     folder = path.absolute().parent
     if _HASH.fullmatch(folder.name) and folder.parent.name == "snapshots":
-        return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
-    return folder.name
+        folder = folder.parent.parent
+    return folder.name.removeprefix("models--").replace("--", "/")
 
 
 def _document(path: Path) -> dict[str, Any] | None:

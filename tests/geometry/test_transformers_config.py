@@ -135,6 +135,12 @@ def test_its_own_quantization(quantization: dict[str, Any], name: str, tmp_path:
     assert any(f"says that its weights are in {name}" in note for note in found.notes)
 
 
+def test_the_four_bits_of_kimi(tmp_path: Path) -> None:
+    """4 bits and a scale of 16 bits for 32 weights, as its config says."""
+    found = loaded(tmp_path / "Kimi-K2.5", CONFIGS["kimi-k2.5"])
+    assert 8e-9 * found.routed_bytes / named_models()["kimi-k2.5"].routed_params_b == pytest.approx(4.5, abs=0.01)
+
+
 def test_a_quantization_beside_it(tmp_path: Path) -> None:
     folder = written(tmp_path / "snapshot", QWEN3)
     (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
