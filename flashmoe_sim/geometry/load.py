@@ -12,13 +12,16 @@ from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.geometry.named import is_name, model_names, named_model, named_models, of_size
-from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, plain_quantization, says_quantization
+from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, of_these_sizes, plain_quantization, says_quantization
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
-from flashmoe_sim.io.errors import BadInput, Missing, Unusable
+from flashmoe_sim.io.errors import BadInput, Missing, UnknownName, Unusable, shown
 from flashmoe_sim.io.files import unreadable
 from flashmoe_sim.io.notes import TAKEN, Note
 from flashmoe_sim.io.sizes import exact_size, given_size
+
+MOST_ALIKE = 3  # known models that are named for one of their sizes
+NOT_HUGGING_FACE = frozenset({"ai", "library"})  # owners of Docker's and Ollama's
 
 
 def load_model(spec: str | Path) -> ModelGeometry:
@@ -112,6 +115,11 @@ def _absent(spec: str | Path) -> ModelGeometry:
         return _of_asked(spec, found)
     if isinstance(spec, Path) or spec.endswith(".json"):
         raise Missing(f"{str(spec)!r}: no such file; {TO_GIVE}") from None
+    if like := of_these_sizes(spec):
+        raise UnknownName(
+            f"unknown model {shown(spec, 90)}; {TO_GIVE}; if it is a fine-tune of {' or '.join(like[:MOST_ALIKE])}, "
+            "give that name"
+        ) from None
     if any(sign in spec for sign in "/\\:") or spec.lower().endswith(".gguf") or says_quantization(spec):
         raise Missing(f"{spec!r}: no such file, and no known model is named so; {TO_GIVE}") from None
     return named_model(spec)
@@ -137,4 +145,8 @@ def _told(model: ModelGeometry, found: Asked | None) -> ModelGeometry:
     if found is None:
         return model
     notes = (*model.notes, *(Note(TAKEN, one) for one in found.said))
-    return replace(model, notes=notes)
+    owner, _, name = found.repository.partition("/")
+    served = model.format == "gguf" and "gguf" in name.lower() and owner.lower() not in NOT_HUGGING_FACE
+    served = served and not (found.size_bytes and not found.quant)
+    quant = f":{found.quant.upper()}" if found.quant else ""
+    return replace(model, notes=notes, repository=f"{found.repository}{quant}" if served else "")

@@ -12,7 +12,7 @@ from flashmoe_sim.geometry.graph import UNKNOWN, Graph
 PAGE_BYTES = 16 * 1024
 MAX_IO_SPLIT = 8
 # Fields that decide which engines run a model, and in how much memory, and no count or second.
-OF_ENGINES = ("graph", "width", "format", "widths", "drafting_layers", "unread_bytes")
+OF_ENGINES = ("graph", "width", "format", "widths", "drafting_layers", "unread_bytes", "repository")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class ModelGeometry:
     graph: how its experts are computed. width: the inner dimension of an expert; 0 if unknown or not one.
     format: of its files: gguf, mlx, safetensors, or the program whose own format it is; empty if unknown.
     drafting_layers: layers of its own that only draft tokens (MTP).
+    repository: of Hugging Face, `owner/name:quantization`, from which llama.cpp downloads it; empty if none is named.
     unread_bytes: of its files, what decoding reads nothing or next to nothing of, beside dense_bytes: layers that only
         draft tokens, a vision tower, a table of which a token reads a few rows.
     """
@@ -81,6 +82,7 @@ class ModelGeometry:
     width: int = 0
     format: str = ""
     drafting_layers: int = 0
+    repository: str = ""
     dense_weights: int = 0
     unread_bytes: int = 0
 

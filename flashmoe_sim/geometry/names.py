@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
-from flashmoe_sim.geometry.named import SAME_SIZE, model_names, named_models
+from flashmoe_sim.geometry.named import SAME_SIZE, NamedModel, model_names, named_models
 from flashmoe_sim.geometry.quant_words import Found, quantizations_in
 from flashmoe_sim.io.errors import BadInput, Malformed, UnknownName, shown
 from flashmoe_sim.io.sizes import UNITS, parse_size
@@ -101,7 +102,7 @@ _MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|r
 _DATE = re.compile(r"\d{4,8}|0{3,}\d+")
 _VERSION = re.compile(r"v\d+(?:\.\d+)*|r\d|\d+[km]|\d+gb|\d+of\d+|part\d+of\d+")
 _TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
-_ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)([bm])")
+_ACTIVE = re.compile(r"a(\d+(?:\.\d+)?)([bm]?)")
 _BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
 _EXPERTS = re.compile(r"(\d+)e")
 _DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
@@ -192,6 +193,23 @@ def means_model(text: str) -> bool:
         return asked(text) is not None or says_quantization(text)
     except BadInput:
         return True
+
+
+def of_these_sizes(text: str) -> list[str]:
+    """The known models whose names have the sizes of a text, in all and of a token, as 35B-A3B; none without both."""
+    words = _WORD.findall(text.lower())
+    given = {
+        f"-{whole}-{part}" for whole, part in pairwise(words) if _TOTAL.fullmatch(whole) and _ACTIVE.fullmatch(part)
+    }
+    return sorted({model for name, model in model_names().items() if any(one in name for one in given)})
+
+
+def _sizes_b(model: NamedModel) -> tuple[float, float]:
+    """Billions of weights in all, and of a token."""
+    return (
+        model.routed_params_b + model.dense_params_b + model.table_params_b,
+        model.dense_params_b + model.routed_params_b * model.top_k / model.experts,
+    )
 
 
 def plain_quantization(text: str) -> str:
@@ -302,8 +320,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
     if "latest" in words and OLLAMA.get(chosen.name) == "8b":
         left = [*left, "8b"]
     sized = any(_says_total(word) for word in _WORD.findall(chosen.name))
-    weights_b = model.routed_params_b + model.dense_params_b + model.table_params_b
-    active_b = model.dense_params_b + model.routed_params_b * model.top_k / model.experts
+    weights_b, active_b = _sizes_b(model)
     unknown = []
     pruned = _PRUNED & set(words)
     for word in left:

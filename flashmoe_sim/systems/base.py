@@ -39,6 +39,7 @@ HALF = "half"  # a profile of the trace's first half, to be judged on its second
 BUFFERS_BYTES = round(estimate("memory.buffers_gib").value * GIB)
 LOADED_SHARE = 0.9  # of the RAM for models: a file that takes less is read into it instead of mapped
 NUMACTL = {BOUND: ("--cpunodebind=0", "--membind=0"), INTERLEAVED: ("--interleave=all",)}
+LLAMA_CPP = "llama-cpp"  # the only program whose line may name a repository: of forks it was not read
 LLAMA_NUMA = {BOUND: "numactl", INTERLEAVED: "distribute"}  # of llama.cpp's --numa
 LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -498,6 +499,8 @@ class System(ABC):
         if mode:
             case = replace(case, machine=replace(case.machine, cpu_cores=cores(case.machine, mode)))
         launch = self.launch(case)
+        if self.program == LLAMA_CPP and case.model.repository:
+            launch = from_repository(launch, case)
         if self.facts is None or "linux" in self.facts.platform.os:
             launch = on_numa(launch, mode, case)
         if case.drafts is None or self.facts is None:
@@ -667,6 +670,12 @@ def ladder(least: int, most: int) -> list[int]:
 def llama_words(case: Case, *words: str, program: str = "llama-server") -> tuple[str, ...]:
     """A command line like llama.cpp's, with the model and, as far as they are known, the context and its type."""
     return (program, "-m", case.gguf, *context_words(case), *words)
+
+
+def from_repository(launch: Launch, case: Case) -> Launch:
+    """A command line of llama.cpp that downloads the model at its first start, instead of naming its file."""
+    at = launch.words.index("-m")
+    return replace(launch, words=(*launch.words[:at], "-hf", case.model.repository, *launch.words[at + 2 :]))
 
 
 def context_words(case: Case) -> tuple[str, ...]:

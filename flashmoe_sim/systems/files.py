@@ -17,6 +17,7 @@ ENDINGS = ("-profile.json", "-profile.csv", ".env")
 # The placeholders of command lines, for things that the user has or makes.
 PLACEHOLDERS = {
     "MODEL.gguf": "the model's GGUF file, the first one of a split model; given as --model, it has its name here",
+    "-hf": "downloads the file from Hugging Face at the first start",
     "DRAFT.gguf": "the GGUF file of the draft model, or of the model's drafting layer",
     "SIDECAR": "the folder that `sim model make-sidecar MODEL.gguf --out SIDECAR` writes",
     "PROFILE.json": "a profile of your own use, which the program writes at its first start; `sim trace profile TRACE "

@@ -97,6 +97,7 @@ def test_no_wrong_model_is_taken() -> None:
         ("Mixtral-8x7B-Instruct-v0.1-q5-0.gguf", "mixtral-8x7b:q5_0"),
         ("gemma4 26B.A4B Q4_K - Medium", "gemma-4-26b-a4b:q4_k_m"),
         ("GLM-4.7-Flash-Q4KM", "glm-4.7-flash:q4_k_m"),
+        ("qwen3-30b-a3", "qwen3-30b-a3b"),
     ],
 )
 def test_other_ways_to_write_one(text: str, expected: str) -> None:
@@ -165,6 +166,12 @@ def test_a_model_that_is_not_known(text: str) -> None:
         load_model(text)
 
 
+def test_sizes_alone_are_a_hint() -> None:
+    line = "if it is a fine-tune of qwen3.5-35b-a3b or qwen3.6-35b-a3b, give that name"
+    with refused(UnknownName, "unknown model 'KAT-Coder-35B-A3B-Q4_K_M.gguf'; give its config.json", line):
+        load_model("KAT-Coder-35B-A3B-Q4_K_M.gguf")
+
+
 @pytest.mark.parametrize(
     ("size", "size_bytes"),
     [
@@ -227,6 +234,21 @@ def test_who_made_the_files_and_where() -> None:
         uploader="unsloth",
         repository="unsloth/Qwen3.6-35B-A3B-GGUF",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "repository"),
+    [
+        ("unsloth/Qwen3.6-35B-A3B-GGUF:Q6_K", "unsloth/Qwen3.6-35B-A3B-GGUF:Q6_K"),
+        ("https://huggingface.co/unsloth/GLM-4.6-GGUF", "unsloth/GLM-4.6-GGUF"),
+        ("ai/qwen3:30B-A3B-Q4_K_M", ""),
+        ("mlx-community/Qwen3.6-35B-A3B-4bit", ""),
+        ("Qwen3-30B-A3B-Q8_0.gguf", ""),
+        ("unsloth/Qwen3.6-35B-A3B-GGUF@22GB", ""),
+    ],
+)
+def test_the_repository_from_which_llama_cpp_downloads(text: str, repository: str) -> None:
+    assert load_model(text).repository == repository
 
 
 def test_whether_a_quantization_is_said() -> None:

@@ -170,6 +170,17 @@ def test_the_models_own_file_is_in_the_command_line(name: str) -> None:
     assert "MODEL" not in line
 
 
+def test_llama_cpp_downloads_from_the_repository_that_is_named() -> None:
+    """Its forks do not: of them it was not read."""
+    of = case()
+    of = replace(of, model=replace(of.model, repository="unsloth/Small-GGUF:Q4_K_M"))
+    launch = PlacedLayers(cpu_layers=1).started(of)
+    assert launch.words[:3] == ("llama-server", "-hf", "unsloth/Small-GGUF:Q4_K_M")
+    assert "-m" not in launch.words
+    assert placeholders(launch) == {"-hf": PLACEHOLDERS["-hf"]}
+    assert HotCache(max_mib=64).started(of).words[:3] == ("llama-server", "-m", "MODEL.gguf")
+
+
 def test_what_the_words_of_ktransformers_stand_for() -> None:
     launch = KTransformers(experts=2, strategy="frequency").launch(case())
     words = ("MODEL", "CORES", "NUMA_NODES", "ACTIVATION.pt")
