@@ -106,7 +106,7 @@ BILLION = 1e9
 
 
 @dataclass
-class Fields:
+class ConfigFields:
     """A config's fields, of which those that were asked for are remembered."""
 
     text: Mapping[str, Any]
@@ -162,7 +162,7 @@ class Fields:
         return bool(self.text.get(name))
 
     def unknown(self) -> list[str]:
-        """Fields that nothing here knows."""
+        """ConfigFields that nothing here knows."""
         left = (name for name in set(self.text) - self.asked - _READ if self.text[name])
         return sorted(name for name in left if not _OF_NO_SIZE.fullmatch(name))
 
@@ -221,7 +221,7 @@ def kind_of(document: Mapping[str, Any], text: Mapping[str, Any]) -> str:
 
 def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -> ConfigShape:
     """The dimensions of a model whose language part is `text`. Raises BadInput for impossible values."""
-    its, kind = Fields(text, where), kind_of(document, text)
+    its, kind = ConfigFields(text, where), kind_of(document, text)
     arch = ARCHITECTURES.get(kind, "")
     pattern = _pattern(its)
     blocks = len(pattern) or its.number(*LAYERS)
@@ -297,7 +297,7 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
     )
 
 
-def _pattern(its: Fields) -> str:
+def _pattern(its: ConfigFields) -> str:
     """A letter for each layer of a model whose layers are of one kind each: M, E, * (attention), - (dense)."""
     its.asked |= {"hybrid_override_pattern", "layers_block_type"}
     pattern = its.text.get("hybrid_override_pattern")
@@ -310,7 +310,7 @@ def _pattern(its: Fields) -> str:
     return ""
 
 
-def _moe_layers(its: Fields, blocks: int, pattern: str, arch: str) -> list[int]:
+def _moe_layers(its: ConfigFields, blocks: int, pattern: str, arch: str) -> list[int]:
     """The layers with routed experts."""
     if pattern:
         return [number for number, letter in enumerate(pattern) if letter == "E"]
@@ -337,7 +337,7 @@ def _moe_layers(its: Fields, blocks: int, pattern: str, arch: str) -> list[int]:
     ]
 
 
-def _shared_width(its: Fields, width: int, arch: str) -> int:
+def _shared_width(its: ConfigFields, width: int, arch: str) -> int:
     """The width of all shared experts of a layer together."""
     count, each = its.number(*_SHARED), its.number(*_SHARED_WIDTH)
     if arch == "llama4":
@@ -347,7 +347,9 @@ def _shared_width(its: Fields, width: int, arch: str) -> int:
     return count * width
 
 
-def _attention(its: Fields, blocks: int, pattern: str, arch: str, hidden: int) -> tuple[float | None, dict[str, Any]]:
+def _attention(
+    its: ConfigFields, blocks: int, pattern: str, arch: str, hidden: int
+) -> tuple[float | None, dict[str, Any]]:
     """The weights of all layers' attention or states, and the keys that say what they keep; None if not known."""
     heads, kv_heads = its.number(*_HEADS), its.number(*_KV, otherwise=its.number(*_HEADS))
     head = its.number("head_dim", "attention_head_dim") or (hidden // heads if heads else 0)
@@ -382,7 +384,7 @@ def _attention(its: Fields, blocks: int, pattern: str, arch: str, hidden: int) -
 
 
 def _latent(
-    its: Fields, blocks: int, arch: str, hidden: int, heads: int, rank: int
+    its: ConfigFields, blocks: int, arch: str, hidden: int, heads: int, rank: int
 ) -> tuple[float | None, dict[str, Any]]:
     """Latent attention (MLA), of all layers, or of some with states in the others (KDA)."""
     nope, rope, value = its.number("qk_nope_head_dim"), its.number("qk_rope_head_dim"), its.number("v_head_dim")
@@ -416,7 +418,7 @@ def _latent(
 
 
 def _of_pattern(
-    its: Fields, pattern: str, hidden: int, heads: int, kv_heads: int, head: int
+    its: ConfigFields, pattern: str, hidden: int, heads: int, kv_heads: int, head: int
 ) -> tuple[float | None, dict[str, Any]]:
     """Layers of Mamba, attention and feed-forward, one kind each."""
     its.asked |= {"expand", "conv_kernel"}
@@ -446,7 +448,7 @@ def _mamba(hidden: int, inner: int, state: int, groups: int, kernel: int, heads:
 
 
 def _mambas(
-    its: Fields, kinds: Sequence[str], blocks: int, hidden: int, whole: int, keys: dict[str, Any]
+    its: ConfigFields, kinds: Sequence[str], blocks: int, hidden: int, whole: int, keys: dict[str, Any]
 ) -> tuple[float | None, dict[str, Any]]:
     """Layers of Mamba, with attention in some."""
     full = [kind == "attention" for kind in kinds] or [True] * blocks
@@ -466,7 +468,7 @@ def _mambas(
 
 
 def _deltas(
-    its: Fields, kinds: Sequence[str], blocks: int, hidden: int, whole: int, keys: dict[str, Any]
+    its: ConfigFields, kinds: Sequence[str], blocks: int, hidden: int, whole: int, keys: dict[str, Any]
 ) -> tuple[float | None, dict[str, Any]]:
     """Layers with gated delta states, and attention in every few."""
     every = its.number("full_attention_interval", otherwise=4)
@@ -489,7 +491,7 @@ def _deltas(
 
 
 def _windows(
-    its: Fields, kinds: Sequence[str], blocks: int, arch: str, hidden: int, keys: dict[str, Any]
+    its: ConfigFields, kinds: Sequence[str], blocks: int, arch: str, hidden: int, keys: dict[str, Any]
 ) -> tuple[float | None, dict[str, Any]]:
     """Layers of plain attention, some with a window, which may have other heads."""
     window = its.number("sliding_window", "sliding_window_size")
@@ -531,7 +533,9 @@ def _windows(
     return weights, keys
 
 
-def _compressed(its: Fields, blocks: int, hidden: int, heads: int, head: int) -> tuple[float | None, dict[str, Any]]:
+def _compressed(
+    its: ConfigFields, blocks: int, hidden: int, heads: int, head: int
+) -> tuple[float | None, dict[str, Any]]:
     """DeepSeek-V4's attention: a window, and before it a position of every few tokens, which an indexer may choose."""
     ratios = its.text.get("compress_ratios")
     its.asked |= {"compress_ratios", "index_topk", "qk_rope_head_dim"}
