@@ -19,6 +19,7 @@ from flashmoe_sim.io.sizes import UNITS, parse_size
 
 # Names of models with the dimensions of a known one, beside the aliases of the table, and other spellings.
 _MORE = {
+    "deepseek-671b": "deepseek-v3",
     "deepseek-coder-v2-16b": "deepseek-v2-lite",
     "deepseek-lite": "deepseek-v2-lite",
     "deepseek-prover-v2-671b": "deepseek-v3",
@@ -42,7 +43,14 @@ _MORE = {
     "olmoe": "olmoe-1b-7b",
     "openai-120b": "gpt-oss-120b",
     "openai-20b": "gpt-oss-20b",
+    "oss-120b": "gpt-oss-120b",
+    "oss-20b": "gpt-oss-20b",
     "qwen1.5-moe": "qwen1.5-moe-a2.7b",
+    "r1-0528": "deepseek-v3",
+    "r1-671b": "deepseek-v3",
+    "r1t2-chimera": "deepseek-v3",
+    "v3-0324": "deepseek-v3",
+    "v3-671b": "deepseek-v3",
 }
 # What Ollama runs by a name without a size (ollama.com/library, tag `latest`).
 OLLAMA = {
@@ -72,9 +80,9 @@ _BARTOWSKIS = re.compile(
 _PROGRAMS = re.compile(r"\b(?:ik_)?llama\.cpp\b", re.IGNORECASE)
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
-_SPLIT = re.compile(r"\.gguf(?:\.part\d+of\d+)?$|\.safetensors$|-\d{5}-of-\d{5}(?=\.|$)", re.IGNORECASE)
+_SPLIT = re.compile(r"\.gguf(?:\.part\d+of\d+|-split-[a-z])?$|\.safetensors$|-\d{5}-of-\d{5}(?=\.|$)", re.IGNORECASE)
 _PARTS = re.compile(r"[/\\:]")
-MOST_LETTERS = 300
+MOST_LETTERS, QUOTES = 300, "`'\" \u2018\u2019\u201c\u201d"
 # Words that change no dimension.
 _NEUTRAL_WORDS = """
 instruct instruction thinking reasoning chat base it hf gguf ggml mlx model models imat imatrix moe preview exp
@@ -99,6 +107,7 @@ _NO_MODEL = {  # what a file is instead of a model
 # Of another shape, or of one that no word says.
 _OTHER = frozenset({"omni", "audio", "tts", "asr", "tiny", "random", "dummy", "mini", "toy", "cloud", "onnx"})
 _MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|recipe|lowram|max|mxfp|fp4|int4).*")
+_STORED = re.compile(r".*(?:fp\d|int\d|\dbit|bpw|\dq|q\d).*|vq|quip|aqlm|vptq|turbo|ternary|eora|mixed")
 _DATE = re.compile(r"\d{4,8}|0{3,}\d+")
 _VERSION = re.compile(r"v\d+(?:\.\d+)*|r\d|\d+[km]|\d+gb|\d+of\d+|part\d+of\d+")
 _TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
@@ -145,7 +154,7 @@ def asked(text: str) -> Asked | None:
     """
     if len(text) > MOST_LETTERS or "\0" in text:
         return None
-    plain, at, size_text = text.strip().strip("`'\" ").partition("@")
+    plain, at, size_text = text.strip().strip(QUOTES).partition("@")
     size_text, colon, behind = size_text.partition(":")
     plain += colon + behind
     plain = _PROGRAMS.sub(" ", _IN_SITE.sub("", _SITES.sub("", plain).partition("?")[0]))
@@ -156,9 +165,13 @@ def asked(text: str) -> Asked | None:
     if not matches:
         return None
     chosen = _chosen(text, words, matches)
+    if matches[0].end <= starts.count(0):  # the first part names the model: a folder, no owner
+        where = ""
     uploader = where.partition("/")[0].lower() or _uploader(plain, words)
     mlx = "mlx" in words or uploader.startswith("mlx")
     quants = _quantizations(words, starts, uploader=uploader, mlx=mlx)
+    if uploader == "nvidia":
+        quants = [one._replace(name=one.name.replace("fp4", "nvfp4")) if one.name == "fp4" else one for one in quants]
     taken = {at for one in matches if one.model == chosen.model for at in range(one.first, one.end)}
     taken |= {at for one in quantizations_in(words) for at in range(one.first, one.end)}
     left = [at for at in range(_own_part(starts, chosen.first), len(words)) if at not in taken]
@@ -206,10 +219,8 @@ def of_these_sizes(text: str) -> list[str]:
 
 def _sizes_b(model: NamedModel) -> tuple[float, float]:
     """Billions of weights in all, and of a token."""
-    return (
-        model.routed_params_b + model.dense_params_b + model.table_params_b,
-        model.dense_params_b + model.routed_params_b * model.top_k / model.experts,
-    )
+    dense_b, routed_b = model.dense_params_b, model.routed_params_b
+    return dense_b + routed_b + model.table_params_b, dense_b + routed_b * model.top_k / model.experts
 
 
 def plain_quantization(text: str) -> str:
@@ -272,10 +283,10 @@ def _matches(words: list[str]) -> list[_Match]:
         for end in range(at, len(words)):
             if letters + words[end] in begun:
                 letters += words[end]
+                if letters in spelt:
+                    best = _Match(at, end + 1, *spelt[letters])
             elif not letters or words[end] not in _NEUTRAL:
                 break
-            if letters in spelt:
-                best = _Match(at, end + 1, *spelt[letters])
         if best is not None:
             found.append(best)
         at = at + 1 if best is None else best.end
@@ -327,7 +338,8 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
         if total := _TOTAL.fullmatch(word):
             given = float(total[1]) * (1000 if total[2] == "t" else 1)
             own_active = word.removesuffix("b") in chosen.name.split("-")[-1] or _near(given, active_b, SAME_ACTIVE)
-            if not _near(given, weights_b, SAME_SIZE) and not (sized and own_active):
+            same = _near(given, weights_b, SAME_SIZE) or _near(given, weights_b - model.table_params_b, SAME_SIZE)
+            if not same and not (sized and own_active):
                 if pruned:
                     break
                 raise _unsure(
@@ -400,11 +412,14 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Foun
     if not names:
         return ""
     behind = max(one.end for one in quants)
+    odd = [words[at] for at in left if _STORED.fullmatch(words[at])]
     if behind in left and not _says_little(words[behind]):
+        odd.insert(0, words[behind])
+    if odd:
         raise _unsure(
             text,
-            f"{words[behind]!r} behind {names[0]} says that it is a mix of its own; give its size, such as "
-            f"{model}@103GB, or {model}:{names[0]}",
+            f"{odd[0]!r} beside {names[0]} says that it is a mix of its own; give its size, such as {model}@103GB, or "
+            f"{model}:{names[0]}",
         )
     return names[0]
 

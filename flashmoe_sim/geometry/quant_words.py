@@ -11,7 +11,7 @@ _TERNARY = r"(?P<q>tq)(?P<bits>\d)(?P<kind>[01])?(?P<rows>r[48])?"
 _IMPORTANCE = r"(?P<q>iq)(?P<bits>\d)(?P<kind>xxs|xs|s|m|nlxl|nl|kss|ks|kt|kl|k|x)?(?P<rows>r[48])?"
 _CUSTOM = r"(?P<q>dq|oq)(?P<bits>\d)(?P<kind>k(?:s|m|l|xl)?|plus|e)?(?P<rows>r[48])?"
 _GGUF = [re.compile(one) for one in (_LEGACY, _TERNARY, _IMPORTANCE, _CUSTOM)]
-_PLAIN = re.compile(r"bf16|fp?16|fp?32|fp[48]|mxfp[48]|nvfp4|nf4|int[248]|w\d(?:a\d+)?")
+_PLAIN = re.compile(r"bf16|fp?16|fp?32|fp[48]|mxfp[48]|nvfp4(?:a16)?|nf4|int[248]|w\d(?:a\d+)?")
 _BITS = re.compile(r"(\d(?:\.\d+)?)bits?")
 _RATE = re.compile(r"\d+(?:\.\d+)?")
 _GROUP = re.compile(r"gs?(\d+)")
@@ -107,7 +107,7 @@ def _other(words: Sequence[str], at: int) -> Found | None:
     if re.fullmatch(r"\d", word) and behind in ("bit", "bits"):
         return _grouped(words, at + 2, Found(at, at + 2, f"{word}bit"))
     if _PLAIN.fullmatch(word):
-        name = re.sub(r"^fp(16|32)", r"f\1", word)
+        name = re.sub(r"^fp(16|32)", r"f\1", word).replace("nvfp4a16", "nvfp4")
         if behind in _BEHIND and word == "mxfp4":
             return Found(at, at + 2, f"{name}_{behind}")
         if name.startswith("int") and (group := _GROUP.fullmatch(behind)):
@@ -139,7 +139,7 @@ def _joined(found: list[Found], *, mlx: bool) -> list[Found]:
     schemes = [name for name in names if name in _SCHEMES]
     exl = [name for name in names if name in ("exl2", "exl3")]
     by_bits = any(_BITS.fullmatch(name.partition("-")[0]) for name in names)
-    mlx = mlx or (by_bits and not (schemes or exl or rates))
+    mlx = mlx or (by_bits and not (schemes or exl or rates)) or any(name.startswith("oq") for name in names)
     rest = [name for name in names if name not in (*bits, *rates, *schemes, *exl)]
     if schemes and not rest and len(set(bits)) <= 1:
         its = bits[0] if bits else "4bit" if schemes[0] == "awq" else ""

@@ -98,6 +98,14 @@ def test_no_wrong_model_is_taken() -> None:
         ("gemma4 26B.A4B Q4_K - Medium", "gemma-4-26b-a4b:q4_k_m"),
         ("GLM-4.7-Flash-Q4KM", "glm-4.7-flash:q4_k_m"),
         ("qwen3-30b-a3", "qwen3-30b-a3b"),
+        ("Qwen3-30B-A3B-Thinking-2507-Deepseek-v3.1-Distill-Q4_K_M.gguf", "qwen3-30b-a3b:q4_k_m"),
+        ("2imi9/gpt-oss-20B-NVFP4A16-BF16", "gpt-oss-20b:nvfp4"),
+        ("nvidia/DeepSeek-R1-0528-FP4", "deepseek-v3:nvfp4"),
+        ("Qwen3.6-35B-A3B-oQ8-mtp", "qwen3.6-35b-a3b:mlx-oq8"),
+        ("mixtral-8x7b-instruct-v0.1.Q6_K.gguf-split-a", "mixtral-8x7b:q6_k"),
+        ("DeepSeek 671B Q4_K_M", "deepseek-v3:q4_k_m"),
+        ("MiniMax M2.5 229B A10B", "minimax-m2.1"),
+        ("Qwen3.8-Flash-Next-125B-A6B-Q4_K_M", "qwen3.8-flash-next:q4_k_m"),
     ],
 )
 def test_other_ways_to_write_one(text: str, expected: str) -> None:
@@ -136,8 +144,10 @@ def test_every_name_and_quantization_of_the_table_means_itself(name: str) -> Non
         ("GLM-4.5-Q6_K-Q2_K-Q3_K.gguf", "names several quantizations, q6_k, q2_k, q3_k"),
         (
             "Qwen3.8-Flash-Next-Q4_K_XL-DN4.gguf",
-            "'dn4' behind ud-q4_k_xl says that it is a mix of its own; give its size",
+            "'dn4' beside ud-q4_k_xl says that it is a mix of its own; give its size",
         ),
+        ("Qwen3-30B-A6B-16-Extreme", "a6b does not belong to qwen3-30b-a3b"),
+        ("x/Qwen3.5-397B-A17B-VQ-2.2bpw", "'vq' beside exl3-2.2bpw says that it is a mix of its own"),
         (
             "Kimi-K2.6-SmartQuant-V2.gguf",
             "'smartquant' is no known quantization; give its size, such as kimi-k2.5@103GB",
