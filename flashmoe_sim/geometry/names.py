@@ -302,7 +302,8 @@ def _chosen(text: str, words: list[str], matches: list[_Match]) -> _Match:
     if len(longest) == 1:
         return next(iter(longest.values()))
     whole = [one for one in longest.values() if _ACTIVE.fullmatch(words[one.end - 1])]
-    if len(whole) == 1 and whole[0].first == matches[0].first:
+    one_name = " " not in text.strip() or _DISTILLED & set(words)
+    if one_name and len(whole) == 1 and whole[0].first == matches[0].first:
         return whole[0]
     raise _unsure(text, f"names several models, {' and '.join(longest)}; give the one whose dimensions it has")
 
