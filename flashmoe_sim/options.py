@@ -48,7 +48,7 @@ Several: TypeAlias = str | Path | Iterable[str | Path]
 LENIENT = option("", "Skip malformed lines and count them, instead of stopping.", on_command_line=True)
 FORCE = option("", "Overwrite existing files.", on_command_line=True)
 MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
-MODEL = option("SPEC", "The model: a manifest, sidecar folder, GGUF file or name.")
+MODEL = option("SPEC", "The model: a repository, GGUF file, config.json, sidecar or name.")
 
 MEASURED = option(
     "FILE|SPEED",

@@ -108,7 +108,7 @@ def better_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, S
     if any_holds(case, systems):
         return None
     fits = any_fits(case, systems)
-    return another_file(case, systems, cached=fits) or (None if fits else _usual_file(case, systems))
+    return (None if fits else _usual_file(case, systems)) or another_file(case, systems, cached=fits)
 
 
 def _usual_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, System] | None:
@@ -116,6 +116,8 @@ def _usual_file(case: Case, systems: Sequence[System]) -> tuple[ModelGeometry, S
     if case.model.gguf or case.model.base_name not in named_models():
         return None
     usual = replace(case, model=named_model(case.model.base_name))
+    if usual.model.name == case.model.name:
+        return None
     first = next((system for system in systems if not why_none_fits(usual, system)), None)
     return None if first is None else (usual.model, first)
 

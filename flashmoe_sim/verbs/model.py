@@ -81,11 +81,13 @@ class ShowModel(Verb[ModelGeometry]):
 
     help: ClassVar[str] = """Show the bytes of an expert, layer by layer, of a token and of a bank.
 
-    SPEC is a sidecar folder, its manifest.json, a GGUF file (any one of a split model) or a name from
-    `sim model list`, with `:` and a quantization if not the default.
+    SPEC is a GGUF file (any one of a split model), a config.json of transformers, a sidecar folder or its
+    manifest.json; or what people write for a model: a name from `sim model list`, a repository or a file that is not
+    there, with `:` and a quantization, or `@` and the size of its files.
 
     \b
-    Example: sim model show qwen3-30b-a3b
+    Example: sim model show unsloth/Qwen3-30B-A3B-GGUF:UD-Q4_K_XL
+             sim model show qwen3-235b-a22b@103GB
              sim model show kimi-k2.5:q4_k_m --json
     """
 

@@ -13,6 +13,7 @@ from flashmoe_sim.geometry.load import load_model, quantization_said
 from flashmoe_sim.geometry.named import file_bytes, model_names, named_model, named_models
 from flashmoe_sim.geometry.names import Asked, asked, means_model
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, UnknownName
+from flashmoe_sim.residency.workload import names_model
 from tests.support import refused
 
 # Names as people wrote them in public threads, catalogues and file lists: `source_url` says where. `model` and `quant`
@@ -273,6 +274,18 @@ def test_a_trace_is_no_model() -> None:
     assert means_model("nothing.gguf")
     for text in ("runs/qwen3-30b-a3b/route.csv", "qwen3-30b-a3b.jsonl.gz", "python-256", "my-run"):
         assert not means_model(text)
+
+
+def test_in_the_place_of_a_trace(tmp_path: Path) -> None:
+    """A model's name or file is the model; what is there is otherwise a trace, and so are slips of a bundled name."""
+    file = tmp_path / "a.gguf"
+    file.write_bytes(b"GGUF")
+    for given in ("unsloth/Qwen3-30B-A3B-GGUF:Q4_K_M", "deepseek-r1:8b", "qwen3-30b-a3b@20GB", str(file), "b.gguf"):
+        assert names_model(given)
+    trace = tmp_path / "qwen3-30b-a3b"
+    trace.write_text("")
+    for other in ("gpt-oss-120b", "qwen3-30b-phne", str(trace), "runs/none.jsonl", trace):
+        assert not names_model(other)
 
 
 @pytest.mark.parametrize(

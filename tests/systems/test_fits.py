@@ -95,6 +95,22 @@ def test_a_model_named_alone_is_answered_for_a_file_that_some_engine_reads() -> 
     assert {row.system.name for row in named.rows if not row.why_not} == {"cpu"}
 
 
+def test_what_a_name_was_taken_for_is_a_note() -> None:
+    model, machine = load_model("Smoothie-Qwen3-235B-A22B.IQ4_XS.gguf"), load_machine("rtx-4090 + 192GiB")
+    notes = resolve(workload=None, model=model, machine=machine, may_borrow=False).notes
+    assert "is taken as of the shape of qwen3-235b-a22b" in notes[0]
+
+
+def test_a_model_that_no_engine_reads_is_answered_for_in_its_usual_quantization() -> None:
+    """A thousand gigabytes of FP8, which fit nowhere: read from storage page by page, its usual GGUF runs."""
+    model, machine = load_model("kimi-k2:fp8"), load_machine("rtx-4090 + ryzen-9950x + ddr5-5600x2 + 192GiB")
+    found = resolve(workload=None, model=model, machine=machine, may_borrow=False, any_file=True)
+    assert found.case.model.name == "kimi-k2:q4_k_m"
+    assert found.notes[0].startswith("no system can run kimi-k2:fp8 here; this is kimi-k2:q4_k_m, which ")
+    with pytest.raises(BadInput, match="no system can run kimi-k2:fp8 there"):
+        check_any_fits(Case(model, machine), parse_systems("all"))
+
+
 def test_several_machines_get_a_file_that_some_engine_on_one_of_them_reads() -> None:
     asked = Recommend(model="qwen3.8-flash-next", machine="m5-pro-48", systems="cpu,slotstream")
     macs = asked.run_each(["m5-pro-48", "m2-16"], ["qwen3.8-flash-next"]).cells
