@@ -154,10 +154,7 @@ def asked(text: str) -> Asked | None:
     """
     if len(text) > MOST_LETTERS or "\0" in text:
         return None
-    plain, at, size_text = text.strip().strip(QUOTES).partition("@")
-    size_text, colon, behind = size_text.partition(":")
-    plain += colon + behind
-    plain = _PROGRAMS.sub(" ", _IN_SITE.sub("", _SITES.sub("", plain).partition("?")[0]))
+    plain, at, size_text = _plain(text)
     where = _owner(plain)
     parts = [part for part in _PARTS.split(plain.lower()) if part.strip()]
     words, starts = _words(parts)
@@ -170,8 +167,6 @@ def asked(text: str) -> Asked | None:
     uploader = where.partition("/")[0].lower() or _uploader(plain, words)
     mlx = "mlx" in words or uploader.startswith("mlx")
     quants = _quantizations(words, starts, uploader=uploader, mlx=mlx)
-    if uploader == "nvidia":
-        quants = [one._replace(name=one.name.replace("fp4", "nvfp4")) if one.name == "fp4" else one for one in quants]
     taken = {at for one in matches if one.model == chosen.model for at in range(one.first, one.end)}
     taken |= {at for one in quantizations_in(words) for at in range(one.first, one.end)}
     left = [at for at in range(_own_part(starts, chosen.first), len(words)) if at not in taken]
@@ -194,6 +189,14 @@ def asked(text: str) -> Asked | None:
         repository=where,
         said=_said(text, chosen, unknown, [words[at] for at in left]),
     )
+
+
+def _plain(text: str) -> tuple[str, str, str]:
+    """A text without quotation marks and the site's address; `@` if a size follows, and that size."""
+    plain, at, size_text = text.strip().strip(QUOTES).partition("@")
+    size_text, colon, behind = size_text.partition(":")
+    plain = _IN_SITE.sub("", _SITES.sub("", plain + colon + behind).partition("?")[0])
+    return _PROGRAMS.sub(" ", plain), at, size_text
 
 
 def means_model(text: str) -> bool:
@@ -263,7 +266,9 @@ def _spelt() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
     """The name and the model of each spelling, letters and digits only, and all their beginnings."""
     given = {**_MORE, **model_names()}
     for name, model in list(given.items()):
-        given.setdefault(re.sub(r"-a\d+(?:\.\d+)?b$", "", name), model)
+        whole = re.sub(r"-a\d+(?:\.\d+)?b$", "", name)
+        if any(map(_says_total, _WORD.findall(whole))):
+            given.setdefault(whole, model)
     spelt: dict[str, tuple[str, str]] = {}
     for name, model in given.items():
         letters = "".join(_WORD.findall(name))
@@ -283,7 +288,7 @@ def _matches(words: list[str]) -> list[_Match]:
         for end in range(at, len(words)):
             if letters + words[end] in begun:
                 letters += words[end]
-                if letters in spelt:
+                if letters in spelt and words[end + 1 : end + 2] not in (["bit"], ["bits"]):  # GLM-5 2 bit
                     best = _Match(at, end + 1, *spelt[letters])
             elif not letters or words[end] not in _NEUTRAL:
                 break
@@ -329,8 +334,8 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
     for word in words:
         if word in _NO_MODEL:
             raise _unsure(text, f"is {_NO_MODEL[word]} of {chosen.name}; give the model itself")
-    if "latest" in words and OLLAMA.get(chosen.name) == "8b":
-        left = [*left, "8b"]
+    if "latest" in words:
+        left = [*left, *filter(None, [OLLAMA.get(chosen.name)])]
     sized = any(_says_total(word) for word in _WORD.findall(chosen.name))
     weights_b, active_b = _sizes_b(model)
     unknown = []
@@ -466,7 +471,7 @@ def _said(text: str, chosen: _Match, unknown: list[str], left: list[str]) -> tup
     tuned = [*unknown, *(word for word in left if word in _ALIKE)]
     if tuned:
         return (f"{text.strip()} is taken as of the shape of {name}: {', '.join(tuned)} says nothing of another",)
-    if not model.startswith(name) and not name.startswith(model) and model_names().get(name, _MORE.get(name)) == model:
+    if name != model and not model.startswith(f"{name}-") and not name.startswith(f"{model}-"):
         return (f"{name} is of the shape of {model}",)
     return ()
 

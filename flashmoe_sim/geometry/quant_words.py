@@ -45,7 +45,7 @@ def quantizations_in(words: Sequence[str], *, mlx: bool = False, uploader: str =
         if one is None:
             at += 1
             continue
-        found.append(one)
+        found.append(one._replace(name="nvfp4") if (uploader, one.name) == ("nvidia", "fp4") else one)
         at = one.end
     return _joined(found, mlx=mlx)
 

@@ -99,6 +99,8 @@ def test_no_wrong_model_is_taken() -> None:
         ("gemma4 26B.A4B Q4_K - Medium", "gemma-4-26b-a4b:q4_k_m"),
         ("GLM-4.7-Flash-Q4KM", "glm-4.7-flash:q4_k_m"),
         ("qwen3-30b-a3", "qwen3-30b-a3b"),
+        ("GLM-5 2-bit", "glm-5.2:mlx-2bit"),
+        ("hunyuan", "ask"),
         ("Qwen3-30B-A3B-Thinking-2507-Deepseek-v3.1-Distill-Q4_K_M.gguf", "qwen3-30b-a3b:q4_k_m"),
         ("2imi9/gpt-oss-20B-NVFP4A16-BF16", "gpt-oss-20b:nvfp4"),
         ("nvidia/DeepSeek-R1-0528-FP4", "deepseek-v3:nvfp4"),
@@ -129,6 +131,7 @@ def test_every_name_and_quantization_of_the_table_means_itself(name: str) -> Non
     [
         ("deepseek-r1:8b", "8b is not the size of deepseek-r1, which has 671b"),
         ("deepseek-r1:latest", "8b is not the size of deepseek-r1"),
+        ("deepseek-v2:latest", "16b is not the size of deepseek-v2, which has 236b"),
         ("DeepSeek-R1-Distill-Llama-70B-Q4_K_M.gguf", "70b is not the size"),
         ("DeepSeek-R1-Distill-Q4_K_M.gguf", "is distilled from deepseek-r1"),
         ("DeepSeek-R1-0528-Qwen3-8B-GGUF", "8b is not the size"),
@@ -225,6 +228,8 @@ def test_a_size_that_cannot_be(size: str, line: str) -> None:
     ("text", "said"),
     [
         ("Ornith-1.5-35B", "ornith-1.5-35b is of the shape of qwen3.6-35b-a3b"),
+        ("glm-5", "glm-5 is of the shape of glm-5.2"),
+        ("deepseek-v3.1:q4_k_m", "deepseek-v3.1 is of the shape of deepseek-v3"),
         ("Smoothie-Qwen3-235B-A22B.IQ4_XS.gguf", "is taken as of the shape of qwen3-235b-a22b: smoothie says nothing"),
         ("unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "names no quantization: taken as q4_k_m; give MODEL:QUANT for another"),
     ],
