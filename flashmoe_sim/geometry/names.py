@@ -470,7 +470,7 @@ def _said(text: str, chosen: _Match, unknown: list[str], left: list[str]) -> tup
     name, model = chosen.name, chosen.model
     tuned = [*unknown, *(word for word in left if word in _ALIKE)]
     if tuned:
-        return (f"{text.strip()} is taken as of the shape of {name}: {', '.join(tuned)} says nothing of another",)
+        return (f"{text.strip()} is taken as of the shape of {name} ({', '.join(tuned)})",)
     if name != model and not model.startswith(f"{name}-") and not name.startswith(f"{model}-"):
         return (f"{name} is of the shape of {model}",)
     return ()

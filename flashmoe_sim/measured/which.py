@@ -17,20 +17,11 @@ from flashmoe_sim.geometry.named import (
     named_models,
     of_size,
 )
+from flashmoe_sim.geometry.names import OLLAMA
 from flashmoe_sim.io.errors import Conflict, Incomplete, UnknownName, shown
 from flashmoe_sim.io.sizes import size
 from flashmoe_sim.measured.value import Measured
 
-# What Ollama runs by a name without a size (ollama.com/library, tag `latest`).
-OLLAMA = {
-    "deepseek-coder-v2": "16b",
-    "deepseek-r1": "8b",
-    "deepseek-v2": "16b",
-    "gpt-oss": "20b",
-    "mixtral": "8x7b",
-    "nemotron-3-nano": "30b",
-    "qwen3-coder": "30b",
-}
 MLX = "mlx"  # the system and its format
 _BITS = re.compile(r"(?<![A-Z])I?Q(\d)|(?:MXFP|NVFP|FP|INT|MLX_)(\d)|(?<![A-Z])B?F(16|32)|TQ(\d)")
 _HASHED = re.compile(r"(?:^|[/\\])(?:sha256-)?[0-9a-f]{12,64}$")

@@ -230,7 +230,7 @@ def test_a_size_that_cannot_be(size: str, line: str) -> None:
         ("Ornith-1.5-35B", "ornith-1.5-35b is of the shape of qwen3.6-35b-a3b"),
         ("glm-5", "glm-5 is of the shape of glm-5.2"),
         ("deepseek-v3.1:q4_k_m", "deepseek-v3.1 is of the shape of deepseek-v3"),
-        ("Smoothie-Qwen3-235B-A22B.IQ4_XS.gguf", "is taken as of the shape of qwen3-235b-a22b: smoothie says nothing"),
+        ("Smoothie-Qwen3-235B-A22B.IQ4_XS.gguf", "is taken as of the shape of qwen3-235b-a22b (smoothie)"),
         ("unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "names no quantization: taken as q4_k_m; give MODEL:QUANT for another"),
     ],
 )
