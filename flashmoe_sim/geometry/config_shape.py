@@ -102,7 +102,7 @@ _OF_NO_SIZE = re.compile(
 _READ = frozenset(
     {*LAYERS, *_DENSE, *_WIDTH, *_SHARED, *_SHARED_WIDTH, *_DRAFTING, "first_k_dense_replace", "sliding_window"}
 )
-BILLION = 1e9
+BILLION, MOST_DRAFTING = 1e9, 16
 
 
 @dataclass
@@ -139,6 +139,19 @@ class ConfigFields:
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value) or len(value) < count:
             raise self.wrong(name, f"a word for each of {count} layers")
         return value[:count]
+
+    def whole(self, name: str, least: int = 0) -> list[int]:
+        """The whole numbers of a list; none if the field is no list.
+
+        Raises BadInput for a list with anything else in it, and for one of fewer than `least`.
+        """
+        self.asked.add(name)
+        value = self.text.get(name)
+        if not isinstance(value, list) or not value:
+            return []
+        if len(value) < least or not all(type(one) is int and 0 <= one < 2**31 for one in value):
+            raise self.wrong(name, f"whole numbers, at least {least}" if least else "whole numbers")
+        return value
 
     def marks(self, name: str, count: int) -> list[bool] | None:
         """A mark for each layer, if the field is a list."""
@@ -207,9 +220,13 @@ class ConfigShape:
     notes: tuple[str, ...]
 
 
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def kind_of(document: Mapping[str, Any], text: Mapping[str, Any]) -> str:
     """The model type of a config, in a spelling of ARCHITECTURES if it has one."""
-    classes = [name for one in (text, document) for name in one.get("architectures") or () if isinstance(name, str)]
+    classes = [name for one in (text, document) for name in _list(one.get("architectures")) if isinstance(name, str)]
     given = [str(text.get("model_type") or ""), *classes, str(document.get("model_type") or "")]
     for name in given:
         plain = re.sub(r"For\w+$|Text$|_text$|_flash$|_sparse$", "", name)
@@ -231,6 +248,9 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
     for name, value, most in (("num_hidden_layers", blocks, MAX_LAYER), ("num_experts", experts, MAX_EXPERTS)):
         if not 0 < value <= most:
             raise Malformed(f"{name} is {value}; expected 1 to {most}", where=where, advice="is this the whole file?")
+    drafting = its.number(*_DRAFTING)
+    if drafting > MOST_DRAFTING:
+        raise its.wrong(next(name for name in _DRAFTING if text.get(name)), f"at most {MOST_DRAFTING}")
     if not hidden or not width or not 0 < top_k <= experts:
         raise Malformed(
             f"hidden size {hidden}, width of an expert {width}, {top_k} of {experts} experts a token; expected each "
@@ -260,10 +280,9 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
         "latents": len(moe) * 2 * hidden * latent,
         "experts' biases": len(moe) * experts * (2 * width + hidden) if arch == "gpt-oss" else 0,
     }
-    its.asked.update(_DRAFTING)
     notes = []
-    if not set(text.get("attn_type_list") or ()) - {1}:  # 0: a linear one
-        its.asked.add("attn_type_list")
+    if set(its.whole("attn_type_list")) - {1}:
+        notes.append("some layers have a linear attention, which is counted as a plain one")
     if not arch:
         notes.append(
             f"the model type {shown(kind)} is not known, nor what its context takes and which engines run it; its "
@@ -286,7 +305,7 @@ def shape_of(document: Mapping[str, Any], text: Mapping[str, Any], where: str) -
         gated=gated,
         fused=arch == "gemma4",
         groups=groups if type(groups) is int else None,
-        drafting=its.number(*_DRAFTING),
+        drafting=drafting,
         shared=shared,
         dense_width=dense_width if dense_layers or everywhere else 0,
         q_rank=its.number("q_lora_rank"),
@@ -324,11 +343,11 @@ def _moe_layers(its: ConfigFields, blocks: int, pattern: str, arch: str) -> list
     if isinstance(listed, str):
         listed = [int(one) for one in re.findall(r"\d+", listed)]
     if isinstance(listed, list) and listed:
-        return sorted(number for number in listed if type(number) is int and 0 <= number < blocks)
+        return sorted({number for number in listed if type(number) is int and 0 <= number < blocks})
     first = its.number("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
     every = its.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", otherwise=1) or 1
     last = its.number("moe_layer_end_index", otherwise=blocks - 1)
-    only_dense = its.text.get("mlp_only_layers") or ()
+    only_dense = its.whole("mlp_only_layers")
     counted = "moe_layer_interval" in its.text or arch == "deepseek2"
     return [
         number
@@ -405,13 +424,14 @@ def _latent(
         "attention.key_length_mla": nope + rope,
         "attention.value_length_mla": value,
     }
-    states = its.table("linear_attn_config")
-    if not states:
+    if not its.table("linear_attn_config"):
         return blocks * each, keys
-    full = [number in (states.get("full_attn_layers") or ()) for number in range(1, blocks + 1)]
-    width, of_heads = states.get("head_dim", 0), states.get("num_heads", heads)
+    states = ConfigFields(its.table("linear_attn_config"), its.where)
+    listed = states.whole("full_attn_layers")
+    full = [number in listed for number in range(1, blocks + 1)]
+    width, of_heads = states.number("head_dim"), states.number("num_heads", otherwise=heads)
     keys |= {"attention.head_count_kv": [int(has) for has in full]}
-    keys |= {"ssm.conv_kernel": states.get("short_conv_kernel_size", 4), "kda.head_dim": width}
+    keys |= {"ssm.conv_kernel": states.number("short_conv_kernel_size", otherwise=4), "kda.head_dim": width}
     inner = width * of_heads
     state = hidden * (4 * inner + of_heads + 2 * width) + 2 * width * inner
     return sum(full) * each + full.count(False) * state, keys
@@ -498,19 +518,18 @@ def _windows(
     local = [kind != "full_attention" for kind in kinds] or its.marks("hybrid_layer_pattern", blocks) or []
     heads, kv_heads = keys["attention.head_count"], keys["attention.head_count_kv"]
     head, value = keys["attention.key_length"], keys["attention.value_length"]
-    per_head = its.text.get("num_attention_heads_per_layer") or ()
-    other = its.table("attention_other_setting")
-    its.asked.add("num_attention_heads_per_layer")
-    all_heads = list(per_head)[:blocks] if len(per_head) >= blocks else [heads] * blocks
+    per_head = its.whole("num_attention_heads_per_layer", blocks)
+    other = ConfigFields(its.table("attention_other_setting"), its.where).number(*_HEADS)
+    all_heads = per_head[:blocks] or [heads] * blocks
     all_kv, global_head = [kv_heads] * blocks, its.number("global_head_dim", otherwise=head)
     its.asked |= {"num_kv_shared_layers", "attention_k_eq_v", "hidden_size_per_layer_input"}
-    if local and other.get("num_attention_heads"):
-        all_heads = [other["num_attention_heads"] if has else heads for has in local]
+    if local and other:
+        all_heads = [other if has else heads for has in local]
     elif arch == "step35" and local and not per_head:
         all_heads = [heads * 3 // 2 if has else heads for has in local]
-    if swa := its.number("swa_num_key_value_heads"):
+    if local and (swa := its.number("swa_num_key_value_heads")):
         all_kv = [swa if has else kv_heads for has in local]
-    if every := its.number("num_global_key_value_heads"):
+    if local and (every := its.number("num_global_key_value_heads")):
         all_kv = [kv_heads if has else every for has in local]
     weights = 0
     for number in range(blocks):
@@ -537,11 +556,11 @@ def _compressed(
     its: ConfigFields, blocks: int, hidden: int, heads: int, head: int
 ) -> tuple[float | None, dict[str, Any]]:
     """DeepSeek-V4's attention: a window, and before it a position of every few tokens, which an indexer may choose."""
-    ratios = its.text.get("compress_ratios")
-    its.asked |= {"compress_ratios", "index_topk", "qk_rope_head_dim"}
+    ratios = its.whole("compress_ratios", blocks)
+    its.asked |= {"index_topk", "qk_rope_head_dim"}
     query_rank, out_rank, groups = its.number("q_lora_rank"), its.number("o_lora_rank"), its.number("o_groups")
     index_heads, index = its.number("index_n_heads"), its.number("index_head_dim")
-    if not isinstance(ratios, list) or len(ratios) < blocks or not query_rank:
+    if not ratios or not query_rank:
         return None, {}
     query = hidden * query_rank + query_rank * heads * head
     out = heads * head * out_rank + groups * out_rank * hidden

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -233,3 +235,43 @@ def test_a_config_in_the_place_of_a_trace_is_a_model(tmp_path: Path) -> None:
     assert is_model_file(str(folder))
     assert is_model_file(str(folder / "config.json"))
     assert not is_model_file(str(tmp_path))
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    0,
+    1,
+    -1,
+    2**31,
+    2**70,
+    1.5,
+    "x",
+    "",
+    [],
+    [1],
+    [None],
+    ["full_attention"],
+    {},
+    {"a": 1},
+    True,
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_damage_is_a_model_or_one_line(seed: int, tmp_path: Path) -> None:
+    """Fields left out or replaced by values of another kind."""
+    chance, outcomes = Random(seed), Counter[bool]()
+    for _ in range(150):
+        config = json.loads(json.dumps(chance.choice(ROWS)["config"]))
+        text = config.get("text_config", config)
+        for name in chance.sample(sorted(text), 2):
+            text[name] = chance.choice(ODD)
+        try:
+            model = loaded(tmp_path / "damaged", config)
+        except BadInput as error:
+            outcomes[False] += 1
+            assert "\n" not in str(error)
+        else:
+            outcomes[True] += 1
+            assert model.routed_bytes > 0
+    assert min(outcomes[True], outcomes[False]) > 20
