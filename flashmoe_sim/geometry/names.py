@@ -181,13 +181,16 @@ def asked(text: str) -> Asked | None:
             size_bytes = _size(text, size_text, chosen.model)
     if not quant and not size_bytes:
         _refuse_unsaid(text, chosen.model, unknown, mlx=mlx)
+    said = _said(text, chosen, unknown, [words[at] for at in left])
+    if quant == "q4_k_m" and "int4" in words:
+        said = (*said, "int4 of Ollama's is taken as q4_k_m")
     return Asked(
         model=chosen.model,
         quant=quant,
         size_bytes=size_bytes,
         uploader=uploader,
         repository=where,
-        said=_said(text, chosen, unknown, [words[at] for at in left]),
+        said=said,
     )
 
 

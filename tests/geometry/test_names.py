@@ -228,6 +228,7 @@ def test_a_size_that_cannot_be(size: str, line: str) -> None:
     ("text", "said"),
     [
         ("Ornith-1.5-35B", "ornith-1.5-35b is of the shape of qwen3.6-35b-a3b"),
+        ("deepseek-r1:671b(int4)", "int4 of Ollama's is taken as q4_k_m"),
         ("glm-5", "glm-5 is of the shape of glm-5.2"),
         ("deepseek-v3.1:q4_k_m", "deepseek-v3.1 is of the shape of deepseek-v3"),
         ("Smoothie-Qwen3-235B-A22B.IQ4_XS.gguf", "is taken as of the shape of qwen3-235b-a22b (smoothie)"),
