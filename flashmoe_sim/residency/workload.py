@@ -192,6 +192,9 @@ def names_model(trace: object) -> bool:
         return False
     if os.path.lexists(trace):
         return is_model_file(trace)
+    folder, sign, _ = trace.partition("/")
+    if sign and os.path.isdir(folder or sign):  # a path, no repository
+        return trace.endswith((".gguf", "config.json"))
     return is_name(trace) or (not get_close_matches(trace, catalog(), n=1, cutoff=ALIKE) and means_model(trace))
 
 

@@ -282,7 +282,7 @@ def test_a_trace_is_no_model() -> None:
         assert not means_model(text)
 
 
-def test_in_the_place_of_a_trace(tmp_path: Path) -> None:
+def test_in_the_place_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model's name or file is the model; what is there is otherwise a trace, and so are slips of a bundled name."""
     file = tmp_path / "a.gguf"
     file.write_bytes(b"GGUF")
@@ -290,6 +290,10 @@ def test_in_the_place_of_a_trace(tmp_path: Path) -> None:
         assert names_model(given)
     trace = tmp_path / "qwen3-30b-a3b"
     trace.write_text("")
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert names_model("runs/Qwen3-30B-A3B-Q4_K_M.gguf")
+    assert not names_model("runs/qwen3-30b-a3b")
     for other in ("gpt-oss-120b", "qwen3-30b-phne", str(trace), "runs/none.jsonl", trace):
         assert not names_model(other)
 
