@@ -11,7 +11,7 @@ from flashmoe_sim.machines.cards import by_memory, factors
 from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
 from flashmoe_sim.machines.guesses import ram_by_size, with_generation
 from flashmoe_sim.machines.machine import WEIGHT_BYTES, Card, Compute, Host, Link, Machine, Memory, Quantity, Storage
-from flashmoe_sim.machines.parts import Part, Parts, catalogue
+from flashmoe_sim.machines.parts import Part, Parts, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between
 from flashmoe_sim.machines.written import chips_as_sold, parse_parts, with_cards
 
@@ -37,7 +37,7 @@ def compose_parts(parts: Parts) -> Machine:
     kinds, names = parts.by_kind, " + ".join(parts.names)
     chip, gpu, cpu = kinds.get("chip"), kinds.get("gpu"), kinds.get("cpu")
     if chip is not None:
-        for kind in ("gpu", "cpu", "memory", "link"):
+        for kind in ("gpu", "link") if integrated(chip) else ("gpu", "cpu", "memory", "link"):
             if kind in kinds:
                 raise Conflict(
                     f"{chip.name} and {kinds[kind].name}: a chip with unified memory takes only RAM and "
@@ -57,7 +57,7 @@ def compose_parts(parts: Parts) -> Machine:
     machine = replace(
         machine, os=system_of(names, chip.os if chip else "", parts.os), name=names, title=", ".join(parts.titles)
     )
-    if (computes := chip or cpu) is not None:
+    if (computes := cpu or chip) is not None:
         machine = replace(machine, cpu_features=computes.features, cpu_cores=computes.cores)
     if (graphics := chip or gpu) is not None:
         machine = replace(machine, gpu_maker=graphics.maker, gpu_compute=graphics.compute, api=graphics.api)
@@ -121,7 +121,8 @@ def system_of(name: str, only: str, given: str) -> str:
 
 
 def _unified(chip: Part, parts: Parts, ram_gib: Quantity) -> Machine:
-    nominal, numbers = chip.numbers["bandwidth_gb_s"], chip.numbers
+    numbers = chip.numbers
+    nominal = parts.by_kind.get("memory", chip).numbers["bandwidth_gb_s"]
     if chip.system == "macos":
         fixed_gib, one_in = estimate("unified.mac_reserve.fixed_gib"), estimate("unified.mac_reserve.ram_gib_for_one")
         taken = fixed_gib.value + ram_gib.value / one_in.value

@@ -49,6 +49,7 @@ from flashmoe_sim.machines.machine import (
 from flashmoe_sim.machines.network import joined, several_in
 from flashmoe_sim.machines.parts import MOST_CORES, MOST_GPUS, MOST_SOCKETS, TITLES, Parts
 from flashmoe_sim.machines.reads import MeasuredRead
+from flashmoe_sim.machines.said import as_parts, is_path
 from flashmoe_sim.machines.sockets import MODES
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import (
@@ -70,7 +71,6 @@ CARDS_GIB = 0.01  # how far the sum of the cards' memory may be from the GPU's
 _NOT_KEYS = re.compile(
     r"""\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*""", re.DOTALL
 )  # texts and comments; a number may have a dot too
-_RATE = re.compile(r"(?<=\d) ?mt/s\b", re.IGNORECASE)  # of RAM
 _COMPUTE = re.compile(r"\d{1,2}\.\d")
 _UNITS = ("_gb_s", "_gib", "_us")
 _CLASSES: dict[str, Any] = {
@@ -96,8 +96,10 @@ def load_machine(name_or_path: str | Path) -> Machine:
     if isinstance(name_or_path, str):
         if (several := several_in(name_or_path)) is not None:
             return joined(load_machine(several.each), several)
-        if "," in name_or_path and len(named := machines_in(name_or_path)) == 1:
-            name_or_path = named[0]
+        if not is_path(name_or_path):
+            if len(named := machines_in(name_or_path)) > 1:
+                raise _unknown_machine(name_or_path)
+            name_or_path = as_parts(named[0])
         preset, system = _preset_in(name_or_path)
         if preset:
             return _preset(preset, system)
@@ -108,7 +110,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
         raise Malformed(f"{str(path)!r}: cannot be the name of a machine or of its file")
     try:
         if not path.exists():
-            if isinstance(name_or_path, str) and not _looks_like_a_path(name_or_path):
+            if isinstance(name_or_path, str) and not is_path(name_or_path):
                 raise _unknown_machine(name_or_path)
             raise Missing(f"{path}: no such file; give a machine's TOML file, or a name from `sim machine list`")
         if not path.is_file():
@@ -136,14 +138,17 @@ def machines_in(text: str) -> list[str]:
     Raises BadInput that names the unknown part, if other parts, such as RAM, are not machines by themselves.
     """
     names = [name.strip() for name in text.split(",")]
-    if len(names) == 1 or "+" in text or all(map(_is_machine, names)):
+    if len(names) == 1 or is_path(text) or not all(names):
         return names
-    one = " + ".join(names)
+    others = [name for name in names if not _is_machine(name)]
+    if len(others) < len(names) and all("+" in name for name in others):
+        return names
+    one = as_parts(text)
     try:
         return names if parts_in(one) is None else [one]
     except BadInput:
         known = list(filter(is_part, names))
-        if len(known) == len(names) or all(map(_is_machine, known)):
+        if known and len(known) < len(names) and all(map(_is_machine, known)):
             return names
         raise
 
@@ -161,8 +166,9 @@ def parts_in(text: str) -> Parts | None:
 
     Raises BadInput for parts that cannot be used together.
     """
-    if _looks_like_a_path(text) or not text.isprintable():
+    if is_path(text) or not text.isprintable():
         return None
+    text = as_parts(text)
     try:
         return parse_parts(text)
     except UnknownPart:
@@ -178,7 +184,7 @@ def _preset_in(text: str) -> tuple[str, str]:
     """
     if text in PRESETS:
         return text, ""
-    if _looks_like_a_path(text):
+    if is_path(text):
         return "", ""
     systems = [system for word in words(text) if (system := system_in(word))]
     named = [word for word in words(text) if not system_in(word)]
@@ -517,7 +523,3 @@ def _text(where: str, table: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Malformed(f"{where}: {key} is {shown(value)}; expected a text")
     return value
-
-
-def _looks_like_a_path(text: str) -> bool:
-    return any(sign in _RATE.sub("", text) for sign in "/\\") or text.endswith(".toml")

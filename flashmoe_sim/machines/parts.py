@@ -120,6 +120,11 @@ class Parts:
         return list({part.name: part for part in (*self.cards, *others)}.values())
 
 
+def integrated(chip: Part) -> bool:
+    """Whether a chip is the GPU inside a processor, whose RAM is chosen by who builds the computer."""
+    return "gpu_share" in chip.numbers
+
+
 @cache
 def catalogue() -> dict[str, Part]:
     """Every part by its name, in the order of the files."""

@@ -22,7 +22,7 @@ from flashmoe_sim.io.errors import (
     shown,
 )
 from flashmoe_sim.machines.guesses import split, with_channels
-from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Parts, catalogue
+from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Parts, catalogue, integrated
 from flashmoe_sim.machines.sockets import link_between
 
 NEAREST = 3
@@ -71,18 +71,44 @@ _NOISE = re.compile(
 _SOCKET = re.compile(r"sxm\d?|pcie(?![\dx])")  # of cards whose memory is as fast in either
 _PROCESSOR = re.compile(r"\b(?:ryzen|threadripper|epyc|xeon|core (?:i\d|ultra)|i[3579][- ]?\d)", re.IGNORECASE)
 _OF_PROCESSORS = re.compile(  # what says nothing of which processor it is: families within families, cores, samples
-    r"\bryzen(?= threadripper)|(?<!threadripper )\bpro\b|\b\d+[- ]?(?:cores?|c|threads?|t|vcpus?)\b|\b(?:qs|es)\b",
+    r"\bryzen(?= threadripper)|(?<!threadripper )\bpro\b|\b\d+[- ]?(?:cores?|c|threads?|t|vcpus?)\b|"
+    r"\bzen ?\d\+?|\b(?:qs|es)\b",
     re.IGNORECASE,
 )
 CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
 _CHANNELS_SAID = re.compile(rf"\b(\d{{1,2}}|{'|'.join(CHANNELS)})[- ]?(?:channels?|ch)\b(?: of\b)?", re.IGNORECASE)
 _RATE = re.compile(r"\b(?:lp)?ddr\d\w?[- ]?\d{4,5}\b(?!x)|\bm(?:cr|r)dimm[- ]?\d{4}\b(?!x)", re.IGNORECASE)
-_ABOUT_RAM = re.compile(r"\b(?:ram|memory|unified|ecc|(?:lr|r|u)dimms?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE)
+_ABOUT_RAM = re.compile(
+    r"\b(?:of )?(?:ram|memory|unified|ecc|(?:lr|r|u)dimms?)\b|(?<=\d) ?(?:mhz|mt/s)\b|[()]", re.IGNORECASE
+)
 _SPEED = re.compile(r"\d ?(?:mhz|mt/s)\b", re.IGNORECASE)
 _REPORTED = re.compile(  # what systems and drivers add to the names of processors and cards
     r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|@.*|\bw/.*|\bwith\b.*|\b\d+-cores?\b|\b\d+th gen\b|\btesla\b|-?\bsxm\d?\b"
     r"|-?\b\d+ ?gb\b|\bhbm\d?e?\b|\b(?:workstation|server) edition\b",
     re.IGNORECASE,
+)
+_SEVERAL_OR = re.compile(r"\d{1,2} ?(?:or|-|to) ?\d{1,2} ?x", re.IGNORECASE)
+_VRAM = re.compile(r"\b(?:of )?v-?ram\b", re.IGNORECASE)
+_DRIVE = re.compile(
+    r"\b(?:m\.?2|ssd|sata|nvme|drive|disk|internal|samsung|wd(?:[ _]black)?|crucial|kingston)\b", re.IGNORECASE
+)
+_VAGUE = tuple(  # names of families, and what tells their members apart
+    (re.compile(pattern, re.IGNORECASE), question)
+    for pattern, question in (
+        (r"\bi?mac(?:book)?\b|^apple$", "which Mac? Write its chip and memory, such as m4-max-64"),
+        (r"\bxeon\b(?!.*\d{4})", "which Xeon? Write its number, such as xeon-e5-2680-v4"),
+        (r"\bepyc\b(?!.*\d)", "which EPYC? Write its number, such as epyc-7302"),
+        (r"\bthreadripper\b(?!.*\d{4})", "which Threadripper? Write its number, such as threadripper-3970x"),
+        (r"\bryzen(?: \d)?(?: (?:pro|cpu))?$", "which Ryzen? Write its number, such as ryzen-5600"),
+        (r"\bi[3579](?: cpu)?$", "which of them? Write its number, such as i7-12700k"),
+        (r"\bv-?ram\b", "of which GPU? Name it, such as rtx-3060"),
+        (r"\bddr\d\b.*channel|channel.*\bddr\d\b", "write its speed too, such as DDR4-3200x4"),
+        (
+            r"\d ?[mg]b/s\b",
+            "write a drive by its kind, such as nvme-gen3; storage.read_gb_s of a machine's file takes a speed",
+        ),
+        (r"\d channels?\b", "write the channels of one socket beside the memory, as ddr5-4800x8"),
+    )
 )
 _CHANNELS = re.compile(r"x\d+$|channels?$")
 _MANY_CHANNELS = re.compile(r"(.*\d{4})x(\d{2})")  # as two sockets have together
@@ -96,7 +122,11 @@ class UnknownPart(UnknownName):
 
 @dataclass
 class _Read:
-    """What one word, between two plus signs, says. of_both: whether it is memory with the channels of two sockets."""
+    """What one word, between two plus signs, says.
+
+    of_both: whether it is memory with the channels of two sockets. vram_gib: memory of the cards, each or together.
+    own_drive: an SSD of no kind, which only a chip has.
+    """
 
     part: Part | None = None
     number: int = 1
@@ -104,6 +134,8 @@ class _Read:
     generation: str = ""
     system: str = ""
     of_both: bool = False
+    vram_gib: float | None = None
+    own_drive: str = ""
 
 
 def words(text: str) -> list[str]:
@@ -127,6 +159,17 @@ def is_part(word: str) -> bool:
     return True
 
 
+def is_computer(word: str) -> bool:
+    """Whether a word names a computer without its chip, as `MacBook Pro`."""
+    return not plain(_COMPUTER.sub("", word.lower()))
+
+
+def kind_of(word: str) -> str:
+    """The kind of part that a word names, one of KINDS, `RAM`, or nothing for an operating system; it names one."""
+    read = _read(word)
+    return "RAM" if read.part is None and not read.system else "" if read.part is None else read.part.kind
+
+
 def parse_parts(text: str) -> Parts:
     """The parts of a text such as `2x rtx-3060 + ryzen-5600 + 64GB DDR4 + linux`, in any order.
 
@@ -136,9 +179,10 @@ def parse_parts(text: str) -> Parts:
     by_kind: dict[str, Part] = {}
     cards: list[Part] = []
     ram_gib, generation, system = None, "", ""
-    bare, sockets, of_both = False, 1, ""
+    bare, sockets, of_both, vram_gib, own_drive = False, 1, "", None, ""
     for word in words(text):
         read = _read(word)
+        vram_gib, own_drive = read.vram_gib or vram_gib, read.own_drive or own_drive
         if read.ram_gib is not None:
             if ram_gib is not None:
                 raise Conflict(f"{ram_gib:g}GiB and {word}: two sizes of RAM; give one")
@@ -156,6 +200,9 @@ def parse_parts(text: str) -> Parts:
                 _check_card(cards, read.part)
                 cards += [read.part] * read.number
             elif (before := by_kind.get(read.part.kind)) is not None:
+                if read.part.kind == "chip" and read.part in _family(before, of_any_name=True):
+                    by_kind["chip"] = max(before, read.part, key=lambda part: "core" in part.name)
+                    continue
                 raise Conflict(f"{before.name} and {read.part.name}: two parts of one kind, {read.part.kind}; give one")
             else:
                 by_kind[read.part.kind] = read.part
@@ -164,9 +211,13 @@ def parse_parts(text: str) -> Parts:
             if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
                 bare = True
             of_both = word if read.of_both else of_both
+    if vram_gib is not None:
+        _check_vram(cards, vram_gib)
+    if own_drive and "ssd_gb_s" not in getattr(by_kind.get("chip"), "numbers", {}):
+        raise Incomplete(f"{shown(own_drive)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
     if (chip := by_kind.get("chip")) is not None:
         by_kind["chip"], ram_gib = _as_sold(chip, ram_gib)
-        if generation:
+        if generation and not integrated(chip):
             raise Conflict(f"{chip.name} and {generation}: a chip has its own memory; leave {generation} out")
     if (memory := by_kind.get("memory")) is not None:
         if not memory.name.startswith(generation):
@@ -182,6 +233,16 @@ def parse_parts(text: str) -> Parts:
         raise OutOfRange(f"{len(cards)} cards; give at most {MOST_GPUS}")
     by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
     return with_cards(Parts(by_kind, ram_gib, 1, (), system, generation, sockets), cards)
+
+
+def _check_vram(cards: Sequence[Part], vram_gib: float) -> None:
+    """Raise BadInput for memory of cards that nobody named, or that have another."""
+    each = [card.numbers["memory_gib"].value for card in cards]
+    if not each:
+        raise Incomplete(f"{vram_gib:g} GB of VRAM: of which GPU? Name it, such as rtx-3060")
+    if vram_gib not in (*each, sum(each)):
+        has = " and ".join(f"{size:g}" for size in dict.fromkeys(each))
+        raise Conflict(f"{vram_gib:g} GB of VRAM, but {cards[0].name} has {has}; give the card that it is")
 
 
 def _of_one_socket(memory: Part, cpu: Part) -> Part:
@@ -226,28 +287,59 @@ def _read(word: str) -> _Read:
     word = _with_channels_behind(word)
     if system := system_in(word):
         return _Read(system=system)
+    if plain(word) in ANY_SSD:
+        return _Read(own_drive=word)
     if (part := named_part(word)) is not None:
         return _Read(part)
+    if _SEVERAL_OR.match(word):
+        raise Malformed(f"{shown(word)}: give one number of them, such as 2x")
     if (key := plain(word)) in GENERATIONS:
         return _Read(generation=key)
     if _SPEED.search(word) and not key.startswith("lpddr") and not any(kind in key for kind in GENERATIONS):
         raise Malformed(f"{shown(word)}: write the RAM's kind with its speed, such as DDR4-3600")  # not a Ryzen 3600
-    if terabytes := _TERABYTES.search(word):
-        ram = f"{1024 * float(terabytes[1]):g}GiB"
-        raise Malformed(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if several := _SEVERAL.match(word):
         return _several(word, int(several[1] or COUNTS[several[2].lower()]), word[several.end() :])
     if several := _SEVERAL_AFTER.fullmatch(word):
         return _several(word, int(several[2]), several[1])
+    if terabytes := _TERABYTES.search(word):
+        rest = f"{word[: terabytes.start()]} {word[terabytes.end() :]}"
+        if (of_drive := _drive(word, rest)) is not None:
+            return of_drive
+        if _is_ram(rest):
+            return _sized(word, 1024 * float(terabytes[1]), rest)
+        ram = f"{1024 * float(terabytes[1]):g}GiB"
+        raise Malformed(f"{shown(word)}: write a drive by its kind, without its size, such as nvme-gen4; RAM as {ram}")
     if found := _SIZE.search(word):
         rest = f"{word[: found.start()]} {word[found.end() :]}"
         return _sized(word, int(found[1] or 1) * float(found[2]), rest)
-    if (many := _MANY_CHANNELS.fullmatch(plain(word))) and (half := named_part(f"{many[1]}x{int(many[2]) // 2}")):
-        return _Read(half, of_both=True)
+    if (many := _channels_of_two(word)) is not None:
+        return _Read(many, of_both=True)
     for way in _ways(word):
         if (of_chip := _chip_and_number(way)) is not None:
             return _with_size(word, *of_chip)
     return _Read(find_part(_ABOUT_RAM.sub("", word).strip()))
+
+
+def _channels_of_two(word: str) -> Part | None:
+    """The memory of one socket, if a word gives it with the channels of two; else None."""
+    many = None if named_part(word) else _MANY_CHANNELS.fullmatch(plain(word))
+    return named_part(f"{many[1]}x{int(many[2]) // 2}") if many else None
+
+
+def _drive(word: str, rest: str) -> _Read | None:
+    """The drive beside a size, which does not matter, or None. rest: the word without the size."""
+    if plain(rest) in ANY_SSD:
+        return _Read(own_drive=word)
+    part = named_part(_DRIVE.sub(" ", rest).strip())
+    part = part if part is not None and part.kind == "storage" else named_part(rest)
+    return _Read(part) if part is not None and part.kind == "storage" else None
+
+
+def _is_ram(rest: str) -> bool:
+    """Whether what stands beside a size says that it is RAM."""
+    part = named_part(_ABOUT_RAM.sub(" ", rest).strip())
+    said = re.search(r"\b(?:ram|memory)\b", rest, re.IGNORECASE)
+    return bool(said) or plain(rest).startswith(GENERATIONS) or (part is not None and part.kind in ("memory", "cpu"))
 
 
 def _with_channels_behind(word: str) -> str:
@@ -263,6 +355,10 @@ def _several(word: str, number: int, one: str) -> _Read:
     """Several cards, CPUs or modules of RAM. one: the word without their number."""
     if not 1 <= number <= MOST_MODULES:
         raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
+    beside = (size := _SIZE.search(one)) and _VRAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}")
+    card = named_part(beside.strip()) if beside else None
+    if size and card and card.kind == "gpu" and float(size[2]) == number * card.numbers["memory_gib"].value:
+        one = card.name  # the memory of all together
     read = _read(one)
     modules = read.ram_gib is not None and (read.part is None or read.part.kind == "memory")
     if number > MOST_GPUS and not modules:
@@ -304,7 +400,15 @@ def _sized(word: str, size: float, rest: str) -> _Read:
     """A size, and what is written beside it."""
     if not size:
         raise OutOfRange(f"{word}: no RAM; give its size, such as 64GiB")
+    if (of_drive := _drive(word, rest)) is not None:
+        return of_drive
+    if _VRAM.search(rest):
+        rest = _VRAM.sub(" ", rest).strip()
+        if not plain(rest):
+            return _Read(vram_gib=size)
     rest = _ABOUT_RAM.sub(" ", rest).strip()
+    if (many := _channels_of_two(rest)) is not None:
+        return _Read(many, ram_gib=size, of_both=True)
     if not (key := plain(rest)):
         return _Read(ram_gib=size)
     return _Read(ram_gib=size, generation=key) if key in GENERATIONS else _with_size(word, find_part(rest), size)
@@ -340,9 +444,12 @@ def _as_sold(chip: Part, ram_gib: float | None) -> tuple[Part, float | None]:
     return chip, chip.sold_gib[0] if len(chip.sold_gib) == 1 else None
 
 
-def _family(part: Part) -> list[Part]:
-    """A part and its variants with other memory or fewer cores, by their titles; a name with its cores has none."""
-    if "core" in part.name:
+def _family(part: Part, *, of_any_name: bool = False) -> list[Part]:
+    """A part and its variants with other memory or fewer cores, by their titles; a name with its cores has none.
+
+    of_any_name: a name with its cores has them too.
+    """
+    if "core" in part.name and not of_any_name:
         return [part]
     title = _VARIANT.sub("", part.title)
     return [one for one in catalogue().values() if one.kind == part.kind and _VARIANT.sub("", one.title) == title]
@@ -378,8 +485,8 @@ def find_part(word: str) -> Part:
         return part
     if word.isdecimal():
         raise UnknownName(f"unknown part {shown(word)}; RAM has a unit: write {word}GiB")
-    if plain(word) in ANY_SSD:
-        raise Incomplete(f"{shown(word)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
+    if vague := next((ask for pattern, ask in _VAGUE if pattern.search(word)), ""):
+        raise Incomplete(f"{shown(word)}: {vague}")
     raise UnknownPart(f"unknown part {shown(word)}; {any_of(nearest(word))}`sim machine parts` lists all")
 
 

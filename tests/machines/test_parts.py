@@ -288,8 +288,8 @@ def test_a_given_link_is_no_faster_than_the_card() -> None:
             "'1TB': write a drive by its kind, without its size, such as nvme-gen4; RAM as 1024GiB",
         ),
         (
-            "rtx-3060 + 64GiB + 2 TB NVMe",
-            "'2 TB NVMe': write a drive by its kind, without its size, such as nvme-gen4; RAM as 2048GiB",
+            "rtx-3060 + 64GiB + 2 TB",
+            "'2 TB': write a drive by its kind, without its size, such as nvme-gen4; RAM as 2048GiB",
         ),
         ("rtx-3060 + 64GiB + linux + windows", "linux and windows: two operating systems; give one"),
         ("m3-max + 48GiB + windows", "m3-max + 48GiB + windows: this chip runs macos; leave windows out"),

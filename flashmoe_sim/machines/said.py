@@ -1,0 +1,146 @@
+"""A machine as people describe it, in any order and with any marks between its parts, as parts joined by plus signs."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from pathlib import Path
+
+from flashmoe_sim.machines.written import is_computer, is_part, kind_of, system_in, words
+
+MOST_SIGNS = 500  # of a description
+_LETTERS = str.maketrans({"\u00a0": " ", "\u2019": "'", "\u2013": "-", "\u2014": "-", "\uff0b": "+", "\uff0c": ","})
+_OTHER_SCRIPTS = (  # Russian and Chinese words that stand beside parts
+    (re.compile(r"(?<=\d)\s*(?:ГБ|Гб|гб|Гиб|ГиБ)(?!\w)"), "GB"),
+    (re.compile(r"(?<=\d)\s*(?:ТБ|Тб|тб)(?!\w)"), "TB"),
+    (re.compile(r"(?<=\d)\s*МГц(?!\w)"), "MHz"),
+    (re.compile(r"(?<=\d)\s*[хХ]\s*(?=\S)"), "x "),
+    (re.compile(r"ОЗУ|(?:оперативной )?памяти|内存|記憶體"), " RAM "),
+    (re.compile(r"显存|видеопамяти"), " VRAM "),
+    (re.compile(r"双路|双卡"), "2x "),
+)
+_THOUSANDS = re.compile(r"(?<=\b\d),(?=\d{3} ?gi?b\b)", re.IGNORECASE)
+_ENDS = re.compile(r"^[\s.]+|[\s.,;]+$")
+_LEAD = re.compile(
+    r"^(?:(?:i|we)(?:'m| am| are| have|'ve)? |my (?!mac\b)|our |hi,? )?(?:currently )?"
+    r"(?:(?:have|got|running|runs?|using|use|tested|testing|"
+    r"llama\.?cpp|ik_llama(?:\.cpp)?|ollama|vllm|ktransformers)\b ?)*"
+    r"(?:it )?(?:on |with |in )?(?:(?:a|an|my|the|our|single|one) )*",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"^(?:an?|the|my) (?!mac\b)", re.IGNORECASE)
+_LABEL = re.compile(
+    r"\b(?:host(?: (?:memory|ram|cpu))?|system(?: (?:memory|ram))?|cpus?|processors?|gpus?|graphics(?: card)?|ram|"
+    r"memory|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
+    re.IGNORECASE,
+)
+_VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
+_GIGABYTES = re.compile(r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|$|[,/+)]))", re.IGNORECASE)
+_NOTHING = re.compile(  # cores with threads, two kinds of cores, and clocks
+    r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b", re.IGNORECASE
+)
+_APPLE_CORES = re.compile(r"\b(m\d(?: pro| max| ultra)?) (\d+)c\b", re.IGNORECASE)
+_TWO_RATES = re.compile(r"\b((?:lp)?ddr\d\w?[- ]?)(\d{4,5})\s?(?:/|or|and)\s?(\d{4,5})\b(?:\s+mixed\b)?", re.IGNORECASE)
+_PER_SECOND = re.compile(r"(?<=[MGmg][TBtb])/s\b")
+_BETWEEN = re.compile(
+    r"\s+/\s+|\s*[;|\n]\s*|\s+(?:w/|with|and|plus|&)\s+|,(?!\d{3}(?!\d))\s*(?:(?:and|with)\s+)?", re.IGNORECASE
+)
+_MODULES = re.compile(r"(\d{1,2}) channels? (?:of )?(.+?) ?[*x\u00d7] ?(\d{1,4}) ?gi?b", re.IGNORECASE)
+_REMARK = re.compile(
+    r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
+    r"config(?:uration)?|total|combined|mixed|es|qs|"
+    r"engineering sample|headless|eco mode|overclocked|oc|undervolted|\d+w|power limited(?: to \d+w)?|"
+    r"\d+ ?(?:p|e)?-?cores?|\d+c(?:/\d+t)?|\d+p\+\d+e|\d+ threads?|smt off|\d ?numa nodes?|\d(?:\.\d+)? ?ghz|avx\d+|"
+    r"sapphire rapids|emerald rapids|granite rapids|ice lake|cascade lake|sky ?lake|broadwell|haswell|"
+    r"(?:alder|raptor|arrow|meteor|lunar|comet|rocket|coffee) lake|naples|rome|milan|genoa|turin|zen ?\d\+?)\b|[~]",
+    re.IGNORECASE,
+)
+_COMMA = "\x1f"  # one within brackets, which separates no parts
+_NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? gpus?|cpu[- ]only", re.IGNORECASE)
+_BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
+_ONLY_CHANNELS = re.compile(r"(?:\d{1,2}|single|dual|triple|quad|hexa|octa)[- ]?(?:channels?|ch)", re.IGNORECASE)
+_OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
+_PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is the path of a file rather than a description."""
+    if _PATH.search(text):
+        return True
+    if "/" not in _PER_SECOND.sub("", text):
+        return False
+    try:
+        if Path(text).exists():
+            return True
+    except OSError:
+        return False
+    return not any(sign.isspace() for sign in text) and not all(map(is_part, text.split("/")))
+
+
+def as_parts(text: str) -> str:
+    """A description such as `Host: 2x 3090 / i9-12900K (16c/24t), 64 ГБ` as `2x 3090 + i9-12900K + 64GB`.
+
+    What it does not understand stays, for the reader of parts to refuse. A path stays as it is.
+    """
+    if len(text) > MOST_SIGNS or is_path(text):
+        return text
+    return " + ".join(_pieces(text)) if all(words(text)) else text
+
+
+def _pieces(text: str) -> list[str]:
+    """The parts of a description."""
+    text = _THOUSANDS.sub("", text.translate(_LETTERS))
+    for pattern, word in _OTHER_SCRIPTS:
+        text = pattern.sub(word, text)
+    text = _LEAD.sub("", _ENDS.sub("", text), count=1)
+    text = _VRAM_LABEL.sub(r" + \1 VRAM", text)
+    text = _LABEL.sub(" + ", text).removeprefix(" + ")
+    text = _GIGABYTES.sub(r"\1GB", text)
+    text = _APPLE_CORES.sub(r"\1 \2core", _NOTHING.sub("", text))
+    text = _TWO_RATES.sub(lambda found: f"{found[1]}{min(found[2], found[3], key=int)}", text)
+    inside = _BRACKETS.sub(lambda found: found[0].replace(",", _COMMA), text)
+    whole = [piece for between in words(inside) for piece in _BETWEEN.split(between)]
+    found = chain.from_iterable(map(_without_remarks, chain.from_iterable(map(_slashes, whole))))
+    tidy = (_ARTICLE.sub("", _ENDS.sub("", piece)) for piece in found)
+    return _with_channels([piece for piece in tidy if piece and not _NO_GPU.fullmatch(piece)]) or [text]
+
+
+def _slashes(piece: str) -> list[str]:
+    """A piece at slashes without spaces, if parts of different kinds are on all sides; `Nobara/Fedora` is one."""
+    sides = _PER_SECOND.sub("", piece).split("/")
+    if len(sides) == 1 or not all(map(is_part, sides)) or len(set(map(kind_of, sides))) < len(sides):
+        return sides[:1] if all(map(system_in, sides)) and len(set(map(system_in, sides))) == 1 else [piece]
+    return sides
+
+
+def _without_remarks(piece: str) -> list[str]:
+    """A piece with what its brackets add: a size or cores beside a name, other parts, or nothing of interest."""
+    modules = _MODULES.fullmatch(piece.strip())
+    if modules:
+        return [f"{modules[1]}x{modules[3]}GB {modules[2]} {modules[1]}-channel"]
+    brackets = _BRACKETS.findall(piece)
+    if not brackets or is_part(piece):
+        return [piece.replace(_COMMA, " ")]
+    name = _BRACKETS.sub(" ", piece).strip()
+    remarks = (_REMARK.sub(" ", one) for bracket in brackets for one in bracket.split(_COMMA))
+    said = [rest for remark in remarks if (rest := _ENDS.sub("", " ".join(remark.split())))]
+    if not said and is_part(name):
+        return [name]
+    if is_computer(name):
+        return said
+    piece = piece.replace(_COMMA, ",")
+    together = " ".join([name, *said])
+    if is_part(together):
+        return [together]
+    return [name, *said] if is_part(name) and all(map(is_part, said)) else [piece]
+
+
+def _with_channels(pieces: list[str]) -> list[str]:
+    """The pieces with channels that stand alone, as `8 channels`, beside the memory that they are of."""
+    alone = [piece for piece in pieces if _ONLY_CHANNELS.fullmatch(piece)]
+    others = [piece for piece in pieces if piece not in alone]
+    memories = [at for at, piece in enumerate(others) if _OF_MEMORY.search(piece)]
+    if len(alone) != 1 or len(memories) != 1:
+        return pieces
+    others[memories[0]] += f" {alone[0]}"
+    return others

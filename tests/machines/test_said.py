@@ -1,0 +1,151 @@
+"""Machines as people describe them in public threads are the right parts, or one line asks for what is missing.
+
+described.csv: descriptions with the parts that are meant, each from the public page in its last column; facts only.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.errors import BadInput, Incomplete
+from flashmoe_sim.machines.load import load_machine, machines_in
+from flashmoe_sim.machines.parts import Parts, catalogue
+from flashmoe_sim.machines.said import as_parts, is_path
+from flashmoe_sim.machines.written import parse_parts, plain, system_in
+from tests.support import refused
+
+ROWS = list(csv.DictReader(Path(__file__).with_name("described.csv").read_text("utf-8").splitlines()))
+RIGHT, ASKED, WRONG = "right", "asked", "wrong"
+GPUS = {  # what the column says of cards, where it does not name exactly one part
+    "RTX 3070 (16 GB mod)": ["rtx-3070-16gb"],
+    "RTX 5090 + RTX 4090 x2 + RTX A6000": ["rtx-5090"] * 4 + ["rtx-4090"] * 2 + ["rtx-a6000"],
+    "RTX 5090 + RTX 4090": ["rtx-5090"] * 2 + ["rtx-4090"],
+    "Apple M3 Ultra 60-core (unified)": ["m3-ultra-60core"],
+    "Apple M1 Ultra 64-core (unified)": ["m1-ultra"],
+}
+
+
+def verdict(row: dict[str, str]) -> str:
+    """Whether the answer is the right parts, a question, or a machine that is not meant."""
+    try:
+        machine = load_machine(row["as_written"])
+    except BadInput as error:
+        return ASKED if "\n" not in str(error) else WRONG
+    parts = parse_parts(machine.name.replace("m1-ultra-128", "m1-ultra + 128GiB"))
+    return RIGHT if all(checks(row, parts)) else WRONG
+
+
+def checks(row: dict[str, str], parts: Parts) -> list[bool]:
+    """Each field of the row that is given."""
+    found = []
+    if row["gpu"]:
+        count = int(row["gpu_count"] or 1)
+        meant = GPUS.get(row["gpu"]) or [parse_parts(row["gpu"]).by_kind["gpu"].name] * count
+        named = [card.name for card in parts.cards] or [parts.by_kind["chip"].name]
+        found.append(sorted(named) == sorted(meant))
+    if row["cpu"] and "Apple" not in row["cpu"]:
+        cpu = parts.by_kind.get("cpu")
+        found.append(cpu is not None and plain(cpu.name.split("-")[-1]) in plain(row["cpu"]))
+    if row["sockets"]:
+        found.append(parts.sockets == int(row["sockets"]))
+    if row["ram_gib"]:
+        found.append(parts.ram_gib == float(row["ram_gib"]))
+    if row["os"]:
+        found.append(parts.os == system_in(row["os"].split("/")[0]) or parts.by_kind.get("chip") is not None)
+    memory, kind = parts.by_kind.get("memory"), row["ram_type"]
+    if kind.startswith("DDR"):
+        said = plain(kind.split()[0].rstrip(","))
+        found.append(said.startswith(parts.generation or plain(memory.name.rpartition("x")[0])) if memory else True)
+    if row["drive"]:
+        found.append("storage" in parts.by_kind or "chip" in parts.by_kind)
+    return found
+
+
+def test_no_description_is_another_machine() -> None:
+    by_verdict: dict[str, list[str]] = {RIGHT: [], ASKED: [], WRONG: []}
+    for row in ROWS:
+        by_verdict[verdict(row)].append(row["as_written"])
+    assert by_verdict[WRONG] == []
+    assert len(by_verdict[RIGHT]) >= 25
+    assert len(ROWS) == 51
+
+
+def test_a_question_says_what_to_give() -> None:
+    """Asked is what no reader could know: no size of RAM, a family without a number, something that is not modelled."""
+    for row in (row for row in ROWS if verdict(row) == ASKED):
+        with pytest.raises(BadInput, match=r"add it, such as|Write|write|Name it|give|add a GPU"):
+            load_machine(row["as_written"])
+
+
+@pytest.mark.parametrize(
+    ("described", "name"),
+    [
+        ("2x3090, Ryzen 5950X, 64G RAM", "2x rtx-3090 + ryzen-5950x + 64GiB"),
+        ("4x3090 96GB VRAM, 256GB RAM", "4x rtx-3090 + 256GiB"),
+        ("RTX 3090 24GB VRAM / 64G RAM", "rtx-3090 + 64GiB"),
+        ("GPU: RTX 3060; CPU: Ryzen 5 5600; RAM: 32 GB", "rtx-3060 + ryzen-5600 + 32GiB"),
+        ("RTX 3060/Ryzen 5600/64GB", "rtx-3060 + ryzen-5600 + 64GiB"),
+        ("I have a RTX 4070 with 32GB of RAM and a Ryzen 7 5700X.", "rtx-4070 + ryzen-5700x + 32GiB"),
+        ("RTX 3090, i9-12900K, 64 ГБ DDR5", "rtx-3090 + i9-12900k + 64GiB + ddr5"),
+        ("EPYC 7763 + 1,024GB DDR4", "epyc-7763 + 1024GiB + ddr4"),
+        ("2x EPYC 9654, RTX 5090, 1.5TB DDR5 RAM", "rtx-5090 + 2x epyc-9654 + 1536GiB + ddr5"),
+        ("EPYC 7763, 1TB DDR4, no GPU", "epyc-7763 + 1024GiB + ddr4"),
+        ("RTX 5090, 2x EPYC 9135, 1152GB DDR5-6400, 24 channels", "rtx-5090 + 2x epyc-9135 + ddr5-6400x12 + 1152GiB"),
+        ("EPYC 7302 + 6 channels of DDR4-2666 * 64GB", "epyc-7302 + ddr4-2666x6 + 384GiB"),
+        ("RTX 4090, Xeon 8480+, 512GB DDR5-4800/5600", "rtx-4090 + xeon-8480 + ddr5-4800x8 + 512GiB"),
+        ("Ryzen 5600 + 990 Pro 2TB + 32GB", "ryzen-5600 + 990-pro + 32GiB"),
+        ("rtx-3060 + nvme 512GB + 64GB", "rtx-3060 + nvme-gen3 + 64GiB"),
+        ("MacBook Pro M3 Max 128GB, 1TB SSD", "m3-max + 128GiB"),
+        ("Apple M4 Max 40-core, Apple M4 Max 16C, 128 GB", "m4-max + 128GiB"),
+        ("Ryzen 7 7840HS w/ Radeon 780M Graphics, 32GB DDR5-5600", "radeon-780m + ryzen-7840hs + ddr5-5600x2 + 32GiB"),
+        ("RTX 5090, Intel i9-7980XE @ 4.2 GHz, 256 GB", "rtx-5090 + i9-7980xe + 256GiB"),
+    ],
+)
+def test_descriptions(described: str, name: str) -> None:
+    assert load_machine(described).name == name
+    assert as_parts(as_parts(described)) == as_parts(described)
+    assert machines_in(described) == [as_parts(described)] or "," not in described
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ("2 or 3x RTX 3090 + 64GB", "'2 or 3x RTX 3090': give one number of them"),
+        ("RTX 3060, Xeon E5, 64GB", "'Xeon E5': which Xeon? Write its number, such as"),
+        ("Threadripper PRO (24 core), 64GB", "'Threadripper PRO 24 core': which Threadripper? Write its number"),
+        ("My Mac only has 64G memory.", "'Mac only has': which Mac? Write its chip and memory, such as m4-max-64"),
+        ("6 gb of vram and 16 gb of ram", "6 GB of VRAM: of which GPU? Name it, such as rtx-3060"),
+        ("RTX 4070, 16GB VRAM, 32GB RAM", "16 GB of VRAM, but rtx-4070 has 12; give the card that it is"),
+        ("RTX 3060, DDR4 quad-channel, 64GB", "'DDR4 quad-channel': write its speed too, such as DDR4-3200x4"),
+        ("EPYC 9355, 736GiB 23 of 24 channels", "'23 of 24 channels': write the channels of one socket beside"),
+        ("RTX 4090/3090 + 64GB", "unknown part 'RTX 4090/3090'"),
+        ("RTX 3060, 1TB SSD, 32GB", "'1TB SSD': of which kind? Write sata-ssd, nvme-gen3,"),
+        (
+            "RTX 3060 + 64GB + 2TB",
+            "'2TB': write a drive by its kind, without its size, such as nvme-gen4; RAM as 2048GiB",
+        ),
+        ("RTX 3060, NVMe SSD ~1400 MB/s, 32GB", "'NVMe SSD ~1400 MB/s': write a drive by its kind, such as"),
+    ],
+)
+def test_questions(described: str, message: str) -> None:
+    with refused(BadInput, begins=message):
+        load_machine(described)
+
+
+def test_a_path_is_no_description() -> None:
+    for path in ("./rtx-3060", "none/../mine", "my.toml", "C:\\mine", "/tmp/x y", "."):
+        assert is_path(path)
+        assert as_parts(path) == path
+    assert not is_path("RTX 4070, NVMe at 3400 MB/s")
+    assert all(as_parts(name) == name for name in catalogue())
+
+
+def test_the_order_of_parts_does_not_matter() -> None:
+    parts = ["RTX 3090", "i9-12900K", "64GB DDR5-4800", "990 PRO", "Ubuntu"]
+    names = {load_machine(mark.join(parts[at:] + parts[:at])).name for at in range(5) for mark in (" + ", ", ", " / ")}
+    assert names == {"rtx-3090 + i9-12900k + ddr5-4800x2 + 990-pro + 64GiB + linux"}
+    with pytest.raises(Incomplete):
+        load_machine("RTX 3090 / i9-12900K")
