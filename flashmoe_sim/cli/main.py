@@ -96,6 +96,7 @@ BELOW: dict[str, dict[str, VerbEntry]] = {  # by group
     },
     "machine": {
         "list": VerbEntry(f"{CLASSES}.machine:ListMachines", "All presets in a table."),
+        "this": VerbEntry(f"{CLASSES}.this_machine:ThisMachine", "This computer, as parts, and how each is known."),
         "show": VerbEntry(f"{CLASSES}.machine:ShowMachine", "One machine: every number, its interval and its source."),
         "parts": VerbEntry(f"{CLASSES}.machine:ListParts", "The parts for machines."),
         "build": VerbEntry(f"{CLASSES}.machine:BuildMachine", "A machine's file, from parts."),

@@ -170,7 +170,7 @@ def _discrete(parts: Parts, ram_gib: Quantity) -> Machine:
     nominal = _nominal_ram(parts)
     delivered = _scaled(nominal, estimate("desktop.ram_share"))
     weights = _scaled(nominal, estimate("desktop.cpu_share"))
-    soldered = cpu is not None and not cpu.memory.startswith("ddr")
+    soldered = cpu is not None and cpu.memory.startswith("lpddr")
     unnamed = not soldered and "memory" not in parts.by_kind and not parts.generation
     memory = Memory(
         ram_gib=ram_gib,
@@ -235,7 +235,7 @@ def _nominal_ram(parts: Parts) -> Quantity:
     memory, cpu = parts.by_kind.get("memory"), parts.by_kind.get("cpu")
     if memory is not None:
         return memory.numbers["bandwidth_gb_s"]
-    if cpu is not None:
+    if cpu is not None and cpu.memory:
         best = with_generation(cpu, parts.generation)
         return replace(
             best.numbers["bandwidth_gb_s"],

@@ -26,7 +26,7 @@ RATES = {
 }
 # Examples of CPUs: for at most so many GiB of RAM, and for a laptop.
 CPUS = ((128, "ryzen-5600"), (256, "ryzen-9950x"), (float("inf"), "epyc-7763"))
-LAPTOP_CPU, SSD = "ryzen-7840hs", "nvme-gen4"
+LAPTOP_CPU, SSD, ANY_MEMORY = "ryzen-7840hs", "nvme-gen4", "ddr4-3200x2"
 
 
 def guessed(machine: Machine) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _example(parts: Parts, names: tuple[str, ...]) -> list[str]:
         written.insert(place, cpu)
         place += 1
     if GUESSED["memory.bandwidth_gb_s"] in names:
-        written.insert(place, catalogue()[cpu].memory)
+        written.insert(place, catalogue()[cpu].memory or ANY_MEMORY)
     if GUESSED["storage.read_gb_s"] in names:
         written.append(SSD)
     return written

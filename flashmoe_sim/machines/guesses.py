@@ -5,7 +5,7 @@ from __future__ import annotations
 from flashmoe_sim.io.errors import Conflict
 from flashmoe_sim.machines.estimates import Estimated, estimate, estimates
 from flashmoe_sim.machines.machine import Quantity
-from flashmoe_sim.machines.parts import Part, catalogue
+from flashmoe_sim.machines.parts import Part, catalogue, memory_part
 
 # JEDEC: the largest unregistered modules have 8, 32 and 64 GB. A desktop has two channels with two modules each, so
 # that more RAM is in a workstation or a server.
@@ -54,11 +54,11 @@ def with_channels(memory: Part, cpu: Part | None, ram_gib: float | None) -> Part
     """Memory that was named without its channels: with all that the CPU has, or a server's if a desktop takes less."""
     generation = memory.name.partition("-")[0]
     speed, channels = split(memory)
-    if cpu is not None:
+    if cpu is not None and cpu.memory:
         channels = split(catalogue()[cpu.memory])[1]
     elif (ram_gib or 0) > DESKTOP_GIB.get(generation, float("inf")):
         channels = round(estimate("ram.server_channels", generation).value)
-    return catalogue().get(f"{speed}x{channels}", memory)
+    return memory_part(f"{speed}x{channels}") or memory
 
 
 def split(memory: Part) -> tuple[str, int]:

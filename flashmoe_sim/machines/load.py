@@ -64,6 +64,7 @@ from flashmoe_sim.machines.written import (
     words,
 )
 
+THIS = ("this", "thismachine", "thispc", "thiscomputer")  # in the normal form
 MAX_BYTES = 2**18
 MOST_DOTS = 16
 LEAST_VARIANCE = 1e-6
@@ -87,7 +88,8 @@ _CLASSES: dict[str, Any] = {
 def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
-    `2x gb10-128 over 10gbe` is two machines that a network joins.
+    `2x gb10-128 over 10gbe` is two machines that a network joins, `this` the computer that the program runs on, and
+    `this + nvme-gen4` that one with another part, or one that it does not tell.
     A name means the preset that it is, as `rtx-3060` or `M5 Max 128GB`, and a text with a `+` names parts, such as
     `m3-max + 48GiB`, or `RTX 3060 12GB, 64 GB DDR4`; any other chip with its RAM, as `m2-ultra-192`, is made of its
     parts. Write `./name` for a file with the same name.
@@ -96,6 +98,8 @@ def load_machine(name_or_path: str | Path) -> Machine:
     if isinstance(name_or_path, str):
         if (several := several_in(name_or_path)) is not None:
             return joined(load_machine(several.each), several)
+        if (added := beside_this(name_or_path)) is not None:
+            return this(added)
         if not is_path(name_or_path):
             if len(named := machines_in(name_or_path)) > 1:
                 raise _unknown_machine(name_or_path)
@@ -128,6 +132,20 @@ def load_machine(name_or_path: str | Path) -> Machine:
     except UnicodeDecodeError as error:
         raise Malformed(f"{path}: is not UTF-8 text (at byte {error.start}); give a machine's TOML file") from None
     return parse_machine(text, where=str(path))
+
+
+def beside_this(text: str) -> str | None:
+    """The parts that are written beside `this`; None for another machine."""
+    first, *others = words(text)
+    return " + ".join(others) if plain(first) in THIS else None
+
+
+def this(added: str) -> Machine:
+    """The computer that the program runs on, with these parts instead of those of the same kind."""
+    from flashmoe_sim.machines.here.collect import here
+
+    found = here()
+    return found.with_parts(added) if added else found.machine
 
 
 def machines_in(text: str) -> list[str]:
@@ -168,6 +186,8 @@ def parts_in(text: str) -> Parts | None:
     """
     if is_path(text) or not text.isprintable():
         return None
+    if (added := beside_this(text)) is not None:
+        return parse_parts(this(added).name)
     text = as_parts(text)
     try:
         return parse_parts(text)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -34,7 +35,8 @@ class Part:
     """One part: its kind, its published numbers, and the names of parts that go with it.
 
     kind: gpu, chip (CPU and GPU on one memory), cpu, memory, link or storage. source, condition: of all its numbers,
-    unless a number has its own. memory: the best that a CPU supports. pcie: the link of a GPU or CPU.
+    unless a number has its own. memory: the best that a CPU supports; empty if that is not known. pcie: the link of a
+    GPU or CPU.
     class_: of storage. system: of a chip, macos or linux. api: the GPU's programming interface, one of machine.APIS.
     os: of a chip that has only one, such as linux. compute: the GPU's compute capability, by NVIDIA's list.
     form: of a CPU or GPU, one of FORMS; empty for a desktop computer's, module for a socket of its own.
@@ -113,11 +115,48 @@ class Parts:
         gpu = self.by_kind.get("gpu")
         return () if gpu is None else (*[gpu] * self.n_gpus, *self.unlike)
 
+    def with_parts(self, added: Parts) -> Parts:
+        """These parts with others instead of those of their kind."""
+        cards = added if added.cards else self
+        return replace(
+            self,
+            by_kind={kind: part for kind in KINDS if (part := added.by_kind.get(kind) or self.by_kind.get(kind))},
+            ram_gib=added.ram_gib or self.ram_gib,
+            os=added.os or self.os,
+            generation=added.generation or self.generation,
+            n_gpus=cards.n_gpus,
+            unlike=cards.unlike,
+            sockets=added.sockets if "cpu" in added.by_kind else self.sockets,
+        )
+
     @property
     def _each(self) -> list[Part]:
         """Every part once."""
         others = (part for part in self.by_kind.values() if part.kind != "gpu")
         return list({part.name: part for part in (*self.cards, *others)}.values())
+
+
+_MEMORY = re.compile(r"((?:lp)?ddr[345]x?)-?(\d{3,5})x(\d{1,2})")
+_RATES_MT_S = {"ddr3": (800, 2400), "ddr4": (1600, 5400), "ddr5": (3200, 10000), "lpddr": (1600, 11000)}
+MOST_CHANNELS = 12
+
+
+def memory_part(name: str) -> Part | None:
+    """The memory of a name such as ddr4-3466x4, whether or not the catalogue lists its rate and channels; else None."""
+    if (known := catalogue().get(name)) is not None or (found := _MEMORY.fullmatch(name)) is None:
+        return known
+    kind, rate, channels = found[1], int(found[2]), int(found[3])
+    generation = "lpddr" if kind.startswith("lp") else kind
+    if generation not in _RATES_MT_S or not 1 <= channels <= MOST_CHANNELS:
+        return None
+    least, most = _RATES_MT_S[generation]
+    like = next(one for one in catalogue().values() if one.kind == "memory" and one.name.startswith(generation))
+    if not least <= rate <= most:
+        return None
+    value = rate * 8 * channels / 1000
+    gb_s = replace(like.numbers["bandwidth_gb_s"], value=value, lo=value, hi=value)
+    title = f"{kind.upper()}-{rate}, {channels} channel{'' if channels == 1 else 's'}"
+    return replace(like, name=f"{kind}-{rate}x{channels}", title=title, aliases=(), numbers={"bandwidth_gb_s": gb_s})
 
 
 def integrated(chip: Part) -> bool:

@@ -22,7 +22,7 @@ from flashmoe_sim.io.errors import (
     shown,
 )
 from flashmoe_sim.machines.guesses import split, with_channels
-from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Parts, catalogue, integrated
+from flashmoe_sim.machines.parts import KINDS, MOST_GPUS, MOST_SOCKETS, Part, Parts, catalogue, integrated, memory_part
 from flashmoe_sim.machines.sockets import link_between
 
 NEAREST = 3
@@ -111,6 +111,7 @@ _VAGUE = tuple(  # names of families, and what tells their members apart
     )
 )
 _CHANNELS = re.compile(r"x\d+$|channels?$")
+_OTHER_MEMORY = re.compile(r"(lpddr[45]x?|ddr[345])(\d{4,5})(?:x(\d{1,2}))?")
 _MANY_CHANNELS = re.compile(r"(.*\d{4})x(\d{2})")  # as two sockets have together
 _FOR_ONE_SOCKET = re.compile(r"\bepyc[- ]?\d\w{2}\dp\b", re.IGNORECASE)
 _VARIANT = re.compile(r" \d+ GB\b| \(\d+-core GPU\)")
@@ -250,7 +251,7 @@ def _of_one_socket(memory: Part, cpu: Part) -> Part:
     kind, channels = split(memory)
     if channels <= split(catalogue()[cpu.memory])[1]:
         return memory
-    return catalogue().get(f"{kind}x{channels // 2}", memory)
+    return memory_part(f"{kind}x{channels // 2}") or memory
 
 
 def with_cards(parts: Parts, cards: Sequence[Part]) -> Parts:
@@ -493,7 +494,10 @@ def find_part(word: str) -> Part:
 def named_part(word: str) -> Part | None:
     """The part with this name, alias or title, or None."""
     names = _names()
-    return next((catalogue()[names[way]] for way in _ways(word) if way in names), None)
+    if way := next((way for way in _ways(word) if way in names), ""):
+        return catalogue()[names[way]]
+    found = _OTHER_MEMORY.fullmatch(plain(word))
+    return memory_part(f"{found[1]}-{found[2]}x{found[3] or 2}") if found else None
 
 
 def reported_part(name: str, kind: str, *, memory_gib: float | None = None) -> Part | None:

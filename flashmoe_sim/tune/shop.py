@@ -201,13 +201,13 @@ def _go_together(parts: Parts, before: Parts) -> bool:
         return generation == _generation(takes) and channels <= _channels(takes)
     if own is None or memory == own:
         return True
-    most = max(_channels(own), 2 if cpu is None else _channels(catalogue()[cpu.memory]))
+    most = max(_channels(own), 2 if cpu is None or not cpu.memory else _channels(catalogue()[cpu.memory]))
     return generation == _generation(own) and channels <= most
 
 
 def _memory_of(parts: Parts) -> Part | None:
     cpu = parts.by_kind.get("cpu")
-    return parts.by_kind.get("memory") or (None if cpu is None else catalogue()[cpu.memory])
+    return parts.by_kind.get("memory") or (None if cpu is None else catalogue().get(cpu.memory))
 
 
 def _generation(memory: Part) -> str:

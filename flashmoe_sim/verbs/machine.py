@@ -256,7 +256,8 @@ def _rate(part: MachinePart) -> str:
     from flashmoe_sim.machines.parts import catalogue
 
     of = catalogue()[part.memory] if part.memory else part
-    return next(text for key in ("bandwidth_gb_s", "gb_s", "read_gb_s") if (text := _number(of, key)) != "-")
+    rates = (_number(of, key) for key in ("bandwidth_gb_s", "gb_s", "read_gb_s"))
+    return next((text for text in rates if text != "-"), "-")
 
 
 def _number(part: MachinePart, key: str) -> str:

@@ -1,0 +1,519 @@
+"""From what a computer says of itself to its parts, each field with where it was seen or what its absence means."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.compose import compose, compose_parts
+from flashmoe_sim.machines.guesses import ram_by_size
+from flashmoe_sim.machines.here.drives import drive_of
+from flashmoe_sim.machines.here.gpus import Found, Gpu, gpus_of
+from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, ram_of
+from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
+from flashmoe_sim.machines.machine import Machine, Quantity
+from flashmoe_sim.machines.parts import Part, catalogue, integrated
+from flashmoe_sim.machines.written import named_part, parse_parts, reported_part
+
+UNLIMITED = 2.0**60  # bytes: what version 1 of control groups calls no limit is more
+USUAL = ((64, 4), (256, 16), (1000, 32), (math.inf, 64))  # up to so many GiB, RAM is sold in steps of so many
+ANY_GIB = 8.0  # where not even the size can be seen
+FEW_CORES = 0.75  # of a processor's: with fewer a virtual machine has but a share of its RAM's speed
+_FLAGS = {"avx2": "avx2", "avx512f": "avx512", "amx_tile": "amx", "asimd": "neon"}
+_VIRTUAL = re.compile(r"kvm|virtual|vmware|qemu|xen|bochs|amazon ec2|google compute|openstack|droplet", re.IGNORECASE)
+_ARM = {"0xd0b": "Cortex-A76", "0xd0c": "Neoverse N1", "0xd40": "Neoverse V1", "0xd4f": "Neoverse V2"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One thing that was looked for. value: what was found, or nothing. source: where. effect: on the answer."""
+
+    name: str
+    value: str
+    source: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine: how to write it, what it is, and how each part of that is known.
+
+    wired: a Mac's limit of memory for the GPU, where one was set.
+    """
+
+    spelling: str
+    machine: Machine
+    fields: tuple[Field, ...]
+    wired: Quantity | None = None
+
+    def with_parts(self, added: str) -> Machine:
+        """This machine with these parts instead of those of the same kind; what was seen beside parts stays."""
+        parts, new = parse_parts(self.spelling), parse_parts(added)
+        made = compose_parts(parts.with_parts(new))
+        if "cpu" not in new.by_kind and "chip" not in new.by_kind:
+            made = replace(made, cpu_features=self.machine.cpu_features, cpu_cores=self.machine.cpu_cores)
+        return made if self.wired is None else made.with_quantity("gpu.memory_gib", self.wired)
+
+
+@dataclass(frozen=True)
+class _Cpu:
+    """cores: physical ones of all sockets, 0 if unknown; usable: logical ones that this process may use.
+
+    virtual: what it is that hides the computer, or empty.
+    """
+
+    name: str
+    source: str
+    part: Part | None
+    cores: int = 0
+    logical: int = 0
+    usable: int = 0
+    sockets: int = 1
+    features: tuple[str, ...] | None = None
+    virtual: str = ""
+
+
+@dataclass
+class _Draft:
+    """What is put together: the parts as they are written, and what is said of each."""
+
+    words: list[str] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list)
+
+    def say(self, name: str, value: str, source: str = "", effect: str = "") -> None:
+        self.fields.append(Field(name, value, source, effect))
+
+
+def this_machine(seen: Seen) -> Here:
+    """The machine that was seen. It never fails: what cannot be seen is a guess that is told."""
+    system = text_of(seen, "system").partition(" ")[0]
+    draft = _Draft()
+    if system == "Darwin":
+        return _mac(seen, draft)
+    wsl = "microsoft" in text_of(seen, "/proc/version").lower()
+    cpu, contained = _processor(seen, wsl=wsl), bool(text_of(seen, "container").strip())
+    gpus = gpus_of(seen, cpu.name, contained=contained)
+    cards = _cards(gpus, draft)
+    chip = _chip(gpus, cards, draft, cpu)
+    usable_gib, limit_gib, source = _ram(seen)
+    source_of, modules = modules_in(_modules(seen))
+    ram = ram_of(modules, cpu.part, cpu.sockets)
+    if not usable_gib and limit_gib is None:
+        usable_gib, source = ANY_GIB, ""
+    exact = bool(cpu.virtual) or (limit_gib is not None and limit_gib < (usable_gib or math.inf))
+    lent = sum(gpu.memory_gib or 0 for gpu in gpus.gpus if gpu.own is False)
+    installed = _installed(min(usable_gib or math.inf, limit_gib or math.inf), ram.size_gib, lent, exact=exact)
+    shared = _whole(cpu, draft, chip, contained=contained)
+    if chip is None or (integrated(chip) and cpu.part is not None):
+        named = cpu.part is not None and not shared and (cpu.sockets == 1 or _stands_twice(cpu))
+        times = f"{cpu.sockets}x " if named and cpu.sockets > 1 else ""
+        draft.words.append(f"{times}{cpu.part.name}" if named and cpu.part is not None else "other-cpu")
+    _say_memory(draft, Known(chip, cpu, ram, source_of, installed), shared=shared, seen=seen)
+    _say_link(draft, cards, gpus)
+    _say_drive(draft, seen)
+    _say_ram(draft, seen, installed, (usable_gib, limit_gib, source), lent)
+    os = "windows" if system == "Windows" else "linux"
+    draft.words.append(os)
+    draft.say("OS", _os(seen, os, wsl=wsl), "the system", "WSL: speeds are those of Linux" if wsl else "")
+    return _put_together(draft, cpu)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What decides the memory's speed."""
+
+    chip: Part | None
+    cpu: _Cpu
+    ram: Ram
+    source: str
+    installed_gib: float
+
+
+def _put_together(draft: _Draft, cpu: _Cpu | None = None, wired_gib: float | None = None) -> Here:
+    """The machine of the words, without those that do not go with the others."""
+    words, machine = draft.words, None
+    while machine is None:
+        try:
+            machine = compose(" + ".join(words))
+        except BadInput as error:
+            kept = [
+                word
+                for word in words
+                if (part := named_part(word)) is None or part.kind not in ("memory", "link", "storage")
+            ]
+            if kept == words:
+                raise
+            draft.say("together", "", "", f"{error}; left out")
+            words = kept
+    if cpu is not None and cpu.features is not None:
+        machine = replace(machine, cpu_features=cpu.features)
+    if cpu is not None and cpu.usable and (not machine.cpu_cores or cpu.usable < machine.cpu_cores):
+        machine = replace(machine, cpu_cores=min(cpu.usable, cpu.cores or cpu.usable))
+    limit = None
+    if wired_gib is not None:
+        limit = Quantity(wired_gib, wired_gib, wired_gib, "sysctl iogpu.wired_limit_mb", "as it is set now")
+        machine = machine.with_quantity("gpu.memory_gib", limit)
+    return Here(machine.name, machine, tuple(draft.fields), limit)
+
+
+def _processor(seen: Seen, *, wsl: bool) -> _Cpu:
+    """The processor of a Linux or Windows computer."""
+    if text_of(seen, "registry"):
+        return _of_registry(seen)
+    blocks = [dict(_lines(block)) for block in text_of(seen, "/proc/cpuinfo").strip().split("\n\n")]
+    first = blocks[0] if blocks else {}
+    board = text_of(seen, "/proc/device-tree/model").strip("\0\n ")
+    name, source = first.get("model name", ""), "/proc/cpuinfo"
+    if not name:
+        arm = _ARM.get(next((block["CPU part"] for block in blocks if "CPU part" in block), ""), "")
+        name, source = (board, "/proc/device-tree/model") if board else (f"Arm {arm}".strip(), source)
+    flags = set(first.get("flags", first.get("Features", "")).split())
+    pairs = {(block.get("physical id", ""), block["core id"]) for block in blocks if "core id" in block}
+    product = text_of(seen, "/sys/class/dmi/id/product_name").strip()
+    maker = text_of(seen, "/sys/class/dmi/id/sys_vendor").strip()
+    virtual = "WSL" if wsl else f"a virtual machine ({product})" if _VIRTUAL.search(f"{maker} {product}") else ""
+    virtual = virtual or ("a virtual machine" if "hypervisor" in flags else "")
+    logical = sum("processor" in block for block in blocks)
+    usable = min(
+        [number for number in (logical, _number(text_of(seen, "affinity")), _quota(seen)) if number], default=0
+    )
+    part = reported_part(name, "cpu") or (reported_part(board, "cpu") if board else None)
+    return _Cpu(
+        name or "a processor without a name",
+        source,
+        part,
+        len(pairs) or logical,
+        logical,
+        usable,
+        1 if virtual else max(1, len({package for package, _ in pairs})),
+        tuple(feature for flag, feature in _FLAGS.items() if flag in flags) if flags else None,
+        virtual,
+    )
+
+
+def _of_registry(seen: Seen) -> _Cpu:
+    """By Windows' registry and system calls: `cpu: NAME`, `cores: 8`, `sockets: 1`, `features: avx2`."""
+    says = dict(_lines(text_of(seen, "registry")))
+    name = says.get("cpu", "")
+    product = says.get("product", "")
+    features = tuple(says["features"].split()) if "features" in says else None
+    return _Cpu(
+        name or "a processor without a name",
+        "the registry",
+        reported_part(name, "cpu"),
+        _number(says.get("cores", "")),
+        _number(says.get("logical", "")),
+        _number(says.get("logical", "")),
+        max(1, _number(says.get("sockets", ""))),
+        features,
+        f"a virtual machine ({product})" if _VIRTUAL.search(product) else "",
+    )
+
+
+def _whole(cpu: _Cpu, draft: _Draft, chip: Part | None, *, contained: bool) -> bool:
+    """Say which processor it is, and whether this is a share of it whose part of the RAM's speed is unknown.
+
+    chip: which has this processor, if it is of a chip.
+    """
+    part, cores = cpu.part, f", {cpu.cores} cores" if cpu.cores else ""
+    sockets = f", {cpu.sockets} sockets" if cpu.sockets > 1 else ""
+    features = f", {' '.join(cpu.features)}" if cpu.features else ""
+    effect = ""
+    shared = bool(cpu.virtual) and part is not None and part.cores > 0 and cpu.cores < FEW_CORES * part.cores
+    if shared:
+        assert part is not None
+        effect = f"{cpu.virtual} with {cpu.cores} of its {part.cores} cores: its share of the RAM's speed is not known"
+    elif part is None and chip is None:
+        why = f"{cpu.virtual} hides its model" if cpu.virtual else "is not in `sim machine parts`"
+        effect = f"{why}: taken as any processor, at the speed that RAM of this size may have"
+    elif cpu.sockets > 1 and not _stands_twice(cpu):
+        effect = f"{cpu.sockets} sockets of it are not modelled: taken as any processor"
+    if cpu.usable and cpu.usable < cpu.logical:
+        where = "this container" if contained else "this process"
+        said = f"{where} may use {cpu.usable} of {cpu.logical} logical cores, which may not reach the RAM's speed"
+        effect = f"{effect}; {said}" if effect else said
+    draft.say("CPU", f"{cpu.name}{cores}{sockets}{features}", cpu.source, effect)
+    return shared
+
+
+def _stands_twice(cpu: _Cpu) -> bool:
+    from flashmoe_sim.machines.sockets import link_between
+
+    return cpu.part is not None and cpu.sockets == 2 and link_between(cpu.part) is not None
+
+
+def _cards(found: Found, draft: _Draft) -> list[Gpu]:
+    """The cards that are counted, each of one maker; and what is said of all."""
+    cards = [gpu for gpu in found.gpus if gpu.part is not None and gpu.part.kind == "gpu" and "MIG" not in gpu.trouble]
+    by_maker: Counter[str] = Counter()
+    for gpu in cards:
+        by_maker[gpu.maker] += round(gpu.part.numbers["memory_gib"].value if gpu.part else 0)
+    maker = by_maker.most_common(1)[0][0] if by_maker else ""
+    counted = [gpu for gpu in cards if gpu.maker == maker]
+    for gpu in found.gpus:
+        if gpu.part is not None and gpu.part.kind == "chip":
+            continue
+        memory = f", {gpu.memory_gib:.1f} GiB" if gpu.memory_gib else ""
+        draft.say("GPU", f"{gpu.name}{memory}", gpu.source, _effect(gpu, counted, maker))
+    if found.trouble:
+        draft.say("GPU", "", "", f"{found.trouble}; the answer is without it")
+    for name, number in Counter(gpu.part.name for gpu in counted if gpu.part).items():
+        draft.words.append(f"{number}x {name}" if number > 1 else name)
+    return counted
+
+
+def _effect(gpu: Gpu, counted: Sequence[Gpu], maker: str) -> str:
+    """What a GPU that is not counted as it is means for the answer."""
+    if gpu in counted:
+        return f"{gpu.trouble}; it is counted, and computes once that is mended" if gpu.trouble else ""
+    if gpu.trouble:
+        return f"{gpu.trouble}; the answer is without it"
+    if gpu.part is not None:
+        return f"beside cards of {maker} it is not modelled; the answer is without it"
+    if gpu.own is False and counted:
+        return "within the processor; not counted beside a card"
+    if gpu.own is False:
+        return "within the processor; not counted: it computes no faster than the CPU, or is not known"
+    return "not in `sim machine parts`; the answer is without it. A machine's file can have its numbers"
+
+
+def _chip(found: Found, cards: Sequence[Gpu], draft: _Draft, cpu: _Cpu) -> Part | None:
+    """The chip whose GPU is within the processor, if it is what computes."""
+    chips = [gpu for gpu in found.gpus if gpu.part is not None and gpu.part.kind == "chip"]
+    if not chips:
+        board = named_part(cpu.name)
+        if cards or board is None or board.kind != "chip":
+            return None
+        chips = [Gpu(cpu.name, cpu.source, board.maker, board, own=False)]
+    gpu = chips[0]
+    if cards:
+        draft.say("GPU", gpu.name, gpu.source, "within the processor; not counted beside a card")
+        return None
+    draft.say("GPU", f"{gpu.name}, which shares the RAM", gpu.source)
+    assert gpu.part is not None
+    draft.words.append(gpu.part.name)
+    return gpu.part
+
+
+def _modules(seen: Seen) -> Iterator[tuple[str, list[Any]]]:
+    yield "DMI (dmidecode)", of_dmidecode(text_of(seen, "dmidecode"))
+    yield "DMI (udev)", of_udev(text_of(seen, "/run/udev/data/+dmi:id"))
+    with suppress(ValueError):
+        yield "the firmware (SMBIOS)", of_smbios(bytes.fromhex(text_of(seen, "smbios")))
+
+
+def _say_memory(draft: _Draft, known: Known, *, shared: bool, seen: Seen) -> None:
+    """The kind, speed and channels of the RAM, or what is taken instead."""
+    chip, ram = known.chip, known.ram
+    if chip is not None and not integrated(chip):
+        rate = chip.numbers["bandwidth_gb_s"].value
+        draft.say("memory", f"{chip.title}'s own, {rate:g} GB/s nominal", "the catalogue of parts")
+        return
+    if ram.part is not None and not shared and not known.cpu.virtual:
+        draft.words.append(ram.part.name)
+        draft.say("memory", ram.part.title, f"{known.source}, {ram.how}")
+        return
+    why = trouble_of(seen, "dmidecode") or "no DMI that may be read"
+    if known.source:
+        why = f"{known.source} does not give {ram.unknown or 'what this machine has of it'}"
+    if known.cpu.virtual:
+        why = f"{known.cpu.virtual} hides it"
+    part = None if shared or known.cpu.sockets > 2 else known.cpu.part
+    if chip is not None:
+        nominal = chip.numbers["bandwidth_gb_s"]
+        taken, give = f"{nominal.lo:.3g} to {nominal.hi:.3g} GB/s", "ddr5-5600x2"
+    elif part is not None and part.memory:
+        taken, give = f"{part.memory}, the fastest of {part.name}, or slower", part.memory
+    else:
+        guess = ram_by_size(known.installed_gib, "")
+        taken, give = f"{guess.lo:.3g} to {guess.hi:.3g} GB/s by the size of the RAM", "ddr4-3200x2"
+    effect = f'kind, speed and channels unknown ({why}): taken as {taken}; give --machine "this + {give}", or measure'
+    draft.say("memory", "", "", f"{effect} with `sim machine probe`")
+
+
+def _say_link(draft: _Draft, cards: Sequence[Gpu], found: Found) -> None:
+    if not cards:
+        return
+    known = [gpu for gpu in cards if gpu.link in catalogue()]
+    if not known:
+        draft.say(
+            "link", "", "", 'lanes of the GPU unknown: taken as its widest, or half; give --machine "this + pcie4x16"'
+        )
+        return
+    slowest = min(known, key=lambda gpu: catalogue()[gpu.link].numbers["gb_s"].value)
+    draft.words.append(slowest.link)
+    title = catalogue()[slowest.link].title
+    uses = f", of {slowest.wide} lanes that it could use" if slowest.wide else ""
+    of = f", the slowest of {len(cards)} cards" if len({gpu.link for gpu in known}) > 1 else ""
+    draft.say("link", f"{title}{uses}{of}", slowest.source)
+
+
+def _say_drive(draft: _Draft, seen: Seen) -> None:
+    drive = drive_of(seen)
+    if drive.part is not None:
+        draft.words.append(drive.part.name)
+    draft.say("drive", drive.said, drive.source, drive.effect)
+
+
+def _say_ram(draft: _Draft, seen: Seen, installed: float, ram: tuple[float, float | None, str], lent: float) -> None:
+    usable, limit, source = ram
+    draft.words.append(f"{installed:g}GiB")
+    effect = ""
+    if limit is not None and limit < (usable or math.inf):
+        of = f"the computer has {usable:.1f} GiB" if usable else "of the computer's"
+        source, effect = "the control group's limit", f"{of}; a program that takes more is killed"
+    elif lent > 1:
+        effect = f"{lent:.1f} GiB of it are set aside for the GPU in the firmware; the system has {usable:.1f}"
+    elif installed > usable * 1.005:
+        effect = f"{usable:.1f} GiB of it for programs"
+    if not source:
+        draft.say("RAM", "", "", f'size unknown: taken as {installed:g} GiB; give --machine "this + 64GiB"')
+        return
+    draft.say("RAM", f"{installed:g} GiB", source, effect)
+    free = _free(seen, limit)
+    if free is not None:
+        draft.say("free RAM", f"{free:.1f} GiB now", "/proc/meminfo" if "/proc/meminfo" in seen else "the system")
+
+
+def _ram(seen: Seen) -> tuple[float, float | None, str]:
+    """GiB that the system has, GiB that a control group allows if it limits them, and where the former is from."""
+    limits = [
+        size
+        for line in text_of(seen, "cgroup").splitlines()
+        if re.search(r"memory\.(?:max|limit_in_bytes|high) \d+$", line) and (size := int(line.split()[-1])) < UNLIMITED
+    ]
+    meminfo = dict(_lines(text_of(seen, "/proc/meminfo")))
+    if (kib := _number(meminfo.get("MemTotal", ""))) > 0:
+        total, source = kib / 2**20, "/proc/meminfo"
+    else:
+        total, source = _number(dict(_lines(text_of(seen, "registry"))).get("memory", "")) / 2**30, "the system"
+    return total, (min(limits) / 2**30 if limits else None), source
+
+
+def _free(seen: Seen, limit: float | None) -> float | None:
+    kib = _number(dict(_lines(text_of(seen, "/proc/meminfo"))).get("MemAvailable", ""))
+    free = kib / 2**20 if kib else _number(dict(_lines(text_of(seen, "registry"))).get("free", "")) / 2**30
+    used = [
+        int(line.split()[-1]) / 2**30
+        for line in text_of(seen, "cgroup").splitlines()
+        if re.search(r"memory\.(?:current|usage_in_bytes) \d+$", line)
+    ]
+    if limit is not None:
+        free = min(free, limit - min(used, default=0.0))
+    return max(free, 0.0) if free else None
+
+
+def _installed(usable: float, of_modules: float, lent: float, *, exact: bool) -> float:
+    """RAM as it was sold, of which the system keeps some for itself; in a virtual machine or a limit as it is."""
+    if exact:
+        return float(f"{usable:.3g}") if usable >= 1 else round(max(usable, 0.01), 2)
+    if of_modules >= 0.98 * (usable + lent) and of_modules <= 1.5 * (usable + lent) + 2:
+        return of_modules
+    step = next(step for most, step in USUAL if usable + lent <= most)
+    return float(step * math.ceil((usable + lent) / step)) if usable + lent > 3 else float(math.ceil(usable + lent))
+
+
+def _quota(seen: Seen) -> int:
+    """CPUs that a control group allows; 0 without a limit."""
+    found = []
+    values: dict[str, str] = {}
+    for line in text_of(seen, "cgroup").splitlines():
+        path, _, value = line.partition(" ")
+        values[path] = value
+    for path, value in values.items():
+        quota, period = value, values.get(path.replace("cfs_quota_us", "cfs_period_us"), "")
+        if path.endswith("cpu.max"):
+            quota, _, period = value.partition(" ")
+        elif not path.endswith("cpu.cfs_quota_us"):
+            continue
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            found.append(max(1, math.ceil(int(quota) / int(period))))
+    return min(found, default=0)
+
+
+def _os(seen: Seen, os: str, *, wsl: bool) -> str:
+    if os == "windows":
+        return dict(_lines(text_of(seen, "registry"))).get("windows", "Windows")
+    pretty = re.search(r'^PRETTY_NAME="?([^"\n]+)', text_of(seen, "/etc/os-release"), re.MULTILINE)
+    return f"{pretty[1] if pretty else 'Linux'}{' in WSL' if wsl else ''}"
+
+
+def _mac(seen: Seen, draft: _Draft) -> Here:
+    """A Mac: its chip, RAM, GPU cores and limit of wired memory."""
+    values = dict(_lines(text_of(seen, "sysctl")))
+    hardware, display = _profiled(seen, "SPHardwareDataType"), _profiled(seen, "SPDisplaysDataType")
+    name = str(hardware.get("chip_type") or values.get("machdep.cpu.brand_string") or hardware.get("cpu_type") or "")
+    source = "system_profiler" if hardware.get("chip_type") else "sysctl"
+    in_registry = re.search(r'"gpu-core-count" = (\d+)', text_of(seen, "ioreg"))
+    cores = _number(str(display.get("sppci_cores") or "")) or (int(in_registry[1]) if in_registry else 0)
+    ram = _number(values.get("hw.memsize", "")) / 2**30 or float(_number(str(hardware.get("physical_memory", ""))))
+    chip = (named_part(f"{name} {cores}core") if cores else None) or named_part(name)
+    if chip is None or chip.kind != "chip":
+        return _intel_mac(seen, draft, name, ram)
+    draft.words += [chip.name, f"{ram:g}GiB"]
+    exact = "" if cores else "number of GPU cores unknown: taken as the variant that is sold with this RAM"
+    draft.say("GPU", f"{name}, {cores} GPU cores" if cores else name, source, exact)
+    draft.say("CPU", f"{name}, {values.get('hw.physicalcpu', '?')} cores, neon", source)
+    draft.say("RAM", f"{ram:g} GiB, shared by CPU and GPU", "sysctl hw.memsize")
+    if (free := _free_of_mac(seen)) is not None:
+        draft.say("free RAM", f"{free:.1f} GiB now", "vm_stat")
+    draft.say(
+        "memory", f"{chip.title}'s own, {chip.numbers['bandwidth_gb_s'].value:g} GB/s nominal", "the catalogue of parts"
+    )
+    wired = _number(values.get("iogpu.wired_limit_mb", "")) / 1024
+    if wired:
+        pasted = (
+            "the machine as it is written here has macOS's own limit; `sim machine show this --toml` keeps this one"
+        )
+        draft.say("wired limit", f"{min(wired, ram):.1f} GiB for the GPU", "sysctl iogpu.wired_limit_mb", pasted)
+    else:
+        draft.say("wired limit", "macOS's own", "sysctl iogpu.wired_limit_mb")
+    ssd = chip.numbers["ssd_gb_s"]
+    elsewhere = f'taken as {ssd.lo:g} to {ssd.hi:g} GB/s; a model on another drive: give --machine "this + usb-ssd"'
+    draft.say("drive", "the Mac's own SSD", "the catalogue of parts", elsewhere)
+    draft.say("OS", f"macOS {text_of(seen, 'macos').strip()}".strip(), "the system")
+    return _put_together(draft, None, min(wired, ram) if wired else None)
+
+
+def _intel_mac(seen: Seen, draft: _Draft, name: str, ram: float) -> Here:
+    part = reported_part(name, "cpu")
+    draft.words += [part.name if part else "other-cpu", f"{ram or 8:g}GiB"]
+    draft.say("CPU", name or "a processor without a name", "sysctl", "" if part else "not in `sim machine parts`")
+    draft.say("RAM", f"{ram:g} GiB" if ram else "", "sysctl", "" if ram else "size unknown: taken as 8 GiB")
+    draft.say("GPU", "", "", "a Mac without Apple's chip: its GPU is not modelled; the answer is of the CPU alone")
+    draft.say("OS", "macOS", "the system", "on Intel's processors not modelled: the command lines are for Linux")
+    return _put_together(draft)
+
+
+def _free_of_mac(seen: Seen) -> float | None:
+    text = text_of(seen, "vm_stat")
+    page = re.search(r"page size of (\d+) bytes", text)
+    pages = [int(n) for n in re.findall(r"^Pages (?:free|inactive|speculative): +(\d+)", text, re.MULTILINE)]
+    return sum(pages) * int(page[1]) / 2**30 if page and pages else None
+
+
+def _profiled(seen: Seen, kind: str) -> Mapping[str, Any]:
+    """The first entry of a kind in system_profiler's JSON; empty if there is none."""
+    with suppress(ValueError, LookupError, TypeError):
+        entry = json.loads(text_of(seen, "system_profiler"))[kind][0]
+        return entry if isinstance(entry, dict) else {}
+    return {}
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        name, mark, value = line.partition(":")
+        if mark:
+            yield name.strip(), value.strip()
+
+
+def _number(text: str) -> int:
+    found = re.match(r"\s*(\d+)", text)
+    return int(found[1]) if found else 0

@@ -1,0 +1,1 @@
+"""Computers as they describe themselves."""

@@ -1,0 +1,74 @@
+"""Asking this computer: in time, whatever the programs do, and without the network."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.here import collect
+from flashmoe_sim.machines.here.read import this_machine
+from flashmoe_sim.machines.load import load_machine, machines_in, parts_in
+from tests.support import document, printed_by
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the programs are shell scripts, the files Linux's")
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_programs_that_hang_lie_or_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "FOLDERS", (str(tmp_path),))
+    monkeypatch.setenv("PATH", ".:relative")
+    monkeypatch.chdir(tmp_path)
+    program(tmp_path, "nvidia-smi", 'trap "" TERM; while :; do :; done')
+    program(tmp_path, "lspci", "printf '\\377\\376'; exit 3")
+    program(tmp_path, "rocm-smi", "exec /usr/bin/head -c 9000000000 /dev/zero")
+    (tmp_path / "dmidecode").write_text("no program")
+    (tmp_path / "dmidecode").chmod(0o755)
+    began = time.monotonic()
+    found = collect.ask_all(collect.LINUX)
+    assert time.monotonic() - began < 2
+    assert found["nvidia-smi"].problem == found["nvidia-smi -L"].problem == "no answer within 1.5 s"
+    assert (found["lspci"].code, found["lspci"].text) == (3, "\ufffd\ufffd")
+    assert len(found["rocm-smi"].text) == collect.MOST_BYTES
+    assert "cannot be started" in found["dmidecode"].problem
+
+
+def test_no_program_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "nvidia-smi", "touch was-run")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(collect, "FOLDERS", ())
+    monkeypatch.setenv("PATH", ".:")
+    assert collect.ask_all(collect.LINUX) == {}
+    assert not Path("was-run").exists()
+
+
+def test_this_computer(capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    seen = collect.look()
+    assert time.monotonic() - began < 2
+    found = this_machine(seen)
+    kib = int(Path("/proc/meminfo").read_text().split()[1])
+    assert found.machine.memory is not None
+    assert found.machine.memory.ram_gib.value <= 1.15 * kib * 1024 / GIB + 4
+    assert load_machine("this").name == found.spelling == load_machine(found.spelling).name
+    assert machines_in("this") == ["this"]
+    parts = parts_in("this + nvme-gen4")
+    assert parts is not None
+    assert parts.by_kind["storage"].name == "nvme-gen4"
+    shown = document(capsys, "machine", "this")
+    assert (shown["parts"], shown["machine"]["name"]) == (found.spelling, found.spelling)
+    assert {"name", "value", "source", "effect"} == set(shown["seen"][0])
+    assert found.spelling in printed_by(capsys, "machine", "this")
+
+
+def test_a_disk_behind_partitions_is_found_or_named() -> None:
+    said = collect._drive(Path.home())
+    assert said.startswith(("model=", "bus=", "on=", "link=", "rotational="))
