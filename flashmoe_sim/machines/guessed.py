@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from flashmoe_sim.io.errors import BadInput
@@ -58,6 +59,18 @@ def basis(machine: Machine) -> str:
         example = " + ".join(_example(parts, names))
         clauses.append(f'guessed: {ranges}; name {them}, as in `--machine "{example}"`')
     return f"{'; '.join(clauses)}."
+
+
+def heading(machine: Machine) -> str:
+    """The machine's title; of a card's preset behind its name and the RAM that it assumes, which nobody named."""
+    name, _, system = machine.name.partition(" + ")
+    part = catalogue().get(name)
+    if part is None or part.kind != "gpu" or not _brought(machine) or machine.memory is None:
+        return machine.title
+    kind = re.search(r"(?:LP)?DDR\d", machine.title)
+    other = f"{name} + {'64' if machine.memory.ram_gib.value != 64 else '32'}GiB{system and f' + {system}'}"
+    ram = f"{machine.memory.ram_gib.value:g} GiB of {kind[0] if kind else 'RAM'}"
+    return f"{machine.name}, {ram} assumed (give {other} for another size): {machine.title}"
 
 
 def notes(machine: Machine) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdic
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
-from flashmoe_sim.machines.guessed import basis
+from flashmoe_sim.machines.guessed import basis, heading
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
@@ -142,7 +142,7 @@ def _run(found: Recommendation) -> Section:
     parts += [f"{one.best.system.title}: {one.best.why_not}." for one in found.others if WIRED in one.best.why_not]
     parts += [] if much else less
     parts += _kv_types(found)
-    return Section(f"{found.case.model.name} on {found.case.machine.title}", tuple(parts))
+    return Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts))
 
 
 def _smaller(found: Recommendation) -> list[Part]:

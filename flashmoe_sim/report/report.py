@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flashmoe_sim.io.cells import count, interval, percent, speed
 from flashmoe_sim.io.sections import Command, Figure, Part, Section, Table
+from flashmoe_sim.machines.guessed import heading
 from flashmoe_sim.policies.bank import parse_bank
 from flashmoe_sim.policies.base import CONTRACT_MEANINGS
 from flashmoe_sim.report import of_rows, of_trace
@@ -77,7 +78,7 @@ def _title(found: Material) -> str:
     of = found.rows[0]["model"] or found.rows[0]["trace"]
     if found.machine is None:
         return f"What a bank hits: {_listed(found.rows, 'trace')}"
-    return f"{of} on {found.machine.title}"
+    return f"{of} on {heading(found.machine)}"
 
 
 def _question(found: Material) -> str:

@@ -223,6 +223,8 @@ def _caption(found: Comparison, legend: str) -> str:
 
 
 def _compared(found: Comparison) -> Table:
+    from flashmoe_sim.machines.guessed import heading
+
     ran = [row for row in found.rows if row.tok_s is not None]
     names = [row.system.name for row in ran]
     columns: list[Column] = [
@@ -252,7 +254,9 @@ def _compared(found: Comparison) -> Table:
         columns.insert(place, ("full", "right", lambda row: speed(row.filled and row.filled.tok_s)))
         caption = f"full: tok/s with all {found.case.context:,} tokens in the context; {caption}"
     machine = found.case.machine
-    title = f"{found.case.model.name} on {machine.name}: {machine.title}"
+    taken_as = heading(machine)
+    taken_as = taken_as if taken_as != machine.title else f"{machine.name}: {machine.title}"
+    title = f"{found.case.model.name} on {taken_as}"
     return table(columns, ran, title=title, caption=_caption(found, caption), dispensable=DISPENSABLE)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate, estimates
-from flashmoe_sim.machines.guessed import basis, guessed, notes
+from flashmoe_sim.machines.guessed import basis, guessed, heading, notes
 from flashmoe_sim.machines.guesses import ram_by_size
 from flashmoe_sim.machines.load import load_machine, parse_machine
 from flashmoe_sim.machines.parts import catalogue
@@ -87,6 +87,28 @@ EXAMPLE = '`--machine "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"`
 )
 def test_what_was_given_brought_assumed_and_guessed(machine: str, sentence: str) -> None:
     assert basis(load_machine(machine)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("machine", "begins"),
+    [
+        (
+            "rtx-3060",
+            "rtx-3060, 32 GiB of DDR4 assumed (give rtx-3060 + 64GiB for another size): Desktop with RTX 3060",
+        ),
+        (
+            "RTX 5090 + Windows",
+            "rtx-5090 + windows, 96 GiB of DDR5 assumed (give rtx-5090 + 64GiB + windows for another",
+        ),
+        ("rtx-3090", "rtx-3090, 64 GiB of DDR4 assumed (give rtx-3090 + 32GiB for another size): Desktop with"),
+        ("rtx-3060 + 32GiB", "NVIDIA GeForce RTX 3060 12 GB, 32 GiB"),
+        ("gb10-128", load_machine("gb10-128").title),
+        ("m3-max-48", load_machine("m3-max-48").title),
+        ("laptop-ddr4", load_machine("laptop-ddr4").title),
+    ],
+)
+def test_ram_that_nobody_named_is_in_the_first_line(machine: str, begins: str) -> None:
+    assert heading(load_machine(machine)).startswith(begins)
 
 
 @pytest.mark.parametrize("name", PRESETS)
