@@ -12,6 +12,7 @@ from flashmoe_sim.machines.attention import bare, with_attention
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.estimates import estimate
 from flashmoe_sim.machines.faults import read_by_faults
+from flashmoe_sim.machines.here.mac import MacFacts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import (
     REFERENCE_BYTES,
@@ -27,7 +28,7 @@ from flashmoe_sim.machines.reads import MeasuredRead, ReadTable
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import reported_part
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.facts import MacFacts, known_bandwidth
+from native_bridge.probe.facts import known_bandwidth
 from native_bridge.probe.faults import largest_piece
 from native_bridge.probe.memory import LANES, STEP_BYTES
 from native_bridge.probe.probe import Probed

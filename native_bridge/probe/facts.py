@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.here.collect import cgroups
+from flashmoe_sim.machines.here.limits import memory_limit_bytes
+from flashmoe_sim.machines.here.mac import MacFacts, parse_mac
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Quantity
 from flashmoe_sim.machines.table import PRESETS
 from native_bridge.host import cpu_name, system_facts
 from native_bridge.process import ask
 
-CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 TIMEOUT_S = 20.0
 SYSCTL = ("machdep.cpu.brand_string", "iogpu.wired_limit_mb")
 PROFILER = ("system_profiler", "-json", "SPHardwareDataType", "SPDisplaysDataType")
@@ -51,24 +50,11 @@ class Facts:
         return f"{self.file_system} on {self.device}" if self.device != self.file_system else self.file_system
 
 
-@dataclass(frozen=True)
-class MacFacts:
-    """The known facts; None if the system does not report them.
-
-    chip: such as `Apple M5 Pro`. model: such as `Mac17,6`. wired_limit_mib: of memory that the GPU may take, where one
-    was set.
-    """
-
-    chip: str
-    model: str | None
-    gpu_cores: int | None
-    wired_limit_mib: int | None
-
-
 def machine_facts(folder: Path) -> Facts:
     """Ask the system about itself and the disk that `folder` is on."""
     memory = system_facts().virtual_memory()
-    limit = min((found for path in CGROUP_LIMITS if (found := _number(path)) is not None), default=memory.total)
+    allowed = memory_limit_bytes(cgroups())
+    limit = memory.total if allowed is None else allowed
     file_system, device = _mounted(folder)
     linux, model = sys.platform == "linux", _of_device(device, "device/model")
     read_ahead = _of_device(device, "queue/read_ahead_kb")
@@ -85,12 +71,6 @@ def machine_facts(folder: Path) -> Facts:
         physical_cores=min(system_facts().cpu_count(logical=False) or 0, cores) if linux else 0,
         read_ahead_kib=int(read_ahead) if read_ahead.isdecimal() else 0,
     )
-
-
-def _number(path: Path) -> int | None:
-    with suppress(OSError, ValueError):
-        return int(path.read_text())
-    return None
 
 
 def _system() -> str:
@@ -127,31 +107,6 @@ def _answer(question: tuple[str, ...]) -> str:
     with suppress(BadInput):
         return ask(question, timeout_s=TIMEOUT_S).stdout
     return ""
-
-
-def parse_mac(sysctl: str, profiler: str) -> MacFacts:
-    """From the lines `name: value` of sysctl, and the JSON of system_profiler."""
-    values = dict(re.findall(r"^(\S+): *(.+?)\s*$", sysctl, re.MULTILINE))
-    hardware, display = _first(profiler, "SPHardwareDataType"), _first(profiler, "SPDisplaysDataType")
-    chip = hardware.get("chip_type") or values.get("machdep.cpu.brand_string") or hardware.get("cpu_type")
-    return MacFacts(
-        chip=str(chip or "Mac"),
-        model=hardware.get("machine_model"),
-        gpu_cores=_integer(display.get("sppci_cores")),
-        wired_limit_mib=_integer(values.get("iogpu.wired_limit_mb")) or None,  # 0: the system's own limit
-    )
-
-
-def _first(profiler: str, kind: str) -> dict[str, Any]:
-    """The first entry of a kind; empty if there is none, or what was printed is no JSON."""
-    with suppress(ValueError, LookupError, TypeError):
-        entry = json.loads(profiler)[kind][0]
-        return entry if isinstance(entry, dict) else {}
-    return {}
-
-
-def _integer(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdecimal() else None
 
 
 def known_bandwidth(facts: MacFacts) -> tuple[str, Quantity] | None:

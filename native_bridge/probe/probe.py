@@ -12,8 +12,9 @@ from pathlib import Path
 
 from flashmoe_sim.io.errors import SimError, TooLarge, Unsupported, Unusable
 from flashmoe_sim.io.sizes import size
+from flashmoe_sim.machines.here.mac import MacFacts
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.facts import Facts, MacFacts, mac_facts, machine_facts
+from native_bridge.probe.facts import Facts, mac_facts, machine_facts
 from native_bridge.probe.faults import measure_faults
 from native_bridge.probe.fio import fio_version
 from native_bridge.probe.gpu_copies import Gpu, LinkFound, measure_link, open_gpu

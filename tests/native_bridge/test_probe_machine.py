@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from flashmoe_sim.api import compare
+from flashmoe_sim.machines.here.mac import MacFacts
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.write import write_machine
 from native_bridge.probe.as_machine import UNMEASURED, as_machine
 from native_bridge.probe.estimate import Estimate
-from native_bridge.probe.facts import Facts, MacFacts
+from native_bridge.probe.facts import Facts
 from native_bridge.probe.gpu_copies import Gpu, LinkFound
 from native_bridge.probe.memory import MemoryFound
 from native_bridge.probe.probe import Probed

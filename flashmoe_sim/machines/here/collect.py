@@ -146,7 +146,7 @@ def look_at_linux() -> dict[str, Answer]:
     """The files of Linux."""
     found = {path: Answer(text) for path in FILES if (text := read(path))}
     found["affinity"] = Answer(str(len(os.sched_getaffinity(0))))
-    found["cgroup"] = Answer(_cgroup())
+    found["cgroup"] = Answer(cgroups())
     found["pci"] = Answer(_displays())
     found["drive"] = Answer(_drive(Path.home()))
     contained = any(os.path.exists(path) for path in IN_CONTAINERS) or "container=" in read("/proc/1/environ")
@@ -161,7 +161,7 @@ def read(path: str | Path) -> str:
     return ""
 
 
-def _cgroup() -> str:
+def cgroups() -> str:
     """A line `path value` for each limit of this process's control groups and those above, of either version."""
     lines = []
     for entry in read("/proc/self/cgroup").splitlines():

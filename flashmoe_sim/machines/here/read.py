@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,13 +15,14 @@ from flashmoe_sim.machines.compose import compose, compose_parts
 from flashmoe_sim.machines.guesses import ram_by_size
 from flashmoe_sim.machines.here.drives import drive_of
 from flashmoe_sim.machines.here.gpus import Found, Gpu, gpus_of
+from flashmoe_sim.machines.here.limits import cpus, memory_limit_bytes, memory_used_bytes
+from flashmoe_sim.machines.here.mac import parse_mac
 from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, ram_of
 from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part, catalogue, integrated
 from flashmoe_sim.machines.written import named_part, parse_parts, reported_part
 
-UNLIMITED = 2.0**60  # bytes: what version 1 of control groups calls no limit is more
 USUAL = ((64, 4), (256, 16), (1000, 32), (math.inf, 64))  # up to so many GiB, RAM is sold in steps of so many
 ANY_GIB = 8.0  # where not even the size can be seen
 FEW_CORES = 0.75  # of a processor's: with fewer a virtual machine has but a share of its RAM's speed
@@ -182,7 +182,8 @@ def _processor(seen: Seen, *, wsl: bool) -> _Cpu:
     virtual = virtual or ("a virtual machine" if "hypervisor" in flags else "")
     logical = sum("processor" in block for block in blocks)
     usable = min(
-        [number for number in (logical, _number(text_of(seen, "affinity")), _quota(seen)) if number], default=0
+        [number for number in (logical, _number(text_of(seen, "affinity")), cpus(text_of(seen, "cgroup"))) if number],
+        default=0,
     )
     part = reported_part(name, "cpu") or (reported_part(board, "cpu") if board else None)
     return _Cpu(
@@ -384,29 +385,20 @@ def _say_ram(draft: _Draft, seen: Seen, installed: float, ram: tuple[float, floa
 
 def _ram(seen: Seen) -> tuple[float, float | None, str]:
     """GiB that the system has, GiB that a control group allows if it limits them, and where the former is from."""
-    limits = [
-        size
-        for line in text_of(seen, "cgroup").splitlines()
-        if re.search(r"memory\.(?:max|limit_in_bytes|high) \d+$", line) and (size := int(line.split()[-1])) < UNLIMITED
-    ]
+    limit = memory_limit_bytes(text_of(seen, "cgroup"))
     meminfo = dict(_lines(text_of(seen, "/proc/meminfo")))
     if (kib := _number(meminfo.get("MemTotal", ""))) > 0:
         total, source = kib / 2**20, "/proc/meminfo"
     else:
         total, source = _number(dict(_lines(text_of(seen, "registry"))).get("memory", "")) / 2**30, "the system"
-    return total, (min(limits) / 2**30 if limits else None), source
+    return total, (None if limit is None else limit / 2**30), source
 
 
 def _free(seen: Seen, limit: float | None) -> float | None:
     kib = _number(dict(_lines(text_of(seen, "/proc/meminfo"))).get("MemAvailable", ""))
     free = kib / 2**20 if kib else _number(dict(_lines(text_of(seen, "registry"))).get("free", "")) / 2**30
-    used = [
-        int(line.split()[-1]) / 2**30
-        for line in text_of(seen, "cgroup").splitlines()
-        if re.search(r"memory\.(?:current|usage_in_bytes) \d+$", line)
-    ]
     if limit is not None:
-        free = min(free, limit - min(used, default=0.0))
+        free = min(free, limit - memory_used_bytes(text_of(seen, "cgroup")) / 2**30)
     return max(free, 0.0) if free else None
 
 
@@ -420,24 +412,6 @@ def _installed(usable: float, of_modules: float, lent: float, *, exact: bool) ->
     return float(step * math.ceil((usable + lent) / step)) if usable + lent > 3 else float(math.ceil(usable + lent))
 
 
-def _quota(seen: Seen) -> int:
-    """CPUs that a control group allows; 0 without a limit."""
-    found = []
-    values: dict[str, str] = {}
-    for line in text_of(seen, "cgroup").splitlines():
-        path, _, value = line.partition(" ")
-        values[path] = value
-    for path, value in values.items():
-        quota, period = value, values.get(path.replace("cfs_quota_us", "cfs_period_us"), "")
-        if path.endswith("cpu.max"):
-            quota, _, period = value.partition(" ")
-        elif not path.endswith("cpu.cfs_quota_us"):
-            continue
-        if quota.isdecimal() and period.isdecimal() and int(period):
-            found.append(max(1, math.ceil(int(quota) / int(period))))
-    return min(found, default=0)
-
-
 def _os(seen: Seen, os: str, *, wsl: bool) -> str:
     if os == "windows":
         return dict(_lines(text_of(seen, "registry"))).get("windows", "Windows")
@@ -448,12 +422,11 @@ def _os(seen: Seen, os: str, *, wsl: bool) -> str:
 def _mac(seen: Seen, draft: _Draft) -> Here:
     """A Mac: its chip, RAM, GPU cores and limit of wired memory."""
     values = dict(_lines(text_of(seen, "sysctl")))
-    hardware, display = _profiled(seen, "SPHardwareDataType"), _profiled(seen, "SPDisplaysDataType")
-    name = str(hardware.get("chip_type") or values.get("machdep.cpu.brand_string") or hardware.get("cpu_type") or "")
-    source = "system_profiler" if hardware.get("chip_type") else "sysctl"
+    facts = parse_mac(text_of(seen, "sysctl"), text_of(seen, "system_profiler"))
+    name, source = facts.chip, "system_profiler" if text_of(seen, "system_profiler") else "sysctl"
     in_registry = re.search(r'"gpu-core-count" = (\d+)', text_of(seen, "ioreg"))
-    cores = _number(str(display.get("sppci_cores") or "")) or (int(in_registry[1]) if in_registry else 0)
-    ram = _number(values.get("hw.memsize", "")) / 2**30 or float(_number(str(hardware.get("physical_memory", ""))))
+    cores = facts.gpu_cores or (int(in_registry[1]) if in_registry else 0)
+    ram = _number(values.get("hw.memsize", "")) / 2**30
     chip = (named_part(f"{name} {cores}core") if cores else None) or named_part(name)
     if chip is None or chip.kind != "chip":
         return _intel_mac(seen, draft, name, ram)
@@ -467,7 +440,7 @@ def _mac(seen: Seen, draft: _Draft) -> Here:
     draft.say(
         "memory", f"{chip.title}'s own, {chip.numbers['bandwidth_gb_s'].value:g} GB/s nominal", "the catalogue of parts"
     )
-    wired = _number(values.get("iogpu.wired_limit_mb", "")) / 1024
+    wired = (facts.wired_limit_mib or 0) / 1024
     if wired:
         pasted = (
             "the machine as it is written here has macOS's own limit; `sim machine show this --toml` keeps this one"
@@ -497,14 +470,6 @@ def _free_of_mac(seen: Seen) -> float | None:
     page = re.search(r"page size of (\d+) bytes", text)
     pages = [int(n) for n in re.findall(r"^Pages (?:free|inactive|speculative): +(\d+)", text, re.MULTILINE)]
     return sum(pages) * int(page[1]) / 2**30 if page and pages else None
-
-
-def _profiled(seen: Seen, kind: str) -> Mapping[str, Any]:
-    """The first entry of a kind in system_profiler's JSON; empty if there is none."""
-    with suppress(ValueError, LookupError, TypeError):
-        entry = json.loads(text_of(seen, "system_profiler"))[kind][0]
-        return entry if isinstance(entry, dict) else {}
-    return {}
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
