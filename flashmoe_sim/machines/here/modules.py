@@ -6,7 +6,7 @@ Source: DMTF's DSP0134, section 7.18; systemd's src/udev/dmi_memory_id for the n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -97,18 +97,28 @@ def of_udev(text: str) -> list[Module]:
 
 def of_smbios(table: bytes) -> list[Module]:
     """The modules in the firmware's own table."""
-    found, at = [], 0
+    return [module for formatted, names in _structures(table, 17, 0x15) for module in _of_structure(formatted, names)]
+
+
+def processors_of(table: bytes) -> tuple[int, int]:
+    """The sockets that are taken, by the firmware's own table, and the cores of all; 0 for what is not known."""
+    found = [one for one, _ in _structures(table, 4, 0x24) if one[0x18] & 0x40]
+    cores = [int.from_bytes(one[0x2A:0x2C], "little") if one[0x23] == 0xFF else one[0x23] for one in found]
+    return len(found), sum(cores) if all(cores) else 0
+
+
+def _structures(table: bytes, kind: int, least: int) -> Iterator[tuple[bytes, list[str]]]:
+    """The structures of a type that have at least so many bytes, each with its texts, which are counted from 1."""
+    at = 0
     while at + 4 <= len(table) and table[at + 1] >= 4:
         length = table[at + 1]
         end = table.find(b"\0\0", at + length)
         if end < 0:
-            break
-        if table[at] == 17 and length >= 0x15:
-            formatted = table[at : at + length]
-            names = [""] + [name.decode("ascii", "replace") for name in table[at + length : end].split(b"\0")]
-            found += _of_structure(formatted, names)
+            return
+        if table[at] == kind and length >= least:
+            texts = table[at + length : end].split(b"\0")
+            yield table[at : at + length], ["", *(text.decode("ascii", "replace") for text in texts)]
         at = end + 2
-    return found
 
 
 def _of_structure(one: bytes, names: Sequence[str]) -> list[Module]:

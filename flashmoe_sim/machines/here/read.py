@@ -17,7 +17,7 @@ from flashmoe_sim.machines.here.drives import drive_of
 from flashmoe_sim.machines.here.gpus import Found, Gpu, gpus_of
 from flashmoe_sim.machines.here.limits import cpus, memory_limit_bytes, memory_used_bytes
 from flashmoe_sim.machines.here.mac import parse_mac
-from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, ram_of
+from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, processors_of, ram_of
 from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part, catalogue, integrated
@@ -200,19 +200,20 @@ def _processor(seen: Seen, *, wsl: bool) -> _Cpu:
 
 
 def _of_registry(seen: Seen) -> _Cpu:
-    """By Windows' registry and system calls: `cpu: NAME`, `cores: 8`, `sockets: 1`, `features: avx2`."""
+    """By Windows' registry and system calls, as `cpu: NAME` and `features: avx2`, and the firmware's table."""
     says = dict(_lines(text_of(seen, "registry")))
     name = says.get("cpu", "")
     product = says.get("product", "")
     features = tuple(says["features"].split()) if "features" in says else None
+    sockets, cores = processors_of(_smbios(seen))
     return _Cpu(
         name or "a processor without a name",
         "the registry",
         reported_part(name, "cpu"),
-        _number(says.get("cores", "")),
+        cores,
         _number(says.get("logical", "")),
         _number(says.get("logical", "")),
-        max(1, _number(says.get("sockets", ""))),
+        max(1, sockets),
         features,
         f"a virtual machine ({product})" if _VIRTUAL.search(product) else "",
     )
@@ -226,11 +227,11 @@ def _whole(cpu: _Cpu, draft: _Draft, chip: Part | None, *, contained: bool) -> b
     part, cores = cpu.part, f", {cpu.cores} cores" if cpu.cores else ""
     sockets = f", {cpu.sockets} sockets" if cpu.sockets > 1 else ""
     features = f", {' '.join(cpu.features)}" if cpu.features else ""
-    effect = ""
-    shared = bool(cpu.virtual) and part is not None and part.cores > 0 and cpu.cores < FEW_CORES * part.cores
+    effect, cores_seen = "", cpu.cores or cpu.logical
+    shared = bool(cpu.virtual) and part is not None and part.cores > 0 and cores_seen < FEW_CORES * part.cores
     if shared:
         assert part is not None
-        effect = f"{cpu.virtual} with {cpu.cores} of its {part.cores} cores: its share of the RAM's speed is not known"
+        effect = f"{cpu.virtual} with {cores_seen} of its {part.cores} cores: its share of the RAM's speed is not known"
     elif part is None and chip is None:
         why = f"{cpu.virtual} hides its model" if cpu.virtual else "is not in `sim machine parts`"
         effect = f"{why}: taken as any processor, at the speed that RAM of this size may have"
@@ -306,8 +307,13 @@ def _chip(found: Found, cards: Sequence[Gpu], draft: _Draft, cpu: _Cpu) -> Part 
 def _modules(seen: Seen) -> Iterator[tuple[str, list[Any]]]:
     yield "DMI (dmidecode)", of_dmidecode(text_of(seen, "dmidecode"))
     yield "DMI (udev)", of_udev(text_of(seen, "/run/udev/data/+dmi:id"))
+    yield "the firmware (SMBIOS)", of_smbios(_smbios(seen))
+
+
+def _smbios(seen: Seen) -> bytes:
     with suppress(ValueError):
-        yield "the firmware (SMBIOS)", of_smbios(bytes.fromhex(text_of(seen, "smbios")))
+        return bytes.fromhex(text_of(seen, "smbios"))
+    return b""
 
 
 def _say_memory(draft: _Draft, known: Known, *, shared: bool, seen: Seen) -> None:

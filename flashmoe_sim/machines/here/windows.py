@@ -9,7 +9,7 @@ from typing import Any
 
 from flashmoe_sim.machines.here.seen import Answer
 
-PROCESSORS = r"HARDWARE\DESCRIPTION\System\CentralProcessor"
+PROCESSORS = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 ADAPTERS = r"SYSTEM\CurrentControlSet\Control\Class\{4d36e968-e325-11ce-bfc1-08002be10318}"
 BIOS = r"HARDWARE\DESCRIPTION\System\BIOS"
 EDITION = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion"
@@ -21,8 +21,8 @@ _FEATURES = {40: "avx2", 41: "avx512"}  # of IsProcessorFeaturePresent
 
 class _Memory(ctypes.Structure):
     _fields_ = (
-        ("length", ctypes.c_ulong),
-        ("load", ctypes.c_ulong),
+        ("length", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
         ("total", ctypes.c_ulonglong),
         ("free", ctypes.c_ulonglong),
         *((name, ctypes.c_ulonglong) for name in ("page_total", "page_free", "own_total", "own_free", "own_extended")),
@@ -55,7 +55,7 @@ def _kernel() -> Any:
 
 def _processor() -> list[str]:
     features = [name for number, name in _FEATURES.items() if _kernel().IsProcessorFeaturePresent(number)]
-    lines = [f"cpu: {_value(f'{PROCESSORS}{os.sep}0', 'ProcessorNameString')}", f"logical: {os.cpu_count() or 0}"]
+    lines = [f"cpu: {_value(PROCESSORS, 'ProcessorNameString')}", f"logical: {os.cpu_count() or 0}"]
     return [*lines, f"features: {' '.join(features)}"]
 
 

@@ -20,7 +20,7 @@ def seen_of(recorded: str) -> dict[str, Answer]:
     found = dict(parse_seen(recorded.strip()))
     writers = {"/proc/cpuinfo": cpuinfo, "dmidecode": dmidecode, "/run/udev/data/+dmi:id": udev, "smbios": smbios}
     for name, write in writers.items():
-        if name in found and re.match("cpus:|modules:", found[name].text):
+        if name in found and re.match("cpus:|modules:|sockets:", found[name].text):
             found[name] = replace(found[name], text=write(found[name].text))
     return found
 
@@ -65,11 +65,20 @@ def udev(text: str) -> str:
 def smbios(text: str) -> str:
     """Structures of other types, the modules with their names behind them, and the end."""
     table = bytes((0, 4, 0, 0)) + b"a maker\0\0" + bytes((1, 6, 1, 0, 1, 2)) + b"\0\0"
+    for number, cores in re.findall(r"^sockets: (\d) \| (\d+)$", text, re.MULTILINE):
+        one = bytearray(0x30)
+        one[0], one[1], one[0x18] = 4, len(one), 0x41
+        one[0x23], one[0x2A:0x2C] = min(int(cores), 255), int(cores).to_bytes(2, "little")
+        empty = bytearray(one)
+        empty[0x18] = 0
+        table += (bytes(one) + b"\0\0") * int(number) + bytes(empty) + b"a socket\0\0"
     for size, kind, runs, rated, bits, place, bank in rows(text):
         one = bytearray(0x28)
         one[0], one[1] = 17, len(one)
         one[0x0A:0x0C] = int(bits.split()[0]).to_bytes(2, "little")
-        one[0x0C:0x0E] = (int(size.split()[0]) * 1024).to_bytes(2, "little")
+        mib = int(size.split()[0]) * 1024
+        one[0x0C:0x0E] = min(mib, 0x7FFF).to_bytes(2, "little")  # from 32 GiB on it is in the extended size
+        one[0x1C:0x20] = mib.to_bytes(4, "little")
         one[0x10], one[0x11], one[0x12] = 1, 2, KINDS[kind]
         one[0x15:0x17] = int(rated.split()[0]).to_bytes(2, "little")
         one[0x20:0x22] = int(runs.split()[0]).to_bytes(2, "little")
