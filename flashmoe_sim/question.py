@@ -47,7 +47,7 @@ MINOR = option(
     "What misses of minor experts cost: drop@4 (rank 4 and later: not computed), substitute@4 (a resident stands in), "
     "half@4 (half the bytes), or by gate weight: drop@0.05. What that does to the text is not known.",
 )
-MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, or parts.")
+MACHINE = option("X", "The machine to time: a name from `sim machine list`, a file, parts, or this.")
 
 IN_CHUNKS = option("", "For traces larger than memory: unpack TRACE into temporary files.", on_command_line=True)
 

@@ -114,7 +114,12 @@ def _traces() -> Iterable[str]:
     return catalog()
 
 
-MACHINES = _table("flashmoe_sim.machines.table", "PRESETS")
+def _machines() -> Iterable[str]:
+    from flashmoe_sim.machines.table import PRESETS
+
+    return [*PRESETS, "this"]
+
+
 SYSTEMS = _table("flashmoe_sim.systems.table", "SYSTEMS")
 PREDICTORS = _table("flashmoe_sim.prefetchers.table", "PREFETCHERS")
 # By the parameter's name: what completes it, and whether files are accepted too.
@@ -125,7 +130,7 @@ NAMES: dict[str, tuple[Callable[[], Iterable[str]], bool]] = {
     "prefetch": (PREDICTORS, False),
     "execution": (_table("flashmoe_sim.timeline.models.table", "EXECUTION_MODELS"), False),
     "kv_type": (_table("flashmoe_sim.geometry.attention", "CACHE_TYPES"), False),
-    "machine": (MACHINES, True),
+    "machine": (_machines, True),
     "model": (_models, True),
     "spec": (_models, True),
     "systems": (SYSTEMS, False),

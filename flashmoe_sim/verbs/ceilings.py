@@ -41,7 +41,7 @@ class Ceilings(SetupOptions, ConditionOptions, Verb["SpeedCeilings"]):
     """
 
     trace: Trace = field(kw_only=False, metadata=option("TRACE", "", positional=True))
-    machine: OneMachine = field(metadata=option("X", "A name from `sim machine list`, a file, or parts."))
+    machine: OneMachine = field(metadata=option("X", "A name from `sim machine list`, a file, parts, or this."))
     model: Model | None = field(default=None, metadata=MODEL)
     measured: Several = field(default=(), metadata=MEASURED)
     lookahead: int = option_field(16, "W", "Steps that the row lookahead-W looks ahead.", least=0, most=2**31 - 1)

@@ -62,7 +62,7 @@ class ShowMachine(Verb["Machine"]):
 
     help: ClassVar[str] = """Show every number of MACHINE, with its 90% interval, source and condition.
 
-    MACHINE is a name from `sim machine list`, the path of a TOML file of your own, or parts.
+    MACHINE is a name from `sim machine list`, the path of a TOML file of your own, parts, or this computer: this.
 
     \b
     Example: sim machine show m5-pro-48

@@ -38,7 +38,9 @@ class NextRun(MemoryOptions, Verb["Next"]):
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     model: Model | None = field(default=None, metadata=MODEL)
-    machine: OneMachine = field(metadata=option("X", "This machine: a name from `sim machine list`, a file, or parts."))
+    machine: OneMachine = field(
+        metadata=option("X", "This machine: a name from `sim machine list`, a file, parts, or this.")
+    )
     systems: OneSystem | Iterable[OneSystem] = option_field(
         "all", "S,S", "Only runs of these systems; see `sim system list`.", flag="--system"
     )

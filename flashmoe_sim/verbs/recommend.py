@@ -57,7 +57,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
     model: Model | None = field(default=None, metadata=MODEL)
     machine: OneMachine = field(
         metadata=option(
-            "X", "This machine: a name from `sim machine list`, a file, or parts; several with commas, or all."
+            "X", "This machine: a name from `sim machine list`, a file, parts, or this; several with commas, or all."
         )
     )
     also: Iterable[Trace] = option_field(

@@ -46,6 +46,7 @@ def test_the_api_is_imported() -> None:
         ["recommend", "gpt-oss-20b", "--machine", "rtx-3060", "--system", "placed"],
         ["sweep", "gpt-oss-120b", "--bank", "8"],
         ["machine", "show", "rtx-3060"],
+        ["machine", "this"],
     ],
 )
 def test_what_needs_no_locks_runs(words: list[str]) -> None:
