@@ -6,8 +6,9 @@ import re
 from itertools import chain
 from pathlib import Path
 
-from flashmoe_sim.machines.written import is_computer, is_part, kind_of, system_in, words
+from flashmoe_sim.machines.written import is_certain, is_computer, is_part, is_unknown, kind_of, system_in, words
 
+MOST_TOKENS = 14
 MOST_SIGNS = 500  # of a description
 _LETTERS = str.maketrans({"\u00a0": " ", "\u2019": "'", "\u2013": "-", "\u2014": "-", "\uff0b": "+", "\uff0c": ","})
 _OTHER_SCRIPTS = (  # Russian and Chinese words that stand beside parts
@@ -36,14 +37,21 @@ _LABEL = re.compile(
 )
 _VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
 _GIGABYTES = re.compile(r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|$|[,/+)]))", re.IGNORECASE)
-_NOTHING = re.compile(  # cores with threads, two kinds of cores, and clocks
-    r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b", re.IGNORECASE
+_PAIR = re.compile(r"\b(?:pair|couple) of (?=\S)", re.IGNORECASE)
+_PLURAL = re.compile(r"\b([2-5]0[5-9]0)s\b", re.IGNORECASE)  # two 3090s
+_OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re.IGNORECASE)  # its RAM and its SSD
+_NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
+    r"\bnv-?link(?:ed)?(?: bridge)?\b|\bcpu[- ]only:|"
+    r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b",
+    re.IGNORECASE,
 )
 _APPLE_CORES = re.compile(r"\b(m\d(?: pro| max| ultra)?) (\d+)c\b", re.IGNORECASE)
 _TWO_RATES = re.compile(r"\b((?:lp)?ddr\d\w?[- ]?)(\d{4,5})\s?(?:/|or|and)\s?(\d{4,5})\b(?:\s+mixed\b)?", re.IGNORECASE)
 _PER_SECOND = re.compile(r"(?<=[MGmg][TBtb])/s\b")
 _BETWEEN = re.compile(
-    r"\s+/\s+|\s*[;|\n]\s*|\s+(?:w/|with|and|plus|&)\s+|,(?!\d{3}(?!\d))\s*(?:(?:and|with)\s+)?", re.IGNORECASE
+    r"\s+/\s+|\s*[;|\n]\s*|\s+(?:w/|with|and|plus|&)\s+|(?:(?<!\d),|,(?!\d{3}(?!\d)))\s*(?:(?:and|with)\s+)?"
+    r"|\s+(?:e-?gpu\s+)?(?:over|via|through|on)\s+(?=thunderbolt|usb4|oculink|tb\d|pcie)",
+    re.IGNORECASE,
 )
 _MODULES = re.compile(r"(\d{1,2}) channels? (?:of )?(.+?) ?[*x\u00d7] ?(\d{1,4}) ?gi?b", re.IGNORECASE)
 _REMARK = re.compile(
@@ -56,9 +64,10 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 _COMMA = "\x1f"  # one within brackets, which separates no parts
-_NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? gpus?|cpu[- ]only", re.IGNORECASE)
+_NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? [di]?gpus?|cpu[- ]only", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
 _ONLY_CHANNELS = re.compile(r"(?:\d{1,2}|single|dual|triple|quad|hexa|octa)[- ]?(?:channels?|ch)", re.IGNORECASE)
+_FILLER = re.compile(r"of|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket", re.IGNORECASE)
 _OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
 _PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
 
@@ -97,10 +106,12 @@ def _pieces(text: str) -> list[str]:
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
     text = _GIGABYTES.sub(r"\1GB", text)
     text = _APPLE_CORES.sub(r"\1 \2core", _NOTHING.sub("", text))
+    text = _OF_A_MAC.sub(r"\1 + \2 SSD", _PLURAL.sub(r"\1", _PAIR.sub("2x ", text)))
     text = _TWO_RATES.sub(lambda found: f"{found[1]}{min(found[2], found[3], key=int)}", text)
     inside = _BRACKETS.sub(lambda found: found[0].replace(",", _COMMA), text)
     whole = [piece for between in words(inside) for piece in _BETWEEN.split(between)]
     found = chain.from_iterable(map(_without_remarks, chain.from_iterable(map(_slashes, whole))))
+    found = chain.from_iterable(map(_segments, _joined(list(found))))
     tidy = (_ARTICLE.sub("", _ENDS.sub("", piece)) for piece in found)
     return _with_channels([piece for piece in tidy if piece and not _NO_GPU.fullmatch(piece)]) or [text]
 
@@ -133,6 +144,35 @@ def _without_remarks(piece: str) -> list[str]:
     if is_part(together):
         return [together]
     return [name, *said] if is_part(name) and all(map(is_part, said)) else [piece]
+
+
+def _joined(pieces: list[str]) -> list[str]:
+    """The pieces with a number of cores that stands alone beside the chip before it, and without other remarks."""
+    joined: list[str] = []
+    for piece in pieces:
+        if not _REMARK.fullmatch(piece.strip()):
+            joined.append(piece)
+        elif joined and is_part(both := f"{joined[-1]} {piece.strip().replace(' ', '-')}"):
+            joined[-1] = both
+    return joined
+
+
+def _segments(piece: str) -> list[str]:
+    """A piece that names no part at the places where parts meet without a mark, if every word belongs to one."""
+    tokens = piece.split()
+    if not 2 <= len(tokens) <= MOST_TOKENS or not is_unknown(piece):
+        return [piece]
+    best: list[list[str] | None] = [[]] + [None] * len(tokens)
+    for end in range(1, len(tokens) + 1):
+        for start in range(end):
+            segment, before = " ".join(tokens[start:end]), best[start]
+            if before is None or (best[end] is not None and len(best[end] or ()) <= len(before)):
+                continue
+            if end - start == 1 and _FILLER.fullmatch(segment):
+                best[end] = before
+            elif is_certain(segment) or _ONLY_CHANNELS.fullmatch(segment):
+                best[end] = [*before, segment]
+    return best[-1] or [piece]
 
 
 def _with_channels(pieces: list[str]) -> list[str]:

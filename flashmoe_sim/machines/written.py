@@ -47,6 +47,7 @@ SYSTEMS = {  # operating systems, in the normal form
     "windows": ("windows", "windows10", "windows11", "win10", "win11", "windowsserver"),
     "macos": ("macos", "osx"),
 }
+_EDITION = re.compile(r"(?<=\d) (?:pro|home|enterprise|ltsc|education|\d\dh\d)\b", re.IGNORECASE)  # of Windows
 GENERATIONS = ("ddr3", "ddr4", "ddr5")
 ANY_SSD = ("ssd", "m2ssd")  # in the normal form: their reads differ by a factor of 25
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
@@ -146,7 +147,7 @@ def words(text: str) -> list[str]:
 
 def system_in(word: str) -> str:
     """The operating system that a word names, one of machine.SYSTEMS, or nothing; of Linux in any version."""
-    way = plain(word)
+    way = plain(_EDITION.sub("", word))
     known = _SYSTEMS.get(way.rstrip("0123456789"), "")
     return known if known in ("linux", "macos") or way.startswith("windowsserver") else _SYSTEMS.get(way, "")
 
@@ -158,6 +159,31 @@ def is_part(word: str) -> bool:
     except BadInput:
         return False
     return True
+
+
+def is_unknown(word: str) -> bool:
+    """Whether a word names nothing, rather than a part that cannot be so."""
+    try:
+        _read(word)
+    except BadInput as error:
+        return isinstance(error, UnknownPart)
+    return False
+
+
+def is_certain(word: str) -> bool:
+    """Whether a word surely is a part, RAM or a system; quick, since no similar names are looked for."""
+    one = _SEVERAL.sub("", word, count=1) if _SEVERAL.match(word) else word
+    size = _SIZE.search(one)
+    rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}" if size else one).strip()
+    if not (key := plain(rest)):
+        return size is not None
+    known = (
+        key in GENERATIONS
+        or system_in(word)
+        or named_part(rest)
+        or (_RATE.search(word) and _CHANNELS_SAID.search(word))
+    )
+    return bool(known) and is_part(word)
 
 
 def is_computer(word: str) -> bool:
@@ -212,7 +238,7 @@ def parse_parts(text: str) -> Parts:
             if read.part.kind == "memory" and not _CHANNELS.search(plain(word)):
                 bare = True
             of_both = word if read.of_both else of_both
-    if vram_gib is not None:
+    if vram_gib is not None and not (cards == [] and "chip" in by_kind):
         _check_vram(cards, vram_gib)
     if own_drive and "ssd_gb_s" not in getattr(by_kind.get("chip"), "numbers", {}):
         raise Incomplete(f"{shown(own_drive)}: of which kind? Write sata-ssd, nvme-gen3, nvme-gen4 or nvme-gen5")
@@ -564,6 +590,8 @@ def _names() -> dict[str, str]:
         ways.append((rest.removeprefix("GeForce ").removeprefix("Core ").removeprefix("Radeon "), part.name))
         if part.kind == "cpu" and re.search(r"\d{3}", model := part.title.split()[-1]):
             ways.append((model, part.name))
+        if part.title.startswith("Intel Core") and part.name.endswith(("k", "ks")) and part.name.count("-") == 1:
+            bare += [(part.name.partition("-")[2] + suffix, part.name) for suffix in ("", "f")]  # 10700K
         if part.title.startswith("Intel Core"):
             ways.append((f"{part.name}f", part.name))  # the same processor without graphics
         if part.title.startswith("AMD EPYC"):

@@ -102,6 +102,20 @@ def test_a_question_says_what_to_give() -> None:
         ("Apple M4 Max 40-core, Apple M4 Max 16C, 128 GB", "m4-max + 128GiB"),
         ("Ryzen 7 7840HS w/ Radeon 780M Graphics, 32GB DDR5-5600", "radeon-780m + ryzen-7840hs + ddr5-5600x2 + 32GiB"),
         ("RTX 5090, Intel i9-7980XE @ 4.2 GHz, 256 GB", "rtx-5090 + i9-7980xe + 256GiB"),
+        ("5 x 3090, 1 x 4090, 512GB DDR4 3200 EPYC 7443p", "rtx-4090 + 5x rtx-3090 + epyc-7443 + ddr4-3200x8 + 512GiB"),
+        ("Epyc 7551p 256gb 8ch ddr4 2400", "epyc-7551 + ddr4-2400x8 + 256GiB"),
+        ("8-channel EPYC 7532 w/ 512GB of DDR4-3200", "epyc-7532 + ddr4-3200x8 + 512GiB"),
+        ("RTX5090 32G, 13900K,128G DDR5 4800", "rtx-5090 + i9-13900k + ddr5-4800x2 + 128GiB"),
+        ("9070 XT 16GB, 9800X3D, 32GB DDR5-6000 CL30", "rx-9070-xt + ryzen-9800x3d + ddr5-6000x2 + 32GiB"),
+        ("RTX 3090 eGPU over Thunderbolt 3, 32GB", "rtx-3090 + thunderbolt3 + 32GiB"),
+        ("a pair of RTX 3090s, 64GB", "2x rtx-3090 + 64GiB"),
+        ("MacBook Air M2 24GB/1TB", "m2 + 24GiB"),
+        ("MacBook Pro M3 Max, 14-core, 96GB", "m3-max-30core + 96GiB"),
+        ("Strix Halo 64GB (48GB VRAM)", "strix-halo + 64GiB"),
+        (
+            "i9-13900K, RTX 4090, 64GB DDR5 @ 6400 MHz, Windows 11 Pro",
+            "rtx-4090 + i9-13900k + ddr5-6400x2 + 64GiB + windows",
+        ),
     ],
 )
 def test_descriptions(described: str, name: str) -> None:
