@@ -27,8 +27,10 @@ def test_a_detail_more_stays_within_what_was_said_before(pc: tuple[str, ...]) ->
     for known in range(1, len(pc)):
         less = dict(load_machine(" + ".join(pc[:known])).quantities())
         for path in RATES:
-            assert less[path].lo <= 1.02 * whole[path].value, (path, pc[:known])
-            assert less[path].hi >= 0.98 * whole[path].value, (path, pc[:known])
+            # a drive that nobody named is taken as one of PCIe 4.0 at most; one of 5.0 overlaps with that
+            lo, hi = (whole[path].lo, whole[path].hi) if "storage" in path else (whole[path].value,) * 2
+            assert less[path].lo <= 1.02 * hi, (path, pc[:known])
+            assert less[path].hi >= 0.98 * lo, (path, pc[:known])
 
 
 @pytest.mark.parametrize("pc", PCS[:3], ids=[pc[0] for pc in PCS[:3]])
