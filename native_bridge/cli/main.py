@@ -31,6 +31,7 @@ BELOW = simulator.BELOW | {
     },
     "machine": simulator.BELOW["machine"]
     | {
+        "this": VerbEntry(f"{CLASSES}.this_machine:ThisMachineMeasured", simulator.BELOW["machine"]["this"].does),
         "fit": VerbEntry(f"{CLASSES}.fit:FitMachine", "A machine from recorded runs, or from rows of a table."),
         "probe": VerbEntry(f"{CLASSES}.probe:Probe", "A machine of your own, measured: storage, memory and link."),
     },

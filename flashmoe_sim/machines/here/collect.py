@@ -147,6 +147,8 @@ def look_at_linux() -> dict[str, Answer]:
     found = {path: Answer(text) for path in FILES if (text := read(path))}
     if hasattr(os, "sched_getaffinity"):
         found["affinity"] = Answer(str(len(os.sched_getaffinity(0))))
+    models = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    found["/proc/driver/nvidia"] = Answer("\n".join(read(path) for path in models))
     found["cgroup"] = Answer(cgroups())
     found["pci"] = Answer(_displays())
     found["drive"] = Answer(_drive(Path.home()))

@@ -21,6 +21,7 @@ _INSIDE = re.compile(  # of processors: names without a number, and those of AMD
     r"uhd|hd graphics|iris|radeon(?:\(tm\))? graphics|raphael|cezanne|renoir|phoenix|granite ridge", re.IGNORECASE
 )
 _MOBILE = re.compile(r" ?\b(?:mobile|max-q)\b(?: / (?:max-q|mobile))?", re.IGNORECASE)
+DRIVER, LATE = "/proc/driver/nvidia", "no answer within"
 NEAR = 0.12  # how far the driver's figure may be from what the card was sold with: ECC takes 6%
 
 
@@ -59,6 +60,8 @@ def gpus_of(seen: Seen, processor: str, *, contained: bool) -> Found:
     """
     driven, trouble = _of_nvidia(seen)
     others = [gpu for gpu in (*_of_pci(seen, processor), *_of_registry(seen)) if not (driven and gpu.maker == "nvidia")]
+    if LATE in trouble and (named := _of_driver(seen)):
+        return Found((*named, *(gpu for gpu in others if gpu.maker != "nvidia")))
     nvidia = [gpu for gpu in others if gpu.maker == "nvidia"]
     if nvidia and contained:
         others = [gpu for gpu in others if gpu.maker != "nvidia"]
@@ -93,6 +96,14 @@ def _of_nvidia(seen: Seen) -> tuple[list[Gpu], str]:
             Gpu(name, "nvidia-smi", "nvidia", part, gib, link if own else "", wide if own else 0, own, divided)
         )
     return found, "" if found else "no output" if "nvidia-smi" in seen else ""
+
+
+def _of_driver(seen: Seen) -> list[Gpu]:
+    """By the files of NVIDIA's driver, which answer at once, without memory and link."""
+    models = re.findall(r"^Model:\s+(.+?)\s*$", text_of(seen, DRIVER), re.MULTILINE)
+    return [
+        Gpu(model, f"{DRIVER}; nvidia-smi was too slow", "nvidia", _card(model, None), own=True) for model in models
+    ]
 
 
 def _card(name: str, gib: float | None) -> Part | None:
@@ -155,13 +166,10 @@ def _one(maker: str, names: list[tuple[str, str]], gib: float | None, processor:
 
 
 def _rocm(seen: Seen) -> list[str]:
-    """The cards' names by rocm-smi's table."""
-    rows = list(csv.DictReader(text_of(seen, "rocm-smi").splitlines()))
-    return [
-        name
-        for row in rows
-        if (name := row.get("Card Series") or row.get("Card series") or "").strip("0123456789abcdefx")
-    ]
+    """The cards' names by rocm-smi's table, in the order of the devices; empty for one without a name."""
+    rows = csv.DictReader(text_of(seen, "rocm-smi").splitlines())
+    names = (row.get("Card Series") or row.get("Card series") or "" for row in rows)
+    return ["" if re.fullmatch(r"0x\w+|N/A", name) else name for name in names]
 
 
 def _of_registry(seen: Seen) -> Iterator[Gpu]:

@@ -28,6 +28,7 @@ ANY_GIB = 8.0  # where not even the size can be seen
 FEW_CORES = 0.75  # of a processor's: with fewer a virtual machine has but a share of its RAM's speed
 _FLAGS = {"avx2": "avx2", "avx512f": "avx512", "amx_tile": "amx", "asimd": "neon"}
 _VIRTUAL = re.compile(r"kvm|virtual|vmware|qemu|xen|bochs|amazon ec2|google compute|openstack|droplet", re.IGNORECASE)
+_EDITION = re.compile(r" ?\b(?:engineering reference|developer kit|super|model \w\+?|rev [\d.]+)", re.IGNORECASE)
 _ARM = {"0xd0b": "Cortex-A76", "0xd0c": "Neoverse N1", "0xd40": "Neoverse V1", "0xd4f": "Neoverse V2"}
 
 
@@ -100,7 +101,8 @@ def this_machine(seen: Seen) -> Here:
     wsl = "microsoft" in text_of(seen, "/proc/version").lower()
     cpu, contained = _processor(seen, wsl=wsl), bool(text_of(seen, "container").strip())
     gpus = gpus_of(seen, cpu.name, contained=contained)
-    cards = _cards(gpus, draft)
+    board = named_part(cpu.name)
+    cards = _cards(gpus, draft, within=board is not None and board.kind == "chip")
     chip = _chip(gpus, cards, draft, cpu)
     usable_gib, limit_gib, source = _ram(seen)
     source_of, modules = modules_in(_modules(seen))
@@ -169,7 +171,7 @@ def _processor(seen: Seen, *, wsl: bool) -> _Cpu:
         return _of_registry(seen)
     blocks = [dict(_lines(block)) for block in text_of(seen, "/proc/cpuinfo").strip().split("\n\n")]
     first = blocks[0] if blocks else {}
-    board = text_of(seen, "/proc/device-tree/model").strip("\0\n ")
+    board = _EDITION.sub("", text_of(seen, "/proc/device-tree/model").strip("\0\n ")).strip()
     name, source = first.get("model name", ""), "/proc/cpuinfo"
     if not name:
         arm = _ARM.get(next((block["CPU part"] for block in blocks if "CPU part" in block), ""), "")
@@ -251,8 +253,11 @@ def _stands_twice(cpu: _Cpu) -> bool:
     return cpu.part is not None and cpu.sockets == 2 and link_between(cpu.part) is not None
 
 
-def _cards(found: Found, draft: _Draft) -> list[Gpu]:
-    """The cards that are counted, each of one maker; and what is said of all."""
+def _cards(found: Found, draft: _Draft, *, within: bool) -> list[Gpu]:
+    """The cards that are counted, each of one maker; and what is said of all.
+
+    within: whether the processor's name is that of a chip with a GPU.
+    """
     cards = [gpu for gpu in found.gpus if gpu.part is not None and gpu.part.kind == "gpu" and "MIG" not in gpu.trouble]
     by_maker: Counter[str] = Counter()
     for gpu in cards:
@@ -261,6 +266,8 @@ def _cards(found: Found, draft: _Draft) -> list[Gpu]:
     counted = [gpu for gpu in cards if gpu.maker == maker]
     for gpu in found.gpus:
         if gpu.part is not None and gpu.part.kind == "chip":
+            continue
+        if gpu.part is None and gpu.memory_gib is None and within:  # `Orin (nvgpu)`
             continue
         memory = f", {gpu.memory_gib:.1f} GiB" if gpu.memory_gib else ""
         draft.say("GPU", f"{gpu.name}{memory}", gpu.source, _effect(gpu, counted, maker))

@@ -12,7 +12,8 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.here import collect
 from flashmoe_sim.machines.here.read import this_machine
 from flashmoe_sim.machines.load import load_machine, machines_in, parts_in
-from tests.support import document, printed_by
+from native_bridge.verbs.probe import Probe
+from tests.support import document, printed_by, refusal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the programs are shell scripts, the files Linux's")
 
@@ -67,6 +68,25 @@ def test_this_computer(capsys: pytest.CaptureFixture[str]) -> None:
     assert (shown["parts"], shown["machine"]["name"]) == (found.spelling, found.spelling)
     assert {"name", "value", "source", "effect"} == set(shown["seen"][0])
     assert found.spelling in printed_by(capsys, "machine", "this")
+
+
+def test_what_measures_needs_a_folder_and_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, "machine", "this", "--probe") == (
+        "sim: --probe needs --folder, on the disk of the models, and --out, the file to write\n"
+    )
+    assert refusal(capsys, "machine", "this", "--out", "a.toml").startswith("sim: --out without --probe: nothing is")
+
+
+def test_it_is_seen_and_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The probe itself has tests of its own; here it only says what it was asked."""
+    monkeypatch.setattr(Probe, "run", lambda self: (self.folder, self.out))
+    monkeypatch.setattr(Probe, "document", lambda self, found: {"asked": [str(one) for one in found]})
+    out = tmp_path / "mine.toml"
+    shown = document(capsys, "machine", "this", "--probe", "--folder", tmp_path, "--out", out)
+    assert shown["parts"] == load_machine("this").name
+    assert shown["probe"] == {"asked": [str(tmp_path), str(out)]}
 
 
 def test_a_disk_behind_partitions_is_found_or_named() -> None:
