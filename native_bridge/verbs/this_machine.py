@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured(Here):
+class MeasuredHere(Here):
     """This machine, and what was measured of it."""
 
     measured: tuple[Probed, Machine] | None = None
@@ -48,7 +48,7 @@ class ThisMachineMeasured(ThisMachine):
         if not self.probe:
             return found
         measured = self._probe().run()
-        return Measured(**{item.name: getattr(found, item.name) for item in fields(found)}, measured=measured)
+        return MeasuredHere(**{item.name: getattr(found, item.name) for item in fields(found)}, measured=measured)
 
     def document(self, found: Here) -> dict[str, Any]:
         """What was seen, and under `probe` what was measured."""

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from flashmoe_sim.machines.here.read import Here, this_machine
-from flashmoe_sim.machines.here.seen import Answer, Seen
+from flashmoe_sim.machines.here.seen import Seen, Told
 
 LIMIT_S = 1.5
 MOST_BYTES = 1 << 20
@@ -70,7 +70,7 @@ def look() -> Seen:
     """What this computer says of itself, within two seconds."""
     if sys.platform == "darwin":
         found = ask_all(MACOS)
-        found["macos"] = Answer(platform.mac_ver()[0])
+        found["macos"] = Told(platform.mac_ver()[0])
     elif sys.platform == "win32":
         from flashmoe_sim.machines.here import windows
 
@@ -81,20 +81,20 @@ def look() -> Seen:
         if getattr(os, "geteuid", int)() != 0:  # it reads what root alone may
             del commands["dmidecode"]
         found = ask_all(commands) | look_at_linux()
-    found["system"] = Answer(f"{platform.system()} {platform.machine()}")
+    found["system"] = Told(f"{platform.system()} {platform.machine()}")
     return found
 
 
-def ask_all(commands: dict[str, Sequence[str]] | dict[str, list[str]]) -> dict[str, Answer]:
+def ask_all(commands: dict[str, Sequence[str]] | dict[str, list[str]]) -> dict[str, Told]:
     """The answers of programs, asked at the same time; without those that are not there.
 
     One that does not end in time is ended, and one that cannot even be ended is left behind.
     """
-    found: dict[str, Answer] = {}
+    found: dict[str, Told] = {}
     asked = []
     for name, command in commands.items():
         if (program := _program(command[0])) is not None:
-            found[name] = Answer(problem=f"no answer within {LIMIT_S:g} s")
+            found[name] = Told(problem=f"no answer within {LIMIT_S:g} s")
             thread = threading.Thread(target=_ask, args=(found, name, [program, *command[1:]]), daemon=True)
             thread.start()
             asked.append(thread)
@@ -104,14 +104,14 @@ def ask_all(commands: dict[str, Sequence[str]] | dict[str, list[str]]) -> dict[s
     return dict(found)
 
 
-def _ask(found: dict[str, Answer], name: str, command: Sequence[str]) -> None:
+def _ask(found: dict[str, Told], name: str, command: Sequence[str]) -> None:
     environment = {**os.environ, "LC_ALL": "C", "LANG": "C"}
     try:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
         )
     except OSError as error:
-        found[name] = Answer(problem=f"cannot be started ({error.strerror or error})")
+        found[name] = Told(problem=f"cannot be started ({error.strerror or error})")
         return
     late = threading.Event()
 
@@ -129,7 +129,7 @@ def _ask(found: dict[str, Answer], name: str, command: Sequence[str]) -> None:
             child.kill()
     timer.cancel()
     if not late.is_set():
-        found[name] = Answer(text.decode("utf-8", "replace"), child.returncode)
+        found[name] = Told(text.decode("utf-8", "replace"), child.returncode)
 
 
 def _program(name: str) -> str | None:
@@ -142,18 +142,18 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=path)
 
 
-def look_at_linux() -> dict[str, Answer]:
+def look_at_linux() -> dict[str, Told]:
     """The files of Linux."""
-    found = {path: Answer(text) for path in FILES if (text := read(path))}
+    found = {path: Told(text) for path in FILES if (text := read(path))}
     if hasattr(os, "sched_getaffinity"):
-        found["affinity"] = Answer(str(len(os.sched_getaffinity(0))))
+        found["affinity"] = Told(str(len(os.sched_getaffinity(0))))
     models = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    found["/proc/driver/nvidia"] = Answer("\n".join(read(path) for path in models))
-    found["cgroup"] = Answer(cgroups())
-    found["pci"] = Answer(_displays())
-    found["drive"] = Answer(_drive(Path.home()))
+    found["/proc/driver/nvidia"] = Told("\n".join(read(path) for path in models))
+    found["cgroup"] = Told(cgroups())
+    found["pci"] = Told(_displays())
+    found["drive"] = Told(_drive(Path.home()))
     contained = any(os.path.exists(path) for path in IN_CONTAINERS) or "container=" in read("/proc/1/environ")
-    found["container"] = Answer("yes" if contained else "")
+    found["container"] = Told("yes" if contained else "")
     return found
 
 

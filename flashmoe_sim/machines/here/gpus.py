@@ -26,7 +26,7 @@ NEAR = 0.12  # how far the driver's figure may be from what the card was sold wi
 
 
 @dataclass(frozen=True)
-class Gpu:
+class SeenGpu:
     """One GPU. name: as it is reported; source: by what. part: of the catalogue, if it has it.
 
     memory_gib: its own, as reported; None if not known. link: a name such as pcie4x16, or empty; wide: the lanes that
@@ -49,7 +49,7 @@ class Gpu:
 class Found:
     """gpus: those that can compute, the driver's order. trouble: what hides a GPU that may be there."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[SeenGpu, ...]
     trouble: str = ""
 
 
@@ -73,7 +73,7 @@ def gpus_of(seen: Seen, processor: str, *, contained: bool) -> Found:
     return Found((*driven, *others), "" if nvidia or driven else trouble)
 
 
-def _of_nvidia(seen: Seen) -> tuple[list[Gpu], str]:
+def _of_nvidia(seen: Seen) -> tuple[list[SeenGpu], str]:
     """By nvidia-smi: name, memory in MiB, free, PCIe generation, lanes, most lanes; and why it gave nothing."""
     if trouble := trouble_of(seen, "nvidia-smi"):
         return [], trouble
@@ -93,16 +93,16 @@ def _of_nvidia(seen: Seen) -> tuple[list[Gpu], str]:
         wide = most if lanes < most else 0
         own = part is None or part.kind == "gpu"
         found.append(
-            Gpu(name, "nvidia-smi", "nvidia", part, gib, link if own else "", wide if own else 0, own, divided)
+            SeenGpu(name, "nvidia-smi", "nvidia", part, gib, link if own else "", wide if own else 0, own, divided)
         )
     return found, "" if found else "no output" if "nvidia-smi" in seen else ""
 
 
-def _of_driver(seen: Seen) -> list[Gpu]:
+def _of_driver(seen: Seen) -> list[SeenGpu]:
     """By the files of NVIDIA's driver, which answer at once, without memory and link."""
     models = re.findall(r"^Model:\s+(.+?)\s*$", text_of(seen, DRIVER), re.MULTILINE)
     return [
-        Gpu(model, f"{DRIVER}; nvidia-smi was too slow", "nvidia", _card(model, None), own=True) for model in models
+        SeenGpu(model, f"{DRIVER}; nvidia-smi was too slow", "nvidia", _card(model, None), own=True) for model in models
     ]
 
 
@@ -118,7 +118,7 @@ def _card(name: str, gib: float | None) -> Part | None:
     return part
 
 
-def _of_pci(seen: Seen, processor: str) -> Iterator[Gpu]:
+def _of_pci(seen: Seen, processor: str) -> Iterator[SeenGpu]:
     """By the kernel's files, with names by amdgpu.ids, rocm-smi or lspci."""
     listed = {
         address.removeprefix("0000:"): (name, f"0x{vendor}")
@@ -142,7 +142,7 @@ def _of_pci(seen: Seen, processor: str) -> Iterator[Gpu]:
         yield _one(MAKERS[vendor], [one for one in names if one[0]], gib, processor)
 
 
-def _one(maker: str, names: list[tuple[str, str]], gib: float | None, processor: str) -> Gpu:
+def _one(maker: str, names: list[tuple[str, str]], gib: float | None, processor: str) -> SeenGpu:
     """One device by the first of its names that says which it is; a GPU within a processor by the processor's too."""
     within = re.search(r"\b(?:w/|with) (?:amd )?(radeon.*)", processor, re.IGNORECASE)
     ways = [*names, *([(within[1], "the processor's name")] if within and maker == "amd" else [])]
@@ -151,16 +151,16 @@ def _one(maker: str, names: list[tuple[str, str]], gib: float | None, processor:
         for one in (bracket[1] if bracket else name).split("/"):
             tidy = " ".join(_UNCLEAR.sub(" ", one).split())
             if (card := _card(tidy, gib)) is not None and (gib is not None or "/" not in name or maker == "nvidia"):
-                return Gpu(tidy, source, maker, card, gib, own=True)
+                return SeenGpu(tidy, source, maker, card, gib, own=True)
             if source != "lspci" or "/" not in name:
                 chip = named_part(tidy)
                 if chip is not None and chip.kind == "chip" and chip.maker == maker:
-                    return Gpu(tidy, source, maker, chip, gib, own=False)
+                    return SeenGpu(tidy, source, maker, chip, gib, own=False)
     if maker == "amd" and (chip := named_part(processor)) is not None and chip.kind == "chip":
-        return Gpu(chip.title, "the processor's name", maker, chip, gib, own=False)
+        return SeenGpu(chip.title, "the processor's name", maker, chip, gib, own=False)
     name = names[0][0] if names else f"a GPU of {maker}"
     inside = _INSIDE.search(name)
-    return Gpu(
+    return SeenGpu(
         name, names[0][1] if names else "PCI", maker, None, gib, own=False if inside or maker == "intel" else None
     )
 
@@ -172,7 +172,7 @@ def _rocm(seen: Seen) -> list[str]:
     return ["" if re.fullmatch(r"0x\w+|N/A", name) else name for name in names]
 
 
-def _of_registry(seen: Seen) -> Iterator[Gpu]:
+def _of_registry(seen: Seen) -> Iterator[SeenGpu]:
     """By Windows' registry: a line for each adapter, its name and the bytes of its memory."""
     for line in text_of(seen, "registry").splitlines():
         kind, _, rest = line.partition(": ")

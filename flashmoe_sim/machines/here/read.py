@@ -14,7 +14,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose, compose_parts
 from flashmoe_sim.machines.guesses import ram_by_size
 from flashmoe_sim.machines.here.drives import drive_of
-from flashmoe_sim.machines.here.gpus import Found, Gpu, gpus_of
+from flashmoe_sim.machines.here.gpus import Found, SeenGpu, gpus_of
 from flashmoe_sim.machines.here.limits import cpus, memory_limit_bytes, memory_used_bytes
 from flashmoe_sim.machines.here.mac import parse_mac
 from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of_smbios, of_udev, processors_of, ram_of
@@ -253,7 +253,7 @@ def _stands_twice(cpu: _Cpu) -> bool:
     return cpu.part is not None and cpu.sockets == 2 and link_between(cpu.part) is not None
 
 
-def _cards(found: Found, draft: _Draft, *, within: bool) -> list[Gpu]:
+def _cards(found: Found, draft: _Draft, *, within: bool) -> list[SeenGpu]:
     """The cards that are counted, each of one maker; and what is said of all.
 
     within: whether the processor's name is that of a chip with a GPU.
@@ -278,7 +278,7 @@ def _cards(found: Found, draft: _Draft, *, within: bool) -> list[Gpu]:
     return counted
 
 
-def _effect(gpu: Gpu, counted: Sequence[Gpu], maker: str) -> str:
+def _effect(gpu: SeenGpu, counted: Sequence[SeenGpu], maker: str) -> str:
     """What a GPU that is not counted as it is means for the answer."""
     if gpu in counted:
         return f"{gpu.trouble}; it is counted, and computes once that is mended" if gpu.trouble else ""
@@ -293,14 +293,14 @@ def _effect(gpu: Gpu, counted: Sequence[Gpu], maker: str) -> str:
     return "not in `sim machine parts`; the answer is without it. A machine's file can have its numbers"
 
 
-def _chip(found: Found, cards: Sequence[Gpu], draft: _Draft, cpu: _Cpu) -> Part | None:
+def _chip(found: Found, cards: Sequence[SeenGpu], draft: _Draft, cpu: _Cpu) -> Part | None:
     """The chip whose GPU is within the processor, if it is what computes."""
     chips = [gpu for gpu in found.gpus if gpu.part is not None and gpu.part.kind == "chip"]
     if not chips:
         board = named_part(cpu.name)
         if cards or board is None or board.kind != "chip":
             return None
-        chips = [Gpu(cpu.name, cpu.source, board.maker, board, own=False)]
+        chips = [SeenGpu(cpu.name, cpu.source, board.maker, board, own=False)]
     gpu = chips[0]
     if cards:
         draft.say("GPU", gpu.name, gpu.source, "within the processor; not counted beside a card")
@@ -352,7 +352,7 @@ def _say_memory(draft: _Draft, known: Known, *, shared: bool, seen: Seen) -> Non
     draft.say("memory", "", "", f"{effect} with `sim machine probe`")
 
 
-def _say_link(draft: _Draft, cards: Sequence[Gpu], found: Found) -> None:
+def _say_link(draft: _Draft, cards: Sequence[SeenGpu], found: Found) -> None:
     if not cards:
         return
     known = [gpu for gpu in cards if gpu.link in catalogue()]

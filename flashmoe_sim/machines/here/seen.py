@@ -11,7 +11,7 @@ _HEAD = re.compile(r"== (.+?)(?: \((exit (\d+)|[^()]+)\))?")
 
 
 @dataclass(frozen=True)
-class Answer:
+class Told:
     """The text of a file or the output of a program. code: its exit code. problem: why there is no text, or empty."""
 
     text: str = ""
@@ -19,7 +19,7 @@ class Answer:
     problem: str = ""
 
 
-Seen: TypeAlias = Mapping[str, Answer]  # by the file's path or the program's name
+Seen: TypeAlias = Mapping[str, Told]  # by the file's path or the program's name
 
 
 def text_of(seen: Seen, name: str) -> str:
@@ -41,14 +41,14 @@ def trouble_of(seen: Seen, name: str) -> str:
 
 def parse_seen(recorded: str) -> Seen:
     """What was seen, from a text with `== NAME`, `== NAME (exit 9)` or `== NAME (problem)` before each answer."""
-    found: dict[str, Answer] = {}
+    found: dict[str, Told] = {}
     name, lines = "", [""]
     for line in recorded.splitlines():
         if (head := _HEAD.fullmatch(line)) is None:
             lines.append(line)
             if name:
-                found[name] = Answer("\n".join(lines), found[name].code, found[name].problem)
+                found[name] = Told("\n".join(lines), found[name].code, found[name].problem)
             continue
         name, lines = head[1], []
-        found[name] = Answer("", int(head[3] or 0), "" if head[3] or not head[2] else head[2])
+        found[name] = Told("", int(head[3] or 0), "" if head[3] or not head[2] else head[2])
     return found

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from flashmoe_sim.machines.here.seen import Answer
+from flashmoe_sim.machines.here.seen import Told
 
 PROCESSORS = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 ADAPTERS = r"SYSTEM\CurrentControlSet\Control\Class\{4d36e968-e325-11ce-bfc1-08002be10318}"
@@ -29,7 +29,7 @@ class _Memory(ctypes.Structure):
     )
 
 
-def look() -> dict[str, Answer]:
+def look() -> dict[str, Told]:
     """`registry`: a line for each fact; `smbios`: the table in hexadecimal digits."""
     lines = []
     for part in (_processor, _memory, _adapters, _edition):
@@ -38,7 +38,7 @@ def look() -> dict[str, Answer]:
     table = ""
     with suppress(OSError, AttributeError):
         table = _smbios().hex()
-    return {"registry": Answer("\n".join(lines)), "smbios": Answer(table)}
+    return {"registry": Told("\n".join(lines)), "smbios": Told(table)}
 
 
 def _value(folder: str, name: str) -> Any:

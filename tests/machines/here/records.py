@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flashmoe_sim.machines.here.seen import Answer, parse_seen
+from flashmoe_sim.machines.here.seen import Told, parse_seen
 
 MACHINES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("recorded.toml").read_text("utf-8"))["machine"]
 KINDS = {"DDR3": 0x18, "DDR4": 0x1A, "DDR5": 0x22, "LPDDR5": 0x23}
 
 
-def seen_of(recorded: str) -> dict[str, Answer]:
+def seen_of(recorded: str) -> dict[str, Told]:
     """What was seen, with every line `cpus:` and `modules:` written out."""
     found = dict(parse_seen(recorded.strip()))
     writers = {"/proc/cpuinfo": cpuinfo, "dmidecode": dmidecode, "/run/udev/data/+dmi:id": udev, "smbios": smbios}

@@ -9,7 +9,7 @@ import pytest
 
 from flashmoe_sim.machines.compose import compose
 from flashmoe_sim.machines.here.read import Here, this_machine
-from flashmoe_sim.machines.here.seen import Answer, parse_seen
+from flashmoe_sim.machines.here.seen import Told, parse_seen
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.written import parse_parts
 from tests.machines.here.records import MACHINES, seen_of
@@ -68,9 +68,9 @@ def test_without_any_one_answer_there_is_a_machine(recorded: dict[str, Any], los
     seen = seen_of(recorded["seen"])
     for answer in (
         None,
-        Answer(problem="no answer within 1.5 s"),
-        Answer("\0\ufffd,,,\n: |", 1),
-        Answer("[N/A]\n==\n,"),
+        Told(problem="no answer within 1.5 s"),
+        Told("\0\ufffd,,,\n: |", 1),
+        Told("[N/A]\n==\n,"),
     ):
         hostile = {name: one for name, one in seen.items() if name != lost} | ({} if answer is None else {lost: answer})
         found = this_machine(hostile)

@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.machines.here import windows
 from flashmoe_sim.machines.here.read import this_machine
-from flashmoe_sim.machines.here.seen import Answer
+from flashmoe_sim.machines.here.seen import Told
 from tests.machines.here.records import smbios
 
 TABLE = bytes.fromhex(
@@ -73,7 +73,7 @@ def test_the_registry_and_the_firmware(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "winreg", Registry)
     monkeypatch.setattr(windows, "_kernel", lambda: kernel)
-    found = this_machine({**windows.look(), "system": Answer("Windows AMD64")})
+    found = this_machine({**windows.look(), "system": Told("Windows AMD64")})
     assert found.spelling == "rx-7900-xtx + ryzen-7700x + ddr5-5600x2 + 32GiB + windows"
     values = {one.name: one.value for one in found.fields}
     assert values["CPU"].endswith(", 8 cores, avx2 avx512")
@@ -85,5 +85,5 @@ def test_without_any_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in list(VALUES):
         monkeypatch.delitem(VALUES, key)
     monkeypatch.setattr(windows, "_kernel", SimpleNamespace)
-    found = this_machine({**windows.look(), "system": Answer("Windows AMD64")})
+    found = this_machine({**windows.look(), "system": Told("Windows AMD64")})
     assert found.spelling == "other-cpu + 8GiB + windows"
