@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
-from flashmoe_sim.machines.parts import Part, catalogue
+from flashmoe_sim.machines.parts import Part
 from flashmoe_sim.machines.written import named_part, reported_part
 
 NVIDIA, AMD, INTEL = "0x10de", "0x1002", "0x8086"
@@ -182,16 +182,6 @@ def _of_registry(seen: Seen) -> Iterator[SeenGpu]:
         maker = next((one for one in MAKERS.values() if one in name.lower()), "amd" if "radeon" in name.lower() else "")
         if maker:
             yield _one(maker, [(name, "the registry")], _number(size) / 2**30 or None, "")
-
-
-def narrower(link: str, part: Part) -> bool:
-    """Whether a link is slower than the widest that the card has."""
-    known = catalogue()
-    return (
-        link in known
-        and part.pcie in known
-        and known[link].numbers["gb_s"].value < known[part.pcie].numbers["gb_s"].value
-    )
 
 
 def _number(text: str) -> int:

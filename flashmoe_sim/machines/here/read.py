@@ -21,6 +21,7 @@ from flashmoe_sim.machines.here.modules import Ram, modules_in, of_dmidecode, of
 from flashmoe_sim.machines.here.seen import Seen, text_of, trouble_of
 from flashmoe_sim.machines.machine import Machine, Quantity
 from flashmoe_sim.machines.parts import Part, catalogue, integrated
+from flashmoe_sim.machines.sockets import link_between
 from flashmoe_sim.machines.written import named_part, parse_parts, reported_part
 
 USUAL = ((64, 4), (256, 16), (1000, 32), (math.inf, 64))  # up to so many GiB, RAM is sold in steps of so many
@@ -93,7 +94,7 @@ class _Draft:
 
 
 def this_machine(seen: Seen) -> Here:
-    """The machine that was seen. It never fails: what cannot be seen is a guess that is told."""
+    """The machine that was seen; what cannot be seen is a guess that is told."""
     system = text_of(seen, "system").partition(" ")[0]
     draft = _Draft()
     if system == "Darwin":
@@ -117,8 +118,8 @@ def this_machine(seen: Seen) -> Here:
         named = cpu.part is not None and not shared and (cpu.sockets == 1 or _stands_twice(cpu))
         times = f"{cpu.sockets}x " if named and cpu.sockets > 1 else ""
         draft.words.append(f"{times}{cpu.part.name}" if named and cpu.part is not None else "other-cpu")
-    _say_memory(draft, Known(chip, cpu, ram, source_of, installed), shared=shared, seen=seen)
-    _say_link(draft, cards, gpus)
+    _say_memory(draft, _Known(chip, cpu, ram, source_of, installed), shared=shared, seen=seen)
+    _say_link(draft, cards)
     _say_drive(draft, seen)
     _say_ram(draft, seen, installed, (usable_gib, limit_gib, source), lent)
     os = "windows" if system == "Windows" else "linux"
@@ -128,7 +129,7 @@ def this_machine(seen: Seen) -> Here:
 
 
 @dataclass(frozen=True)
-class Known:
+class _Known:
     """What decides the memory's speed."""
 
     chip: Part | None
@@ -248,8 +249,6 @@ def _whole(cpu: _Cpu, draft: _Draft, chip: Part | None, *, contained: bool) -> b
 
 
 def _stands_twice(cpu: _Cpu) -> bool:
-    from flashmoe_sim.machines.sockets import link_between
-
     return cpu.part is not None and cpu.sockets == 2 and link_between(cpu.part) is not None
 
 
@@ -323,7 +322,7 @@ def _smbios(seen: Seen) -> bytes:
     return b""
 
 
-def _say_memory(draft: _Draft, known: Known, *, shared: bool, seen: Seen) -> None:
+def _say_memory(draft: _Draft, known: _Known, *, shared: bool, seen: Seen) -> None:
     """The kind, speed and channels of the RAM, or what is taken instead."""
     chip, ram = known.chip, known.ram
     if chip is not None and not integrated(chip):
@@ -352,7 +351,7 @@ def _say_memory(draft: _Draft, known: Known, *, shared: bool, seen: Seen) -> Non
     draft.say("memory", "", "", f"{effect} with `sim machine probe`")
 
 
-def _say_link(draft: _Draft, cards: Sequence[SeenGpu], found: Found) -> None:
+def _say_link(draft: _Draft, cards: Sequence[SeenGpu]) -> None:
     if not cards:
         return
     known = [gpu for gpu in cards if gpu.link in catalogue()]
