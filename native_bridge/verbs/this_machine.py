@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmoe_sim.io.errors import Incomplete
-from flashmoe_sim.machines.here.read import Here
 from flashmoe_sim.options import FORCE, option_field
 from flashmoe_sim.verbs.this_machine import ThisMachine
 from native_bridge.verbs.base import refuse_given
@@ -15,15 +14,7 @@ from native_bridge.verbs.probe import Probe
 
 if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section
-    from flashmoe_sim.machines.machine import Machine
-    from native_bridge.probe.probe import Probed
-
-
-@dataclass(frozen=True)
-class MeasuredHere(Here):
-    """This machine, and what was measured of it."""
-
-    measured: tuple[Probed, Machine] | None = None
+    from flashmoe_sim.machines.here.read import Here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +38,8 @@ class ThisMachineMeasured(ThisMachine):
         found = super().run()
         if not self.probe:
             return found
+        from native_bridge.probe.here import MeasuredHere
+
         measured = self._probe().run()
         return MeasuredHere(**{item.name: getattr(found, item.name) for item in fields(found)}, measured=measured)
 
