@@ -26,7 +26,8 @@ _LEAD = re.compile(
     r"^(?:(?:i|we)(?:'m| am| are| have|'ve)? |my (?!mac\b)|our |hi,? )?(?:currently )?"
     r"(?:(?:have|got|running|runs?|using|use|tested|testing|"
     r"llama\.?cpp|ik_llama(?:\.cpp)?|ollama|vllm|ktransformers)\b ?)*"
-    r"(?:it )?(?:on |with |in )?(?:(?:a|an|my|the|our|single|one) )*",
+    r"(?:it )?(?:on |with |in )?(?:(?:a|an|my|the|our|single|one) )*(?:(?:gaming )?(?:laptop|desktop|pc|rig|server|"
+    r"workstation)(?: pc)? with (?:(?:a|an) )?)?",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"^(?:an?|the|my) (?!mac\b)", re.IGNORECASE)
@@ -38,6 +39,9 @@ _LABEL = re.compile(
 _VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
 _GIGABYTES = re.compile(r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|$|[,/+)]))", re.IGNORECASE)
 _PAIR = re.compile(r"\b(?:pair|couple) of (?=\S)", re.IGNORECASE)
+_NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8}
+_NUMBER = re.compile(rf"\b({'|'.join(_NUMBERS)}) (?=[\w ]*\d)", re.IGNORECASE)
+_LACKS = re.compile(r"[\s,;/+]+(?:and )?(?:no|without)(?: an?)?(?: discrete| dedicated)? gpus?$", re.IGNORECASE)
 _PLURAL = re.compile(r"\b([2-5]0[5-9]0)s\b", re.IGNORECASE)  # two 3090s
 _OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re.IGNORECASE)  # its RAM and its SSD
 _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
@@ -101,7 +105,8 @@ def _pieces(text: str) -> list[str]:
     text = _THOUSANDS.sub("", text.translate(_LETTERS))
     for pattern, word in _OTHER_SCRIPTS:
         text = pattern.sub(word, text)
-    text = _LEAD.sub("", _ENDS.sub("", text), count=1)
+    text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
+    text = _NUMBER.sub(lambda found: f"{_NUMBERS[found[1].lower()]}x ", text)
     text = _VRAM_LABEL.sub(r" + \1 VRAM", text)
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
     text = _GIGABYTES.sub(r"\1GB", text)
