@@ -248,6 +248,22 @@ COMPARED = (
     Column("host_ms", "float", "ms", "token time on the host: finding slots, installing"),
     Column("command", "str", "", "command line that starts the system"),
 )
+RUNS_HERE = (
+    Column("model", "str", "", "model, with its quantization"),
+    Column("quantization", "str", "", "of the file"),
+    Column("file_bytes", "int", "bytes", "the file's size"),
+    Column("weights_b", "float", "10^9", "all weights"),
+    Column("active_b", "float", "10^9", "weights that a token uses"),
+    Column("runs", "str", "", "`well`, `slowly` or `no`"),
+    Column("likely", "float", "1", "share of the draws in which it reaches `at_least_tok_s`"),
+    *(
+        column
+        for column in COMPARED
+        if column.name
+        in ("system", "setting", "why_not", "gpu_bytes", "held_bytes", "tok_s", "tok_s_lo", "tok_s_hi", "command")
+    ),
+)
+
 BY_DEPTH = (
     *(column for column in COMPARED if column.name == "setting"),
     Column("depth", "int", "tokens", "tokens in the context before the run"),
@@ -366,6 +382,7 @@ GROUPS = (
     ("Victims", "`rows` of `sim policy victims --json`, and the table of `api.victims`.", VICTIMS),
     ("Predicted from rates", "`rows` of `sim predict --json`, and the table of `api.predict`.", PREDICTED),
     ("Systems compared", "`rows` of `sim compare --json`, and the table of `api.compare`.", COMPARED),
+    ("What runs", "`rows` of `sim recommend --json` without a model.", RUNS_HERE),
     ("As the context fills", "The rows of `sim.figures.speeds_by_depth`.", BY_DEPTH),
     ("Parts of a trace", "The setting chosen from the first tokens of a trace.", PARTS),
     ("From one trace to another", "What a setting chosen from one trace costs on another.", TRANSFERS),

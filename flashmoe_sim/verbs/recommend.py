@@ -18,17 +18,19 @@ from flashmoe_sim.verbs.base import Progress, Verb
 if TYPE_CHECKING:
     from flashmoe_sim.geometry.model import ModelGeometry
     from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.systems.base import Case
     from flashmoe_sim.systems.resolve import OneSystem
     from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.recommend import Recommendation
+    from flashmoe_sim.tune.runs_here import RunsHere, WhatRuns
     from flashmoe_sim.verbs.given import Model, Read, Trace
 
 PAGES = (".md", ".html")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
+class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
     """Recommend an engine and its settings for a model on a machine, like `sim recommend`.
 
         found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
@@ -45,12 +47,17 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is
     made for that model, like bundled ones of other models.
 
+    Without a model, it shows which models run: the most weights first, each in the largest usual GGUF file (of 8 to 2
+    bits, or the model's own) that likely reaches --at-least: in two of three draws. It takes only engines that anybody
+    can install.
+
     \b
     Examples:  sim recommend gpt-oss-120b --machine rtx-4090
                sim recommend --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
                sim recommend gpt-oss-120b --buy --target 20 \\
                    --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
                sim recommend gpt-oss-120b --machine all
+               sim recommend --machine "rtx-3060 + 32GiB" --at-least 20
     """
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
@@ -87,6 +94,12 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         None, "N", "With --buy: the most to spend; without --prices, at prices of cards at launch.", above=0
     )
 
+    at_least: float | None = option_field(
+        None,
+        "TOK/S",
+        "Without a model: show only models that likely reach this speed; default: all, in groups by 10.",
+        above=0,
+    )
     save: Path | None = option_field(
         None,
         "FILE",
@@ -120,6 +133,10 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
             for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
                 refuse_existing(path, force=self.force)
         trace, model = trace_and_model(self.trace, self.model)
+        if self._asks_what_runs():
+            self._check_what_runs()
+        elif self.at_least is not None:
+            raise Conflict("--at-least chooses among all models; leave out the model, or --at-least")
         machines, models = self._names()
         for flag, text, names in (("--machine", self.machine, machines), ("--model", model, models)):
             if "" in names:
@@ -147,6 +164,28 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         machines = [] if self.machine == "all" else [load_machine(name) for name in self._names()[0]]
         return [sentence.removesuffix(".") for one in machines if (sentence := basis(one))]
 
+    def _asks_what_runs(self) -> bool:
+        """Whether neither a model nor a trace is given."""
+        return self.trace is None and self.model is None
+
+    def _check_what_runs(self) -> None:
+        """Raise BadInput for what is asked of one model only."""
+        given = {
+            "--also": self.also,
+            "--measured": self.measured,
+            "--buy": self.buy,
+            "--save": self.save,
+            "--objective": self.objective != "decode",
+            "--dense": self.dense,
+            "--kv": self.kv,
+            "--depth": self.depth,
+            "--draft": self.draft,
+        }
+        if of_one := [flag for flag, value in given.items() if value]:
+            raise Incomplete(f"{of_one[0]} is about one model; give it: --model gpt-oss-20b")
+        if len(self._names()[0]) > 1:
+            raise Incomplete("several machines: give one model, or one machine to see which models run there")
+
     def _several(self) -> bool:
         return any(len(names) > 1 for names in self._names())
 
@@ -154,8 +193,10 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         """Whether nothing is requested that only the full advice has."""
         return not (self.also or self.buy or self.save is not None or self.objective != "decode")
 
-    def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells:
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells | WhatRuns:
         """The advice, or the fastest for several machines or models."""
+        if self._asks_what_runs() and self._makes_a_table():
+            return self.what_runs(progress)
         if self._several():
             return self.run_each(*self._names(), progress, read)
         found = self.advise(progress, read)
@@ -200,6 +241,24 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         )
         cut_off = [f"{on.case.model.name}: {note}" for note in on.case.model.notes if code_of(note) == CUT_OFF]
         return replace(found, notes=(*on.notes, *cut_off))
+
+    def what_runs(self, progress: Progress | None = None) -> WhatRuns:
+        """Which of all models the machine runs.
+
+        Raises BadInput for unknown words, and if none runs.
+        """
+        from flashmoe_sim.systems.resolve import parse_systems, resolve
+        from flashmoe_sim.tune.runs_here import GOOD_TOK_S, what_runs
+        from flashmoe_sim.verbs.given import machine_of
+
+        machine, systems = machine_of(self.machine), parse_systems(self.systems)
+
+        def case_of(model: ModelGeometry) -> Case:
+            return resolve(
+                workload=None, model=model, machine=machine, systems=systems, memory=self, may_borrow=False
+            ).case
+
+        return what_runs(case_of, systems, at_least_tok_s=self.at_least or GOOD_TOK_S, progress=progress)
 
     def run_each(
         self,
@@ -281,11 +340,11 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
             return self.context
         return needed if needed > DEFAULT_CONTEXT else None
 
-    def finish(self, found: Recommendation | Cells) -> Iterator[str]:
+    def finish(self, found: Recommendation | Cells | WhatRuns) -> Iterator[str]:
         """Write the page, and the files named in its command next to it."""
-        from flashmoe_sim.tune.many import Cells
+        from flashmoe_sim.tune.recommend import Recommendation
 
-        if self.save is None or isinstance(found, Cells):
+        if self.save is None or not isinstance(found, Recommendation):
             return
         from flashmoe_sim.io.sections import markdown
         from flashmoe_sim.io.today import today
@@ -309,10 +368,13 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
         write_together(files, force=self.force)
         yield from (f"wrote {path}" for path in files)
 
-    def document(self, found: Recommendation | Cells) -> dict[str, Any]:
+    def document(self, found: Recommendation | Cells | WhatRuns) -> dict[str, Any]:
         """What `--json` prints."""
         from flashmoe_sim.tune.many import Cells
+        from flashmoe_sim.tune.runs_here import WhatRuns
 
+        if isinstance(found, WhatRuns):
+            return {"at_least_tok_s": found.at_least_tok_s, "rows": found.rows(), "notes": self._taken()}
         if isinstance(found, Cells):
             rows = [cell.as_row() for cell in found.cells]
             return {"rows": rows, "evaluations": found.evaluations, "notes": self._taken()}
@@ -320,10 +382,16 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells"]):
 
         return document(found)
 
-    def sections(self, found: Recommendation | Cells) -> Iterable[Section]:
+    def sections(self, found: Recommendation | Cells | WhatRuns) -> Iterable[Section]:
         """The whole advice, or a row for each machine or model."""
         from flashmoe_sim.tune.many import Cells
+        from flashmoe_sim.tune.runs_here import WhatRuns
 
+        if isinstance(found, WhatRuns):
+            from flashmoe_sim.verbs.given import machine_of
+
+            taken = [f"{sentence}." for sentence in self._taken()]
+            return _what_runs(found, machine_of(self.machine).title, taken, all_groups=self.at_least is None)
         if isinstance(found, Cells):
             of_machines = len(self._names()[0]) > 1
             taken = [f"{sentence}." for sentence in self._taken()]
@@ -358,3 +426,57 @@ def _fastest(cells: Cells, *, of_machines: bool) -> list[Part]:
     made = table(columns, ran, title=title, caption=f"{cells.evaluations} settings were timed")
     limited = [Item(f"{name(cell)}: {cell.limited}.", 2) for cell in cells.fastest if cell.limited]
     return [made, *([f"nothing runs: {', '.join(cannot)}"] if cannot else []), *limited]
+
+
+def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups: bool) -> Iterator[Section]:
+    """The models that run well, those that run slowly unless a speed was asked for, and how many others there are."""
+    from flashmoe_sim.geometry.named import file_bytes
+    from flashmoe_sim.tune.runs_here import NO, SLOW, WELL
+
+    columns: list[Column] = [
+        ("model and file", "left", lambda one: one.model.name),
+        ("weights", "right", lambda one: f"{one.weights_b:.3g}B"),
+        ("active", "right", lambda one: f"{one.active_b:.2g}B"),
+        ("GB", "right", lambda one: f"{file_bytes(one.model) / 1e9:.1f}"),
+        ("in", "left", _place),
+        ("tok/s", "right", lambda one: speed(one.found.tok_s)),
+        ("90%", "right", lambda one: brief_interval(one.found.tok_s_lo, one.found.tok_s_hi)),
+        ("setting", "left", lambda one: one.found.system.spec),
+    ]
+    well, slow, no = (found.of(how) for how in (WELL, SLOW, NO))
+    at_least = f"{found.at_least_tok_s:g} tok/s"
+
+    def shown(models: Sequence[RunsHere]) -> Part:
+        return table(columns, models, dispensable=("setting", "active", "weights"))
+
+    first: Part = shown(well)
+    if not well:
+        fastest = max(slow, key=lambda one: one.found.tok_s or 0.0)
+        first = f"None; the fastest is {fastest.model.name}, {speed(fastest.found.tok_s)} tok/s."
+    yield Section(f"Runs well on {title}: likely {at_least} or more", (first,))
+    if all_groups and slow:
+        yield Section("Runs slowly", (shown(slow),))
+    left = f"Does not run, or below a token a second: {len(no)} of {len(found.models)} models."
+    if not all_groups:
+        left = f"Slower, or does not run: {len(slow) + len(no)} of {len(found.models)} models."
+    yield Section(
+        "",
+        (
+            left,
+            "The models with the most weights come first. GB: of the file, the largest usual one that likely reaches "
+            f"{at_least} (in two of three draws), else the smallest. in: what holds its experts; SSD: some are read "
+            "from there for most tokens.",
+            *taken,
+            "`sim recommend MODEL` with this machine has the command line, and also tries forks of llama.cpp.",
+        ),
+    )
+
+
+def _place(one: RunsHere) -> str:
+    """Where a model's experts are."""
+    found = one.found
+    if (found.ms_per_token or {}).get("read", 0.0) > 0:
+        return "SSD"
+    if not found.mapped_bytes and not found.ram_bytes:
+        return "GPU"
+    return "GPU+RAM" if found.gpu_bytes else "RAM"

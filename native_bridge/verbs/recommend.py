@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.io.sections import Section
     from flashmoe_sim.tune.many import Cells
     from flashmoe_sim.tune.recommend import Recommendation
+    from flashmoe_sim.tune.runs_here import WhatRuns
     from flashmoe_sim.verbs.base import Progress
     from flashmoe_sim.verbs.given import Read
 
@@ -46,7 +47,7 @@ class RecommendAndVerify(VerifyOptions, Recommend):
         _, model = trace_and_model(self.trace, self.model)
         return file_of(self.gguf, None if model is None else str(model))
 
-    def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells:
+    def run(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation | Cells | WhatRuns:
         """The advice; its runs are made when they are first shown."""
         from native_bridge.verified import VerifiedAdvice
 
@@ -56,14 +57,14 @@ class RecommendAndVerify(VerifyOptions, Recommend):
         verify = partial(replace(self, gguf=self._file()).verified, force=self.force)
         return VerifiedAdvice(**{item.name: getattr(found, item.name) for item in fields(found)}, verify=verify)
 
-    def document(self, found: Recommendation | Cells) -> dict[str, Any]:
+    def document(self, found: Recommendation | Cells | WhatRuns) -> dict[str, Any]:
         """The advice, with its runs."""
         from native_bridge.verified import VerifiedAdvice, as_json
 
         more = {"verified": as_json(found.verified)} if isinstance(found, VerifiedAdvice) else {}
         return super().document(found) | more
 
-    def sections(self, found: Recommendation | Cells) -> Iterator[Section]:
+    def sections(self, found: Recommendation | Cells | WhatRuns) -> Iterator[Section]:
         """The advice, and then its runs."""
         yield from super().sections(found)
         if self.verify:
@@ -73,7 +74,7 @@ class RecommendAndVerify(VerifyOptions, Recommend):
             assert isinstance(found, VerifiedAdvice)
             yield from sections(found.verified)
 
-    def failures(self, found: Recommendation | Cells) -> list[SimError]:
+    def failures(self, found: Recommendation | Cells | WhatRuns) -> list[SimError]:
         """The runs that failed."""
         if not self.verify:
             return []

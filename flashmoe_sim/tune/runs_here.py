@@ -1,0 +1,244 @@
+"""What a machine runs: every known model, in the largest usual file with which it is fast enough."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.geometry.named import file_bytes, named_model, named_models, quantizations
+from flashmoe_sim.geometry.shape import find_shape
+from flashmoe_sim.io.errors import BadInput, TooLarge
+from flashmoe_sim.io.sizes import size
+from flashmoe_sim.residency.workload import Workload, prepare
+from flashmoe_sim.schema import RUNS_HERE
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.borrow import borrow, bundled
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.fits import why_none_fits
+from flashmoe_sim.trace.routing import RoutingTrace
+from flashmoe_sim.trace.synth import synthesize
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import first, pick
+from flashmoe_sim.tune.search import WORTH, stretch
+from flashmoe_sim.tune.smaller import TRIED_REFS
+
+# Files that people download, beside a model's default one. Smaller ones change the text more, larger ones hardly less.
+USUAL = ("q8_0", "q6_k", "q5_k_m", "ud-q4_k_xl", "q4_k_m", "q3_k_m", "ud-q2_k_xl", "q2_k")
+GOOD_TOK_S = 10.0
+SLOWEST_TOK_S = 1.0  # what is slower does not run
+LIKELY = 2 / 3  # share of the draws
+PLAIN_TOKENS = 32
+# How many times as fast a model that is read from storage may be as with experts that are all equally likely: at most
+# 7.7 times, of 22 models on a PC with 32 GiB.
+MORE_LIKELY = 10.0
+WELL, SLOW, NO = "well", "slowly", "no"
+NOTHING = "no engine that anybody can install loads it"
+TOO_SLOW = "reads experts from storage for every token, which takes more than a second"
+
+
+@dataclass(frozen=True, eq=False)
+class RunsHere:
+    """A model on the machine.
+
+    model: in the file. weights_b, active_b: billions of all weights, and of the weights that a token uses. found: what
+    `sim recommend` names first for this file, with its interval, unless a fork is faster; if nothing runs, one of the
+    systems and why not.
+    likely: share of the draws in which it reaches the speed. how: one of WELL, SLOW, NO.
+    """
+
+    model: ModelGeometry
+    weights_b: float
+    active_b: float
+    found: Compared
+    likely: float
+    how: str
+
+    def as_row(self) -> dict[str, Any]:
+        """schema.RUNS_HERE, and more of schema.COMPARED."""
+        return {
+            **self.found.as_row(),
+            "model": self.model.name,
+            "quantization": self.model.quant,
+            "file_bytes": file_bytes(self.model),
+            "weights_b": self.weights_b,
+            "active_b": self.active_b,
+            "runs": self.how,
+            "likely": self.likely,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class WhatRuns:
+    """Every model on a machine: those that run well, slowly and not at all, in each group the most weights first.
+
+    at_least_tok_s: the speed that those that run well likely reach.
+    """
+
+    at_least_tok_s: float
+    models: tuple[RunsHere, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """schema.RUNS_HERE."""
+        names = [column.name for column in RUNS_HERE]
+        return [{name: row[name] for name in names} for row in (one.as_row() for one in self.models)]
+
+    def of(self, how: str) -> list[RunsHere]:
+        """The models of WELL, SLOW or NO."""
+        return [one for one in self.models if one.how == how]
+
+
+def what_runs(
+    case_of: Callable[[ModelGeometry], Case],
+    systems: Sequence[System],
+    *,
+    at_least_tok_s: float = GOOD_TOK_S,
+    names: Iterable[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> WhatRuns:
+    """Each named model on one machine, in the largest usual file that likely reaches a speed, else in its smallest.
+
+    It takes the engines that anybody can install, or if none of the systems is of one, all systems.
+    case_of: the case of a file on the machine. names: of the models; by default all.
+    Raises BadInput if no model has a case, and if none runs.
+    """
+    names, found, refused = list(named_models()) if names is None else list(names), [], list[BadInput]()
+    asked = _Asked(case_of, systems, at_least_tok_s)
+    for number, name in enumerate(names):
+        if progress is not None:
+            progress(number, len(names))
+        try:
+            found.append(asked.of(name))
+        except BadInput as error:
+            refused.append(error)
+            found.append(asked.row(named_model(name), Compared.refused(systems[0], error)))
+    if len(refused) == len(names):
+        raise refused[0]
+    groups = (WELL, SLOW, NO)
+    order = sorted(found, key=lambda one: (groups.index(one.how), -one.weights_b, -one.active_b, one.model.name))
+    runs = WhatRuns(at_least_tok_s, tuple(order))
+    if not runs.of(WELL) and not runs.of(SLOW):
+        least = min((usual_files(name)[-1] for name in names), key=file_bytes)
+        raise TooLarge(
+            f"none of {len(names)} models reaches {SLOWEST_TOK_S:g} tok/s there; the smallest file is {least.name}, "
+            f"{size(file_bytes(least))}",
+            advice="give a machine with more memory than that beside the system's",
+        )
+    return runs
+
+
+def usual_files(name: str) -> list[ModelGeometry]:
+    """A model's GGUF files of USUAL and its default one, the largest first; the default one alone if that is no GGUF
+    and there are none."""
+    default = named_model(name)
+    usual = [one for one in quantizations(default) if one.quant in (*USUAL, default.quant) and one.format == "gguf"]
+    return usual or [default]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question about any model."""
+
+    case_of: Callable[[ModelGeometry], Case]
+    systems: Sequence[System]
+    at_least_tok_s: float
+
+    def of(self, name: str) -> RunsHere:
+        """The model in the largest file that reaches the speed, else in its smallest one."""
+        files = usual_files(name)
+        plain, known = prepare(_equally_likely(files[0]), files[0]), dict[str, tuple[Case, Compared]]()
+
+        def reaches(file: ModelGeometry) -> bool:
+            """Whether systems that choose no experts do; a smaller file reaches what a larger one does."""
+            case = self.case_of(file)
+            known[file.name] = case, self._placed(case, replace(plain, geometry=file))
+            return (known[file.name][1].tok_s or 0.0) >= self.at_least_tok_s
+
+        for file in files[bisect_left(files, True, hi=len(files) - 1, key=reaches) :]:
+            if file.name not in known:
+                reaches(file)
+            answer = self._answer(*known[file.name], replace(plain, geometry=file))
+            if answer.how == WELL:
+                break
+        return answer
+
+    def _placed(self, case: Case, workload: Workload) -> Compared:
+        """The fastest of the systems that choose no experts, at the size of its own rule and without its interval."""
+        found = _at_own_sizes(workload, case, [one for one in _at_hand(self.systems, case) if not one.caches])
+        ran = [one for one in found if not one.tight] or found
+        return max(ran, key=lambda one: one.tok_s or 0.0) if ran else Compared(self.systems[0], NOTHING)
+
+    def _answer(self, case: Case, placed: Compared, plain: Workload) -> RunsHere:
+        """What an answer names first, from a trace only if experts that are used more often than others matter.
+
+        They do to caches and to what is read from storage.
+        """
+        systems = _at_hand(self.systems, case)
+        reads = placed.tok_s is None or (placed.ms_per_token or {}).get("read", 0.0) > 0
+        if reads and (placed.tok_s or 0.0) * MORE_LIKELY < SLOWEST_TOK_S:
+            return self.row(case.model, replace(placed, tok_s=None, why_not=placed.why_not or TOO_SLOW))
+        caches = [one for one in systems if one.caches and not why_none_fits(case, one)] if placed.mapped_bytes else []
+        workload, borrowed = plain, False
+        if reads or caches:
+            own = bundled(case.model)
+            (workload, _), borrowed = own or borrow(case.model), own is None
+        part = stretch(workload, TRIED_REFS)
+        found = _at_own_sizes(part, case, [one for one in systems if not one.caches])
+        most = max((one.tok_s or 0.0 for one in found), default=0.0)
+        found += [_at_best_size(part, case, one) for one in caches]
+        least = {False: WORTH * most, True: most}  # a cache that is slower is not named first
+        sure = [
+            at_setting(workload, case, one.system, borrowed=borrowed)
+            for one in found
+            if one.tok_s is not None and one.tok_s >= least[one.system.caches]
+        ]
+        return self.row(case.model, first(sure, case, Objective()) or placed)
+
+    def row(self, model: ModelGeometry, found: Compared) -> RunsHere:
+        """A model's answer."""
+        entry, likely = named_models()[model.name.partition(":")[0]], 0.0
+        if found.tok_s is not None and found.draws is not None:
+            likely = float(np.mean(found.draws >= self.at_least_tok_s))
+        routed, others = entry.routed_params_b, entry.dense_params_b
+        return RunsHere(
+            model,
+            routed + others + entry.table_params_b,
+            routed * entry.top_k / entry.experts + others,
+            found,
+            likely,
+            WELL if likely >= LIKELY else SLOW if (found.tok_s or 0.0) >= SLOWEST_TOK_S else NO,
+        )
+
+
+def _at_hand(systems: Sequence[System], case: Case) -> list[System]:
+    """Those of the systems that anybody can install and that may run, or all that may, if anybody can install none."""
+    common = [one for one in systems if one.common] or systems
+    return [one for one in common if not one.changes_text(case) and not one.why_not(case)]
+
+
+def _at_own_sizes(workload: Workload, case: Case, systems: Iterable[System]) -> list[Compared]:
+    """Each system at the size of its own rule, without its interval; without those behind another one that runs."""
+    found = dict[str, Compared]()
+    for system in systems:
+        if system.behind in found and found[system.behind].tok_s is not None:
+            continue
+        try:
+            found[system.name] = at_setting(workload, case, system.sized(case), interval=False)
+        except BadInput as error:
+            found[system.name] = Compared.refused(system, error)
+    return list(found.values())
+
+
+def _at_best_size(workload: Workload, case: Case, system: System) -> Compared:
+    """The system at its best size, without its interval."""
+    tried = [at_setting(workload, case, one, interval=False) for one in system.at_each_size(case)]
+    return pick(tried, Objective()) or tried[0]
+
+
+def _equally_likely(model: ModelGeometry) -> RoutingTrace:
+    """A short trace in which all experts are equally likely."""
+    return synthesize(null="uniform", shape=find_shape(model), tokens=PLAIN_TOKENS)[0]
