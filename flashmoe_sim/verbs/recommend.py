@@ -467,7 +467,7 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
             f"{at_least} (in two of three draws), else the smallest. in: what holds its experts; SSD: some are read "
             "from there for most tokens.",
             *taken,
-            "`sim recommend MODEL` with this machine has the command line, and also tries forks of llama.cpp.",
+            "`sim recommend MODEL` with this machine has the command line, and also tries forks.",
         ),
     )
 
