@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,9 +34,13 @@ GOOD_TOK_S = 10.0
 SLOWEST_TOK_S = 1.0  # what is slower does not run
 LIKELY = 2 / 3  # share of the draws
 PLAIN_TOKENS = 32
+WORKERS = 2  # more would wait for the interpreter
 # How many times as fast a model that is read from storage may be as with experts that are all equally likely: at most
 # 7.7 times, of 22 models on a PC with 32 GiB.
 MORE_LIKELY = 10.0
+OF_STRETCH = (
+    3.0  # how many times as fast it may be on the whole trace as on a stretch of it, which begins with nothing read
+)
 WELL, SLOW, NO = "well", "slowly", "no"
 NOTHING = "no engine that anybody can install loads it"
 TOO_SLOW = "reads experts from storage for every token, which takes more than a second"
@@ -106,16 +111,24 @@ def what_runs(
     case_of: the case of a file on the machine. names: of the models; by default all.
     Raises BadInput if no model has a case, and if none runs.
     """
-    names, found, refused = list(named_models()) if names is None else list(names), [], list[BadInput]()
-    asked = _Asked(case_of, systems, at_least_tok_s)
-    for number, name in enumerate(names):
-        if progress is not None:
-            progress(number, len(names))
+    names = list(named_models()) if names is None else list(names)
+    asked, found, refused = _Asked(case_of, systems, at_least_tok_s), list[RunsHere](), list[BadInput]()
+
+    def answer(name: str) -> RunsHere | BadInput:
         try:
-            found.append(asked.of(name))
+            return asked.of(name)
         except BadInput as error:
-            refused.append(error)
-            found.append(asked.row(named_model(name), Compared.refused(systems[0], error)))
+            return error
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for number, (name, one) in enumerate(zip(names, pool.map(answer, names), strict=True)):
+            if progress is not None:
+                progress(number, len(names))
+            if isinstance(one, BadInput):
+                refused.append(one)
+                found.append(asked.row(named_model(name), Compared.refused(systems[0], one)))
+            else:
+                found.append(one)
     if len(refused) == len(names):
         raise refused[0]
     groups = (WELL, SLOW, NO)
@@ -147,6 +160,11 @@ class _Asked:
     systems: Sequence[System]
     at_least_tok_s: float
 
+    @property
+    def slowest_tok_s(self) -> float:
+        """What is slower need not be timed exactly."""
+        return min(SLOWEST_TOK_S, self.at_least_tok_s)
+
     def of(self, name: str) -> RunsHere:
         """The model in the largest file that reaches the speed, else in its smallest one."""
         files = usual_files(name)
@@ -177,26 +195,31 @@ class _Asked:
 
         They do to caches and to what is read from storage.
         """
-        systems = _at_hand(self.systems, case)
-        reads = placed.tok_s is None or (placed.ms_per_token or {}).get("read", 0.0) > 0
-        if reads and (placed.tok_s or 0.0) * MORE_LIKELY < SLOWEST_TOK_S:
-            return self.row(case.model, replace(placed, tok_s=None, why_not=placed.why_not or TOO_SLOW))
+        systems, reads = _at_hand(self.systems, case), _reads(placed)
+        if reads and (placed.tok_s or 0.0) * MORE_LIKELY < self.slowest_tok_s:
+            return self._too_slow(case, placed)
         caches = [one for one in systems if one.caches and not why_none_fits(case, one)] if placed.mapped_bytes else []
         workload, borrowed = plain, False
         if reads or caches:
             own = bundled(case.model)
             (workload, _), borrowed = own or borrow(case.model), own is None
         part = stretch(workload, TRIED_REFS)
-        found = _at_own_sizes(part, case, [one for one in systems if not one.caches])
-        most = max((one.tok_s or 0.0 for one in found), default=0.0)
+        found = _at_own_sizes(part if reads else plain, case, [one for one in systems if not one.caches])
         found += [_at_best_size(part, case, one) for one in caches]
-        least = {False: WORTH * most, True: most}  # a cache that is slower is not named first
-        sure = [
-            at_setting(workload, case, one.system, borrowed=borrowed)
-            for one in found
-            if one.tok_s is not None and one.tok_s >= least[one.system.caches]
-        ]
+        most = max((one.tok_s or 0.0 for one in found), default=0.0)
+        if most * OF_STRETCH < self.slowest_tok_s:
+            return self._too_slow(case, placed)
+        placed_tok_s = max((one.tok_s or 0.0 for one in found if not one.system.caches), default=0.0)
+        least = {False: WORTH * placed_tok_s, True: placed_tok_s}  # a cache that is slower is not named first
+        near = [one for one in found if one.tok_s is not None and one.tok_s >= least[one.system.caches]]
+        sure = []
+        for one in near:
+            on = workload if one.system.caches or _reads(one) else plain
+            sure.append(at_setting(on, case, one.system, borrowed=borrowed))
         return self.row(case.model, first(sure, case, Objective()) or placed)
+
+    def _too_slow(self, case: Case, found: Compared) -> RunsHere:
+        return self.row(case.model, replace(found, tok_s=None, why_not=found.why_not or TOO_SLOW))
 
     def row(self, model: ModelGeometry, found: Compared) -> RunsHere:
         """A model's answer."""
@@ -212,6 +235,11 @@ class _Asked:
             likely,
             WELL if likely >= LIKELY else SLOW if (found.tok_s or 0.0) >= SLOWEST_TOK_S else NO,
         )
+
+
+def _reads(found: Compared) -> bool:
+    """Whether it reads experts from storage, or is not known to run."""
+    return found.tok_s is None or (found.ms_per_token or {}).get("read", 0.0) > 0
 
 
 def _at_hand(systems: Sequence[System], case: Case) -> list[System]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.today import today
 from flashmoe_sim.systems.facts import facts_of
+from flashmoe_sim.tune import runs_here
 from tests.support import document, printed_by, refusal
 
 ASKED = ["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--system", "static-profile,placed,slot-bank"]
@@ -207,7 +209,7 @@ def test_several_machines_and_several_models(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["recommend", "--machine", "rtx-3060"], "give --model"),
+        (["recommend", "--machine", "rtx-3060", "--save", "x.md"], "--save is about one model; give it: --model "),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--target", "10"], "add --buy"),
         (["recommend", "deepseek-v2-lite", "--machine", "rtx-3060", "--buy"], "write the machine as parts"),
         (
@@ -271,3 +273,58 @@ def test_a_row_of_several_models_says_what_the_limit_of_the_gpu_keeps_from_runni
     limits = {row["model"]: row["limited"] for row in document(capsys, *asked)["rows"]}
     assert limits["gpt-oss-120b:mxfp4"] is None
     assert limits["glm-4.6:q4_k_m"] in said
+
+
+def only_small(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let a machine be asked about these models alone."""
+    monkeypatch.setattr(runs_here, "what_runs", partial(runs_here.what_runs, names=names))
+
+
+def test_a_machine_without_a_model_gets_the_models_that_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_small(monkeypatch, "olmoe-1b-7b", "gpt-oss-20b", "mixtral-8x7b", "kimi-k3")
+    asked = ["recommend", "--machine", "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 16GiB + nvme-gen4"]
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    well, slowly, rest = printed.split("\n\n")[:3]
+    assert "likely 10 tok/s or more\n" in well
+    names = [line.split()[0] for line in well.splitlines() if "tok/s" not in line and ":" in line]
+    assert names == ["gpt-oss-20b:mxfp4", "olmoe-1b-7b:q8_0"]
+    assert slowly.startswith("Runs slowly\n")
+    assert "mixtral-8x7b:q2_k" in slowly
+    assert rest.startswith("Does not run, or below a token a second: 1 of 4 models.")
+    rows = document(capsys, *asked)["rows"]
+    assert [row["runs"] for row in rows] == ["well", "well", "slowly", "no"]
+    assert rows[0]["tok_s_lo"] < rows[0]["tok_s"] < rows[0]["tok_s_hi"]
+    assert rows[3]["why_not"]
+
+
+def test_a_speed_that_is_asked_for_leaves_out_slower_models(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_small(monkeypatch, "olmoe-1b-7b", "gpt-oss-20b")
+    asked = ["recommend", "--machine", "rtx-3060 + 16GiB", "--at-least"]
+    assert main([*asked, "90"]) == 0
+    printed = capsys.readouterr().out
+    assert "gpt-oss-20b:" not in printed
+    assert "olmoe-1b-7b:" in printed
+    assert "Slower, or does not run: 1 of 2 models." in printed
+    assert main([*asked, "9000"]) == 0
+    assert "None; the fastest is olmoe-1b-7b:q2_k, " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--machine", "rtx-3060", "--buy"], "--buy is about one model; give it: --model gpt-oss-20b"),
+        (["--machine", "rtx-3060", "--draft", "3"], "--draft is about one model; give it"),
+        (["--machine", "all"], "several machines: give one model, or one machine to see which models run there"),
+        (["olmoe-1b-7b", "--machine", "rtx-3060", "--at-least", "5"], "--at-least chooses among all models; leave out"),
+        (["--machine", "rtx-3O60"], "unknown machine 'rtx-3O60'; "),
+        (["--machine", "m2-16", "--reserve", "much"], "--reserve 'much': expected a size with its unit"),
+    ],
+)
+def test_bad_questions_without_a_model(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, "recommend", *more).startswith(f"sim: {message}")
