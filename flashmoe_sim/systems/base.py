@@ -191,21 +191,45 @@ class Launch:
     """How a system is started: its program, flags and environment variables.
 
     first_start: words with which the program makes the files that it needs, left out where they are given.
-    sourced: a file that a shell reads first; empty if none. Words in capitals are placeholders: `systems/files.py`.
+    sourced: a file that a shell reads first; empty if none. powershell: whether the line is for PowerShell, and not for
+    a POSIX shell. Words in capitals are placeholders: `systems/files.py`.
     """
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     first_start: tuple[str, ...] = ()
     sourced: str = ""
+    powershell: bool = False
 
     @property
     def line(self) -> str:
-        """The command line, as written in a shell."""
+        """The command line, as written in its shell."""
+        if self.powershell:
+            return self._in_powershell()
         if self.sourced:
             return f". {shlex.quote(self.sourced)} && {replace(self, sourced='').line}"
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         return " ".join([*variables, shlex.join([*self.words, *self.first_start])])
+
+    def _in_powershell(self) -> str:
+        program, *words = (_powershell_word(word) for word in (*self.words, *self.first_start))
+        variables = "".join(f"$env:{name} = {_powershell_text(value)}; " for name, value in self.environment.items())
+        called = "& " if program.startswith("'") else ""  # a quoted word alone is a text
+        return f"{variables}{called}{' '.join([program, *words])}"
+
+
+# Words that PowerShell hands to a program as they are: it makes arrays at commas, and two words of a flag with a dot or
+# a colon. Source: Microsoft's about_Parsing and about_Quoting_Rules.
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/\\+=][A-Za-z0-9_.:/\\+=-]*|-{1,2}[A-Za-z0-9_][A-Za-z0-9_=-]*|-\d[\d.]*")
+
+
+def _powershell_word(word: str) -> str:
+    return word if _PLAIN_WORD.fullmatch(word) else _powershell_text(word)
+
+
+def _powershell_text(text: str) -> str:
+    """A text in single quotes, in which PowerShell replaces nothing."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True)
@@ -498,7 +522,7 @@ class System(ABC):
         mode = self.socket_mode(case)
         if mode:
             case = replace(case, machine=replace(case.machine, cpu_cores=cores(case.machine, mode)))
-        launch = self.launch(case)
+        launch = replace(self.launch(case), powershell=case.machine.os == "windows")
         if self.program == LLAMA_CPP and case.model.repository:
             launch = from_repository(launch, case)
         if self.facts is None or "linux" in self.facts.platform.os:

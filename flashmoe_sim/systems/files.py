@@ -60,7 +60,7 @@ def with_files(
 ) -> tuple[Launch, dict[Path, bytes]]:
     """A system's command line with the names of the files that it needs, and the content of each file.
 
-    Files are named STEM-profile.json, STEM-profile.csv and, with more than two variables, STEM.env.
+    Files are named STEM-profile.json, STEM-profile.csv and, with more than two variables for a POSIX shell, STEM.env.
     workload: of this very model, since a profile counts experts by number; None if the trace was made from another
         model's.
     """
@@ -71,7 +71,7 @@ def with_files(
     launch = replace(launch, words=tuple(str(paths.get(word, word)) for word in launch.words))
     if files:
         launch = replace(launch, first_start=())
-    if len(launch.environment) > MOST_VARIABLES:
+    if len(launch.environment) > MOST_VARIABLES and not launch.powershell:
         path = folder / f"{stem}.env"
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in launch.environment.items()]
         files[path] = "".join(lines).encode()

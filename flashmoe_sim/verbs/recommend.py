@@ -441,13 +441,12 @@ def _what_runs(found: WhatRuns, title: str, taken: Sequence[str], *, all_groups:
         ("in", "left", _place),
         ("tok/s", "right", lambda one: speed(one.found.tok_s)),
         ("90%", "right", lambda one: brief_interval(one.found.tok_s_lo, one.found.tok_s_hi)),
-        ("setting", "left", lambda one: one.found.system.spec),
     ]
     well, slow, no = (found.of(how) for how in (WELL, SLOW, NO))
     at_least = f"{found.at_least_tok_s:g} tok/s"
 
     def shown(models: Sequence[RunsHere]) -> Part:
-        return table(columns, models, dispensable=("setting", "active", "weights"))
+        return table(columns, models, dispensable=("active", "weights"))
 
     first: Part = shown(well)
     if not well:

@@ -7,17 +7,21 @@ from typing import ClassVar
 
 import pytest
 
+from flashmoe_sim.geometry.named import named_model
 from flashmoe_sim.io.errors import OutOfRange, TooLarge
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.all_gpu import AllGpu
 from flashmoe_sim.systems.base import Case, Cost, Launch, Share, System, gpu_left, ladder
 from flashmoe_sim.systems.cpu import Cpu
+from flashmoe_sim.systems.fits import why_none_fits
 from flashmoe_sim.systems.flash_moe import FlashMoe
 from flashmoe_sim.systems.ktransformers import KTransformers
 from flashmoe_sim.systems.placed import PlacedLayers
 from flashmoe_sim.systems.placed_ik import PlacedIk
 from flashmoe_sim.systems.slot_bank import SlotBank
 from flashmoe_sim.systems.static_profile import StaticProfile
+from flashmoe_sim.systems.table import SYSTEMS
 from tests.systems.cases import case, machine, served_by
 
 
@@ -127,3 +131,32 @@ def test_flash_moe_has_no_cache_of_its_own() -> None:
     assert system.plan(on).execution.name == "page-cache"
     with pytest.raises(OutOfRange, match=r"top_k=9 is not in 1\.\.8"):
         FlashMoe(top_k=9)
+
+
+@pytest.mark.parametrize(
+    ("launch", "line"),
+    [
+        (
+            Launch(("run", "-c", "4096", "-ngl", "23", "-m", r"C:\m\a.gguf")),
+            r"run -c 4096 -ngl 23 -m C:\m\a.gguf",
+        ),
+        (Launch(("run", "-m", r"C:\my models\a.gguf")), r"run -m 'C:\my models\a.gguf'"),
+        (Launch(("run", "-ts", "3,1")), "run -ts '3,1'"),  # else an array: two words
+        (Launch(("run", "--share=0.5", "0.5", "-0.5")), "run '--share=0.5' 0.5 -0.5"),  # else cut at the dot
+        (Launch(("run", "-ot", r"blk\.(1|2)\.ffn=CPU")), r"run -ot 'blk\.(1|2)\.ffn=CPU'"),
+        (Launch(("run", "it's", "@here", "$HOME", "a;b", "")), "run 'it''s' '@here' '$HOME' 'a;b' ''"),
+        (Launch((r"C:\Program Files\run.exe", "-x")), r"& 'C:\Program Files\run.exe' -x"),
+        (Launch(("run",), {"A": "1", "B": "two words"}), "$env:A = '1'; $env:B = 'two words'; run"),
+        (Launch(("run", "-a"), first_start=("--learn", "a b")), "run -a --learn 'a b'"),
+    ],
+)
+def test_a_line_for_powershell(launch: Launch, line: str) -> None:
+    assert replace(launch, powershell=True).line == line
+
+
+@pytest.mark.parametrize("os", ["linux", "windows"])
+def test_a_line_is_for_the_shell_of_the_machine(os: str) -> None:
+    case = Case(named_model("gpt-oss-120b"), load_machine(f"rtx-3060 + ryzen-5600 + 64GiB + nvme-gen4 + {os}"))
+    kinds = [kind() for kind in SYSTEMS.values() if not why_none_fits(case, kind())]
+    assert len(kinds) > 5
+    assert {one.at_each_size(case)[-1].started(case).powershell for one in kinds} == {os == "windows"}
