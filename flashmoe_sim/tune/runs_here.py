@@ -148,7 +148,9 @@ def usual_files(name: str) -> list[ModelGeometry]:
     """A model's GGUF files of USUAL and its default one, the largest first; the default one alone if that is no GGUF
     and there are none."""
     default = named_model(name)
-    usual = [one for one in quantizations(default) if one.quant in (*USUAL, default.quant) and one.format == "gguf"]
+    others = USUAL if default.quant in USUAL else ()  # else its own four bits, of which recipes make nothing smaller
+    known = [one for one in quantizations(default, others) if one.format == "gguf"]
+    usual = [one for one in known if one.quant in (*USUAL, default.quant)]
     return usual or [default]
 
 
