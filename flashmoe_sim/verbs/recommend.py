@@ -36,8 +36,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
         found = sim.recommend("gpt-oss-120b", machine="rtx-4090")
         print(found.best.best.launch.line)
 
-    Without a trace, one is made for `model`, like bundled ones of other models, with a warning. Systems may be
-    objects, and so may the objective. `buy` adds `.bought`.
+    Without a machine it is for the computer that it runs on. Without a trace, one is made for `model`, like bundled
+    ones of other models, with a warning. Systems may be objects, and so may the objective. `buy` adds `.bought`.
     Raises BadInput for unknown words, and if nothing can run.
     """
 
@@ -52,7 +52,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
     can install.
 
     \b
-    Examples:  sim recommend gpt-oss-120b --machine rtx-4090
+    Examples:  sim recommend gpt-oss-120b
+               sim recommend gpt-oss-120b --machine rtx-4090
                sim recommend --model qwen3-30b-a3b --machine "rtx-3060 + 64GiB"
                sim recommend gpt-oss-120b --buy --target 20 \\
                    --machine "rtx-3060 + ryzen-5600 + 32GiB + nvme-gen4"
@@ -62,10 +63,10 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
     trace: Trace | None = field(default=None, kw_only=False, metadata=option("[TRACE]", "", positional=True))
     model: Model | None = field(default=None, metadata=MODEL)
-    machine: OneMachine = field(
-        metadata=option(
-            "X", "This machine: a name from `sim machine list`, a file, parts, or this; several with commas, or all."
-        )
+    machine: OneMachine = option_field(
+        "this",
+        "X",
+        "A name from `sim machine list`, a file, parts, or the computer that it runs on; several with commas, or all.",
     )
     also: Iterable[Trace] = option_field(
         (), "TRACE", "Traces of other work with the same model, to check that the choice holds there."

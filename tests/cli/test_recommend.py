@@ -12,6 +12,7 @@ import pytest
 from flashmoe_sim import api
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.io.today import today
+from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.systems.facts import facts_of
 from flashmoe_sim.tune import runs_here
 from tests.support import document, printed_by, refusal
@@ -278,6 +279,12 @@ def test_a_row_of_several_models_says_what_the_limit_of_the_gpu_keeps_from_runni
 def only_small(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Let a machine be asked about these models alone."""
     monkeypatch.setattr(runs_here, "what_runs", partial(runs_here.what_runs, names=names))
+
+
+def test_without_a_machine_it_is_for_this_one(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("recommend", "qwen3-30b-a3b", "--system", "cpu")
+    here = load_machine("this").name
+    assert document(capsys, *asked)["machine"] == document(capsys, *asked, "--machine", "this")["machine"] == here
 
 
 def test_a_machine_without_a_model_gets_the_models_that_run(
