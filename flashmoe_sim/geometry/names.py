@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.named import SAME_SIZE, NamedModel, model_names, named_models
-from flashmoe_sim.geometry.quant_words import Found, quantizations_in
+from flashmoe_sim.geometry.quant_words import SaidQuant, quantizations_in
 from flashmoe_sim.io.errors import BadInput, Malformed, UnknownName, shown
 from flashmoe_sim.io.sizes import UNITS, parse_size
 
@@ -321,7 +321,7 @@ def _own_part(starts: list[int], first: int) -> int:
     return starts.index(starts[first])
 
 
-def _quantizations(words: list[str], starts: list[int], *, uploader: str, mlx: bool) -> list[Found]:
+def _quantizations(words: list[str], starts: list[int], *, uploader: str, mlx: bool) -> list[SaidQuant]:
     """The quantizations of the last part that has any: of a tag, else a file, else a folder."""
     for number in sorted(set(starts), reverse=True):
         first = starts.index(number)
@@ -401,7 +401,7 @@ def _says_total(word: str) -> bool:
     return bool(_TOTAL.fullmatch(word) or _BY_EXPERT.fullmatch(word))
 
 
-def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Found], left: list[int]) -> str:
+def _quantization(text: str, chosen: _Match, words: list[str], quants: list[SaidQuant], left: list[int]) -> str:
     """The one quantization that is meant; empty if none is said. Raises BadInput for several, and for a mix of them."""
     model, names = chosen.model, list(dict.fromkeys(one.name for one in quants))
     if len(names) > 1:

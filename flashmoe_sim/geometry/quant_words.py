@@ -25,7 +25,7 @@ _LONGEST = 5  # words of one quantization
 _UNSLOTHS = re.compile(r"q[24568]_k_xl")
 
 
-class Found(NamedTuple):
+class SaidQuant(NamedTuple):
     """A quantization and the words that say it."""
 
     first: int
@@ -33,12 +33,12 @@ class Found(NamedTuple):
     name: str
 
 
-def quantizations_in(words: Sequence[str], *, mlx: bool = False, uploader: str = "") -> list[Found]:
+def quantizations_in(words: Sequence[str], *, mlx: bool = False, uploader: str = "") -> list[SaidQuant]:
     """The quantizations that words in small letters say, in their order, each by its plain name, such as `ud-q4_k_xl`.
 
     mlx: whether the model is in MLX's format. uploader: who made the files, which decides what a short name means.
     """
-    found: list[Found] = []
+    found: list[SaidQuant] = []
     at = 0
     while at < len(words):
         one = _gguf(words, at, uploader) or _other(words, at)
@@ -50,14 +50,14 @@ def quantizations_in(words: Sequence[str], *, mlx: bool = False, uploader: str =
     return _joined(found, mlx=mlx)
 
 
-def _gguf(words: Sequence[str], at: int, uploader: str) -> Found | None:
+def _gguf(words: Sequence[str], at: int, uploader: str) -> SaidQuant | None:
     """A type of ggml at the longest of the words that make one."""
     best = None
     for end in range(at + 1, min(at + _LONGEST, len(words)) + 1):
         last = words[end - 1]
         compact = "".join((*words[at : end - 1], _SIZES.get(last, last) if end > at + 1 else last))
         if name := _type(compact):
-            best = Found(at, end, name)
+            best = SaidQuant(at, end, name)
     if best is None:
         return None
     name, first = best.name, at
@@ -67,8 +67,8 @@ def _gguf(words: Sequence[str], at: int, uploader: str) -> Found | None:
         name = f"ud-{name}" if uploader != "bartowski" else name
     end = best.end
     if end < len(words) and words[end].endswith("bpw") and _RATE.fullmatch(words[end].removesuffix("bpw")):
-        return Found(first, end + 1, f"{name}-{words[end]}")
-    return Found(first, end, name)
+        return SaidQuant(first, end + 1, f"{name}-{words[end]}")
+    return SaidQuant(first, end, name)
 
 
 def _type(compact: str) -> str:
@@ -90,33 +90,33 @@ def _type(compact: str) -> str:
     return "_".join(filter(None, (name, kind, match["rows"])))
 
 
-def _other(words: Sequence[str], at: int) -> Found | None:
+def _other(words: Sequence[str], at: int) -> SaidQuant | None:
     """A quantization of another kind."""
     word, behind = words[at], words[at + 1] if at + 1 < len(words) else ""
     if word == "apex":
         rest = [one for one in words[at + 1 : at + 3] if one == "i" or one in _APEX]
-        return Found(at, at + 1 + len(rest), "-".join(("apex", *rest)))
+        return SaidQuant(at, at + 1 + len(rest), "-".join(("apex", *rest)))
     if word in _SCHEMES or word in ("exl2", "exl3"):
-        return Found(at, at + 1, word)
+        return SaidQuant(at, at + 1, word)
     if word.endswith("bpw") and _RATE.fullmatch(word.removesuffix("bpw")):
-        return Found(at, at + 1, word)
+        return SaidQuant(at, at + 1, word)
     if _RATE.fullmatch(word) and behind == "bpw":
-        return Found(at, at + 2, f"{word}bpw")
+        return SaidQuant(at, at + 2, f"{word}bpw")
     if bits := _BITS.fullmatch(word):
-        return _grouped(words, at + 1, Found(at, at + 1, f"{bits[1]}bit"))
+        return _grouped(words, at + 1, SaidQuant(at, at + 1, f"{bits[1]}bit"))
     if re.fullmatch(r"\d", word) and behind in ("bit", "bits"):
-        return _grouped(words, at + 2, Found(at, at + 2, f"{word}bit"))
+        return _grouped(words, at + 2, SaidQuant(at, at + 2, f"{word}bit"))
     if _PLAIN.fullmatch(word):
         name = re.sub(r"^fp(16|32)", r"f\1", word).replace("nvfp4a16", "nvfp4")
         if behind in _BEHIND and word == "mxfp4":
-            return Found(at, at + 2, f"{name}_{behind}")
+            return SaidQuant(at, at + 2, f"{name}_{behind}")
         if name.startswith("int") and (group := _GROUP.fullmatch(behind)):
-            return Found(at, at + 2, f"{name}-g{group[1]}")
-        return Found(at, at + 1, name)
+            return SaidQuant(at, at + 2, f"{name}-g{group[1]}")
+        return SaidQuant(at, at + 1, name)
     return None
 
 
-def _grouped(words: Sequence[str], at: int, found: Found) -> Found:
+def _grouped(words: Sequence[str], at: int, found: SaidQuant) -> SaidQuant:
     """A number of bits with what stands behind it: the group size, and DWQ, which changes no size."""
     end, name = at, found.name
     while end < len(words):
@@ -127,10 +127,10 @@ def _grouped(words: Sequence[str], at: int, found: Found) -> Found:
         elif words[end] != "dwq":
             break
         end += 1
-    return Found(found.first, end, name)
+    return SaidQuant(found.first, end, name)
 
 
-def _joined(found: list[Found], *, mlx: bool) -> list[Found]:
+def _joined(found: list[SaidQuant], *, mlx: bool) -> list[SaidQuant]:
     """What belongs together as one: a scheme and its bits, EXL3 and its rate, MLX's experts and other weights."""
     names = [one.name for one in found]
     spans = (found[0].first, found[-1].end) if found else (0, 0)
@@ -143,13 +143,13 @@ def _joined(found: list[Found], *, mlx: bool) -> list[Found]:
     rest = [name for name in names if name not in (*bits, *rates, *schemes, *exl)]
     if schemes and not rest and len(set(bits)) <= 1:
         its = bits[0] if bits else "4bit" if schemes[0] == "awq" else ""
-        return [Found(*spans, "-".join(filter(None, (schemes[0], its))))]
+        return [SaidQuant(*spans, "-".join(filter(None, (schemes[0], its))))]
     if rates and not rest and len(set(rates)) == 1:
-        return [Found(*spans, f"{exl[0] if exl else 'exl3'}-{rates[0]}")]
+        return [SaidQuant(*spans, f"{exl[0] if exl else 'exl3'}-{rates[0]}")]
     if mlx and found:
-        return [Found(*spans, _of_mlx(names))]
+        return [SaidQuant(*spans, _of_mlx(names))]
     if names in (["mxfp4", "q8"], ["mxfp4", "q4"]):
-        return [Found(*spans, "-".join(names))]
+        return [SaidQuant(*spans, "-".join(names))]
     return found
 
 

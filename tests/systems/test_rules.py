@@ -103,7 +103,7 @@ def test_imp_takes_fifteen_percent_of_the_free_gpu_memory() -> None:
 @pytest.mark.parametrize("system", [BoundedInsert(), HotCache(), HotWindowSlots(), Imp(), StaticProfile()])
 def test_a_mapped_file_is_read_in_the_windows_of_the_operating_system(system: System) -> None:
     machine = load_machine("rtx-3090")
-    windows = {"": (128, 1.5), "linux": (256, 3), "windows": (68, 1), "macos": (32, 1)}
+    windows = {"": (128, 2), "linux": (256, 4), "windows": (68, 1), "macos": (32, 1)}
     for os, (window_kib, at_once) in windows.items():
         found = system.adapted(replace(machine, os=os)).storage
         assert (found.by_faults, found.fault_kib.value, found.faults_in_flight.value) == (True, window_kib, at_once)
