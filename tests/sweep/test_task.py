@@ -191,7 +191,8 @@ def test_every_field_of_the_trace(inputs: Inputs) -> None:
 
 
 def test_every_field_of_the_model(inputs: Inputs) -> None:
-    words = {"name", "source", "arch", "quant", "notes", "gguf", "width", "format", "drafting_layers", "unread_bytes"}
+    words = {"name", "source", "arch", "quant", "notes", "gguf", "repository", "width", "format"}
+    words |= {"drafting_layers", "unread_bytes"}
     words |= {f"graph.{item.name}" for item in fields(Graph)}
     words |= {f"widths.{item.name}" for item in fields(GraphWidths)} - {"widths.hidden"}  # which networks send
     context = {

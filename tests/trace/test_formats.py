@@ -34,6 +34,7 @@ SAMPLES = {
     "runtime-jsonl": [
         "data/*/*/trace.jsonl.gz",
         "data/hot-cache/trace*.jsonl.gz",
+        "data/paging/*.jsonl.gz",
         "tests/native_bridge/greedy/ubatch-*.jsonl.gz",
         "tests/native_bridge/recorded/*/trace.jsonl.gz",
     ],

@@ -48,7 +48,9 @@ def test_models_machines_and_speeds(tmp_path: Path) -> None:
         "architectures": ["Qwen3MoeForCausalLM"],
         "num_hidden_layers": 48,
         "num_experts": 128,
+        "num_experts_per_tok": 8,
         "hidden_size": 2048,
+        "moe_intermediate_size": 768,
     }
     (tmp_path / "config.json").write_bytes(json.dumps(config).encode("utf-16"))
     assert load_model(tmp_path / "config.json").name.startswith("qwen3-30b-a3b")
