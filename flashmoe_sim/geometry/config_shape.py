@@ -141,7 +141,7 @@ class ConfigFields:
         return value[:count]
 
     def whole(self, name: str, least: int = 0) -> list[int]:
-        """The whole numbers of a list; none if the field is no list.
+        """The whole numbers of a list; empty if the field is not a list.
 
         Raises BadInput for a list with anything else in it, and for one of fewer than `least`.
         """

@@ -36,7 +36,7 @@ CUSTOM = (
 FORMAT = (
     "bits and scales of the format; which weights outside the experts are left in 16 bits differs between publishers"
 )
-# ik_llama.cpp's types, and the one that is usual for `down` beside it (ubergarm's recipes).
+# A type of ik_llama.cpp's, and the type that its files usually have for `down` (ubergarm's recipes).
 _IK = {
     "q6_0": "Q6_0", "iq1_s_r4": "IQ1_S_R4", "iq1_m_r4": "IQ1_M_R4", "iq1_kt": "IQ2_KT", "iq2_kt": "IQ3_KT",
     "iq3_kt": "IQ4_KT", "iq4_kt": "IQ4_KT", "iq2_ks": "IQ3_KS", "iq3_ks": "IQ3_KS", "iq4_ks": "IQ5_KS",

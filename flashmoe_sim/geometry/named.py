@@ -470,7 +470,7 @@ def _dense_notes(model: NamedModel, quant: Quant) -> list[str]:
 
 
 def table_notes(model: NamedModel) -> list[str]:
-    """What is said of a table of which a token reads a few rows."""
+    """A note on a table of which each token reads only a few rows."""
     if not model.table_params_b:
         return []
     return [

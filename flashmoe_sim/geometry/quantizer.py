@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A mix, and the type of what no rule of it names.
+# A mix, and the type of every tensor that its rules do not name.
 MIXES = {
     "f32": "F32",
     "f16": "F16",

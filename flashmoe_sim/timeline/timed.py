@@ -157,7 +157,8 @@ def time_replay(
     warm += int(ahead[work.ahead_warm != 0].sum())
     stored = missed + int(ahead.sum()) - warm
     if machine.storage.by_faults and smaller is None:
-        read_bytes = (work.missed[0] - work.missed[1]) * (size + _around_bytes(weights, machine))
+        cold = np.bincount(work.row, work.misses - work.warm, len(size))
+        read_bytes = cold * (size + _around_bytes(weights, machine))
         stored = int(np.sum(read_bytes if beside is None else read_bytes * (1 + beside)))
     from_pages = execution.reads and not execution.in_place
 
@@ -184,9 +185,11 @@ def _dense_beside(
     A mapped model's dense weights stay in RAM as long as it holds the experts of a token beside them, since each token
     touches them: with less, least recently used pages leave before they are touched again, and all are read each time.
     """
+    if not execution.in_place or machine.gpu is not None:
+        return None
     experts = np.array([layer.expert_bytes for layer in weights.layers])
-    misses, steps = work.missed[0], len(np.unique(work.step))
-    if not execution.in_place or machine.gpu is not None or page_cache_bytes * steps >= misses @ experts:
+    misses, steps = np.bincount(work.row, work.misses, len(experts)), len(np.unique(work.step))
+    if page_cache_bytes * steps >= misses @ experts:
         return None
     dense_bytes = np.array(weights.dense_bytes or (0.0,) * len(experts))
     return dense_bytes * steps / np.maximum(misses * (experts + _around_bytes(weights, machine)), 1)
