@@ -280,13 +280,14 @@ class Ledger:
         return ""
 
     def _write(self, data: bytes) -> int:
-        """Write all of it or nothing; return the number of bytes."""
+        """Write all of it or nothing; return the number of bytes. What an interruption finds written stays."""
         written = 0
         try:
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except BaseException:
-            os.ftruncate(self._file, self._end)
+            if os.fstat(self._file).st_size - self._end < len(data):
+                os.ftruncate(self._file, self._end)
             raise
         return written
 

@@ -309,6 +309,8 @@ class Sweep(SweepOptions, Verb[Swept | PlannedSweep]):
         try:
             return opened.rows(begun)
         except (KeyboardInterrupt, Lost) as stop:
+            if ledger is not None:
+                ledger.refresh()  # an interruption may come between a row's write and its count
             if ledger is None or not len(ledger):
                 raise
             _export(ledger, [], message)

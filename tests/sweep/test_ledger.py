@@ -171,6 +171,28 @@ def test_an_interruption_while_rows_are_added_leaves_no_lock_and_loses_no_row(
             assert other.rows() == [row(1)]
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_interruption_just_after_a_write_keeps_whole_rows_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """Python hears a signal between the write and what counts it."""
+    with Ledger(tmp_path) as ledger:
+        ledger.begin()
+        write = os.write
+
+        def interrupted(file: int, data: bytes) -> int:
+            write(file, data if whole else data[:-3])
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ledger.append([row(1)])
+        assert ledger.refresh() == whole
+        assert ledger.rows() == ([row(1)] if whole else [])
+        assert not ledger.notes
+
+
 def test_an_interruption_just_before_a_locked_block_says_nothing(tmp_path: Path) -> None:
     """Python ends what the block left open only when it ends itself, and prints what is raised there."""
     ledger = Ledger(tmp_path / "out")
