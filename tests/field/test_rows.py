@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from flashmoe_sim.geometry.load import load_model
 from flashmoe_sim.io.errors import BadInput, Unusable
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.table import parse_system
 from reports.field.rows import COLUMNS, MEASURED, NEEDED, read_rows
 from tests.field.builders import DEFAULTS, row, write
 from tests.support import refused
 
-TABLE = Path(__file__).parents[2] / "data" / "published" / "field.csv"
+PUBLISHED = Path(__file__).parents[2] / "data" / "published"
+TABLE = PUBLISHED / "field.csv"
 
 
 def test_every_published_row_is_read() -> None:
@@ -25,6 +30,30 @@ def test_every_published_row_says_where_and_when_it_was_published() -> None:
     rows = pl.read_csv(TABLE, infer_schema_length=None).rows(named=True)
     assert not [row["id"] for row in rows if not (row["source"] and row["date"] and row["source_url"])]
     assert all(row["source_url"].startswith(("https://", "http://")) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("column", "parsed"), [("machine", load_machine), ("model", load_model), ("setting", parse_system)]
+)
+def test_grids_are_written_as_the_program_takes_them(column: str, parsed: Callable[[str], object]) -> None:
+    for said in pl.read_csv(PUBLISHED / "grids.csv", infer_schema_length=None)[column].unique():
+        assert parsed(said)
+
+
+def test_a_grid_is_five_settings_or_more_of_one_question() -> None:
+    rows = pl.read_csv(PUBLISHED / "grids.csv", infer_schema_length=None, schema_overrides={"knobs": str, "notes": str})
+    same = rows.group_by("grid").agg(
+        pl.col("source", "who", "machine", "model", "objective", "prompt_tokens", "depth").n_unique(),
+        pl.struct("setting", "knobs").n_unique().alias("settings"),
+        pl.len().alias("runs"),
+    )
+    assert same["settings"].min() >= 5
+    assert same["settings"].equals(same["runs"], check_names=False)
+    assert same.drop("grid", "settings", "runs").max().row(0) == (1,) * 7
+    assert set(rows["objective"]) == {"decode", "prompt"}
+    assert rows["source"].str.contains("^https://|the index does not name").all()
+    assert (rows["tok_s"].is_null() == rows["notes"].fill_null("").str.contains("oom")).all()
+    assert (rows["tok_s"].drop_nulls() > 0).all()
 
 
 def test_numbers_and_blanks(tmp_path: Path) -> None:
