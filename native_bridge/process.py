@@ -40,7 +40,7 @@ class Finished:
     """How a child ended. code: its exit code, or minus the number of the signal that ended it.
 
     timed_out, flooded: it was ended because its time was up, or because it printed too much. read_bytes: read from
-    disk, page faults included; 0 if unknown.
+    disk, page faults included; 0 if unknown. cpu_s: that processors worked for it.
     """
 
     code: int
@@ -48,6 +48,7 @@ class Finished:
     timed_out: bool
     read_bytes: int = 0
     flooded: bool = False
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,8 @@ class _Child:
         os.close(self.alive)
         assert self.ended is not None
         code, usage = self.ended
-        return Finished(code, self.seconds, timed_out, usage.ru_inblock * 512 if sys.platform == "linux" else 0)
+        read_bytes = usage.ru_inblock * 512 if sys.platform == "linux" else 0
+        return Finished(code, self.seconds, timed_out, read_bytes, cpu_s=usage.ru_utime + usage.ru_stime)
 
 
 class _Lines:

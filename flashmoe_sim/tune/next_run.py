@@ -97,9 +97,16 @@ def _line(one: Compared) -> str:
     words = one.launch.words
     if one.system.program != LLAMA_CPP or NOT_IN_BENCH & {*words}:
         return one.launch.line
-    kept = ["llama-bench", "-m", "MODEL.gguf"]
+    return (
+        shlex.join(["llama-bench", "-m", "MODEL.gguf", *bench_words(words), "-p", "0", "-o", "json"]) + " > bench.json"
+    )
+
+
+def bench_words(words: Sequence[str]) -> list[str]:
+    """The placement of a line of llama-server, in the flags of llama-bench."""
+    kept = list[str]()
     for flag in ("-ngl", "--n-cpu-moe", "-ot", "-ts", "-dev", "-fa", "-ub", "-t"):
         if flag in words:
             value = words[words.index(flag) + 1]
             kept += [flag, "1" if flag == "-fa" else value]
-    return shlex.join([*kept, "-p", "0", "-o", "json"]) + " > bench.json"
+    return kept

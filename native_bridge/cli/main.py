@@ -12,6 +12,7 @@ VERBS = {
     **simulator.VERBS,
     "replay": VerbEntry(f"{CLASSES}.replay:ReplayRecorded", simulator.VERBS["replay"].does),
     "recommend": VerbEntry(f"{CLASSES}.recommend:RecommendAndVerify", simulator.VERBS["recommend"].does),
+    "tune": VerbEntry(f"{CLASSES}.tune:Tune", "find the fastest flags of a real engine in a few runs"),
     "bridge": VerbEntry(
         "",
         "run the real runtime, and check the predictions against it",

@@ -1,0 +1,115 @@
+"""The settings of a program that a search by real runs chooses among, with their predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from types import MappingProxyType
+
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.residency.workload import Workload
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import Compared, at_setting
+from flashmoe_sim.systems.fits import nothing_runs
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.proof import kept_bytes
+from flashmoe_sim.tune.trials import LAYERS, Search, Trial, prospects
+
+BEYOND = 3  # fewer layers on the CPU than the plan says: it may be wrong
+EACH, WIDER = 4, 1.25  # so many numbers of layers are tried one by one, and then every so many times as many
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The settings, with the prediction of each system."""
+
+    trials: tuple[Trial, ...]
+    timed: dict[System, Compared]
+    case: Case
+    objective: Objective
+
+    def predicted(self, place: int) -> Compared:
+        """The prediction of a setting, without its knobs."""
+        return self.timed[self.trials[place].system]
+
+    def search(self) -> Search:
+        """A search among them, before any ran."""
+        found = [self.timed[one.system] for one in self.trials]
+        prior = prospects(self.trials, self.timed, self.case, self.objective)
+        return Search(self.trials, prior, [one.tight for one in found], [kept_bytes(one) for one in found])
+
+
+def grid(
+    workload: Workload,
+    case: Case,
+    systems: Sequence[System],
+    objective: Objective,
+    *,
+    knobs: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    borrowed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Grid:
+    """Every setting of these systems that may run on a case and keeps the text, with every value of the knobs.
+
+    knobs: values by name, as in `Trial`. borrowed: whether the trace is another model's.
+    Raises BadInput if nothing can run.
+    """
+    wanted = list[System]()
+    refused = list[tuple[System, str]]()
+    for system in systems:
+        reason = system.why_not(case) or system.changes_text(case)
+        if reason:
+            refused.append((system, reason))
+            continue
+        try:
+            wanted += _settings(system, case, objective)
+        except BadInput as error:
+            refused.append((system, str(error)))
+    timed = dict[System, Compared]()
+    for number, system in enumerate(wanted):
+        if progress is not None:
+            progress(number, len(wanted))
+        one = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=objective.prompt_tokens)
+        if objective.seconds(one) is None:
+            refused.append((system, one.why_not))
+        else:
+            timed[system] = one
+    if not timed:
+        raise nothing_runs(case, refused)
+    trials = [Trial(system, of) for system in timed for of in _knobs(system, knobs)]
+    return Grid(tuple(trials), timed, case, objective)
+
+
+def _knobs(system: System, knobs: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Every combination of the knobs that a system has no setting for."""
+    own = {name: values for name, values in knobs.items() if not hasattr(system, name)}
+    for values in product(*own.values()):
+        yield tuple(zip(own, values, strict=True))
+
+
+def _settings(system: System, case: Case, objective: Objective) -> Iterator[System]:
+    """A system at each of its sizes, mapped and not, and with each micro-batch if the prompt counts."""
+    choices = dict(system.prompt_choices) if objective.prompt_tokens else {}
+    if getattr(system, "mmap", None) == "":
+        choices["mmap"] = ("yes", "no")
+    for values in product(*choices.values()):
+        one = replace(system, **dict(zip(choices, values, strict=True)))
+        if one.size != LAYERS or one.size_given:
+            yield from one.at_each_size(case)
+            continue
+        for layers in _layers(min(one.sizes(case)), max(one.sizes(case))):
+            sized = one.of_size(layers)
+            try:
+                sized.check(case)
+            except BadInput:
+                continue
+            yield sized
+
+
+def _layers(fewest: int, all_: int) -> list[int]:
+    """Numbers of layers on the CPU around the fewest that the plan allows, and more and more of them."""
+    found = list(range(max(fewest - BEYOND, 0), min(fewest + EACH, all_) + 1))
+    while found[-1] < all_:
+        found.append(min(max(found[-1] + 1, round(found[-1] * WIDER)), all_))
+    return found

@@ -1,0 +1,319 @@
+"""Which setting of a real program to run next, and when the fastest one is known: each run is a line of the belief."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashmoe_sim.geometry.compute_buffers import MICRO_BATCH
+from flashmoe_sim.machines.anchors import SPEED_SD
+from flashmoe_sim.machines.belief import Draws, Whose, error_loads, normals
+from flashmoe_sim.machines.estimates import estimate
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import NEAR, Compared
+from flashmoe_sim.tune.objective import Objective
+
+SURE = 0.95  # that nothing is more than NEAR faster: then it ends
+JOINT = 4096  # draws from which that is read
+TWICE = 2  # times that the best one ran before it is believed: a machine may have become slower meanwhile
+RUN_SD = estimate("trials.run_sd").value
+ALIKE, APART_SD = estimate("trials.alike").value, estimate("trials.apart_sd").value
+LAYERS = "cpu_layers"
+THREADS, UBATCH = "threads", "ubatch"
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting to run. knobs: what no system has as a setting, such as threads, by the engine's names."""
+
+    system: System
+    knobs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def spec(self) -> str:
+        """The system's, with the knobs after it."""
+        return " ".join([self.system.spec, *(f"{name}={value}" for name, value in self.knobs)])
+
+
+class Outcome(NamedTuple):
+    """What a run gave.
+
+    seconds: of a token or, if the objective has a prompt, of it all; None if it failed. sd: of its logarithm, as the
+    program's own repeats say. wall_s: how long the run took; load_s: the part of it that was not timed. failed: why.
+    memory: whether for lack of memory. disturbed: whether other programs ran beside it.
+    """
+
+    seconds: float | None
+    sd: float = 0.0
+    wall_s: float = 0.0
+    failed: str = ""
+    memory: bool = False
+    load_s: float = 0.0
+    disturbed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Prospects:
+    """Logarithms of the speeds of settings, as jointly normal.
+
+    mean: f64 [settings]. covariance: f64 [settings, settings].
+    """
+
+    mean: Vector
+    covariance: Vector
+
+    def of(self, places: Sequence[int]) -> Prospects:
+        """Of some settings only."""
+        return Prospects(self.mean[places], self.covariance[np.ix_(places, places)])
+
+    def after(self, place: int, log_speed: float, sd: float) -> Prospects:
+        """With a measurement of one of them. sd: of its logarithm.
+
+        Source: conditioning of a joint normal distribution (Rasmussen and Williams 2006, appendix A.2).
+        """
+        row = self.covariance[place]
+        gain = row / (row[place] + sd * sd)
+        return Prospects(self.mean + gain * (log_speed - self.mean[place]), self.covariance - np.outer(gain, row))
+
+    def worth(self, sd: float) -> Vector:
+        """How much faster the one that then seems fastest is expected to be after a run of each: f64 [settings].
+
+        Of the logarithm. sd: of a run's logarithm. Source: the knowledge gradient for correlated normal beliefs
+        (Frazier, Powell and Dayanik 2009, INFORMS Journal on Computing 21, 4); the mean is over the strata of
+        `machines.belief` where they integrate exactly.
+        """
+        steps = self.covariance / np.sqrt(np.diagonal(self.covariance) + sd * sd)
+        z, now = normals("a run"), self.mean.max()
+        best = [float((self.mean[:, None] + step[:, None] * z).max(axis=0).mean()) for step in steps.T]
+        return np.array(best) - float(now)
+
+    def sure(self, place: int) -> float:
+        """The probability that nothing is more than NEAR faster than this one."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        logs = self.mean[:, None] + root @ np.random.default_rng(0).standard_normal((len(values), JOINT))
+        return float(np.mean(logs.max(axis=0) - logs[place] <= -math.log1p(-NEAR)))
+
+
+@dataclass(eq=False)
+class Search:
+    """The search for the fastest of `trials`, which are not all tried: what was tried, and what that says of the rest.
+
+    tight: of each, whether its plan may exceed the memory. bytes: of each, what it keeps there. ran: places and
+    outcomes, in order.
+    """
+
+    trials: Sequence[Trial]
+    prior: Prospects
+    tight: Sequence[bool]
+    kept_bytes: Sequence[int]
+    ran: list[tuple[int, Outcome]] = field(default_factory=list)
+
+    def hear(self, place: int, outcome: Outcome) -> None:
+        """Take a run into account."""
+        self.ran.append((place, outcome))
+        self.__dict__.pop("now", None)
+
+    @property
+    def run_sd(self) -> float:
+        """By how much runs of one setting differ: the standard deviation of the logarithm.
+
+        RUN_SD, or more if settings that ran twice say so; of disturbed runs, a guess that these settings replace.
+        """
+        logs = [[math.log(run.seconds) for run in runs if run.seconds] for runs in self.by_place.values()]
+        squares = sum((one - fmean(of)) ** 2 for of in logs for one in of)
+        again = sum(len(of) - 1 for of in logs if of)
+        disturbed = any(outcome.disturbed for _, outcome in self.ran)
+        guess = estimate("trials.disturbed_sd").value ** 2 if disturbed else 0.0
+        return max(RUN_SD, math.sqrt((guess + squares) / max(again + (guess > 0), 1)))
+
+    @property
+    def by_place(self) -> dict[int, list[Outcome]]:
+        """The runs of each setting that ran."""
+        found = defaultdict[int, list[Outcome]](list)
+        for place, outcome in self.ran:
+            found[place].append(outcome)
+        return found
+
+    @cached_property
+    def now(self) -> Prospects:
+        """What is believed after the runs."""
+        found, run_sd = self.prior, self.run_sd
+        for place, outcome in self.ran:
+            if outcome.seconds is not None:
+                found = found.after(place, -math.log(outcome.seconds), math.hypot(run_sd, outcome.sd))
+        return found
+
+    @property
+    def best(self) -> int | None:
+        """Of those that ran, the one that is likely the fastest; None if none did."""
+        ran = {place for place, outcome in self.ran if outcome.seconds is not None} - self.failed
+        return max(ran, key=lambda place: self.now.mean[place], default=None)
+
+    @property
+    def failed(self) -> set[int]:
+        """Those that failed, and those that need as much memory as one that lacked some."""
+        bad = {place for place, outcome in self.ran if outcome.seconds is None}
+        lacking = [self.kept_bytes[place] for place, outcome in self.ran if outcome.memory]
+        return bad | {place for place, size in enumerate(self.kept_bytes) if lacking and size >= min(lacking)}
+
+    @property
+    def sure(self) -> float:
+        """The probability that nothing that may run is more than NEAR faster than `best`; 0 if that ran only once."""
+        if self.best is None or len(self.by_place[self.best]) < TWICE:
+            return 0.0
+        left = sorted(set(range(len(self.trials))) - self.failed)
+        return self.now.of(left).sure(left.index(self.best))
+
+    def next(self, minutes: Callable[[int], float]) -> int | None:
+        """The run that is worth most for its time; None if nothing is left that may run. minutes: that one takes.
+
+        The first is the one that is predicted to be the fastest. What may exceed the memory is tried only after
+        everything that keeps less of it ran. Once nothing new is worth a run, the best one is repeated.
+        """
+        allowed = [place for place in range(len(self.trials)) if place not in self.failed and self._is_safe(place)]
+        if not allowed:
+            return None
+        left = self.now.of(allowed)
+        if self.best is None:
+            return allowed[int(np.argmax(left.mean))]
+        if len(self.by_place[self.best]) < TWICE and left.sure(allowed.index(self.best)) >= SURE:
+            return self.best
+        worth = left.worth(self.run_sd)
+        return allowed[int(np.argmax([gain / minutes(place) for gain, place in zip(worth, allowed, strict=True)]))]
+
+    def _is_safe(self, place: int) -> bool:
+        """Whether it surely has the memory, or everything ran that may lack some and keeps less, and something else."""
+        if not self.tight[place]:
+            return True
+        ran = {number for number, outcome in self.ran if outcome.seconds is not None}
+        less = [number for number, kept in enumerate(self.kept_bytes) if kept < self.kept_bytes[place]]
+        return (bool(ran) or all(self.tight)) and all(number in ran for number in less if self.tight[number])
+
+
+def prospects(trials: Sequence[Trial], timed: Mapping[System, Compared], case: Case, objective: Objective) -> Prospects:
+    """What is believed of settings before any of them ran.
+
+    timed: each system with its draws. The draws have in common what the machine, the engine and the model explain.
+    All settings of a system also have in common what is left of its error, but for APART_SD, in which only sizes near
+    each other are alike: a search among them needs that, and answers about one do not. Of knobs there are only
+    broad guesses: threads help up to the number of cores, as far as the CPU's share of the time goes.
+    """
+    found = [timed[one.system] for one in trials]
+    own = [_own(one.system.whose(case.model.base_name), case) for one in trials]
+    logs = [_logs(one, objective) - each.draws for one, each in zip(found, own, strict=True)]
+    covariance = np.atleast_2d(np.cov(np.array(logs)))
+    numbers = [_numbers(one, each, case, objective) for one, each in zip(trials, found, strict=True)]
+    mean = np.array([-math.log(objective.seconds(one) or math.inf) for one in found])
+    mean += [sum(number.gained for number in of.values()) for of in numbers]
+    layers = len(case.model.layers)
+    for i, one in enumerate(trials):
+        for j, other in enumerate(trials):
+            if type(one.system) is type(other.system):
+                apart = min(APART_SD, own[i].load, own[j].load) ** 2
+                covariance[i, j] += own[i].load * own[j].load - apart * (1 - _alike(one.system, other.system, layers))
+            for name in numbers[i]:
+                covariance[i, j] += numbers[i][name].common(numbers[j].get(name))
+            for knob in {*one.knobs} & {*other.knobs}:
+                covariance[i, j] += _of_knob(*knob) ** 2
+    return Prospects(mean, covariance)
+
+
+class _Own(NamedTuple):
+    """What of a setting's error no other setting has, in the belief: its standard deviation, and its draws with those
+    of the chance of a run."""
+
+    load: float
+    draws: Draws
+
+
+def _own(whose: Whose, case: Case) -> _Own:
+    learnt = case.machine.learnt
+    name, load = next(
+        ((name, load) for name, load in error_loads(case.machine, whose).items() if name.startswith("setting ")),
+        ("", 0.0),
+    )
+    if learnt is not None and name in learnt.place:
+        load = 0.0
+    return _Own(load, load * normals(name) + SPEED_SD * normals(f"run {whose.setting}"))
+
+
+def _logs(found: Compared, objective: Objective) -> Draws:
+    return -np.log(objective.draws_s(found))
+
+
+def _alike(one: System, other: System, layers: int) -> float:
+    """How much of what is apart in the errors of two settings of a system is alike: sizes near each other are."""
+    differ = [item.name for item in fields(one) if getattr(one, item.name) != getattr(other, item.name)]
+    if differ != [LAYERS]:
+        return float(not differ)
+    gap = abs(getattr(one, LAYERS) - getattr(other, LAYERS)) / layers
+    return math.exp(-0.5 * (gap / ALIKE) ** 2)
+
+
+class _Number(NamedTuple):
+    """A knob that is a number: octaves from its usual value, the share of the time that it changes, and its estimates.
+
+    gains: what each doubling or halving adds to the logarithm of the speed of that share; sd: of it.
+    """
+
+    octaves: float
+    share: float
+    gains: float
+    sd: float
+
+    @property
+    def gained(self) -> float:
+        return self.share * self.gains * abs(self.octaves)
+
+    def common(self, other: _Number | None) -> float:
+        """The covariance of what this value does with what another one does: they share their way from the usual."""
+        if other is None or self.octaves * other.octaves <= 0:
+            return 0.0
+        return self.share * other.share * self.sd**2 * min(abs(self.octaves), abs(other.octaves))
+
+
+def _numbers(trial: Trial, found: Compared, case: Case, objective: Objective) -> dict[str, _Number]:
+    """The knobs of a setting that are numbers: threads, usually the CPU's cores, and micro-batches."""
+    threads = "trials.threads" if objective.goal == "decode" else "trials.threads_of_prompts"
+    usual = {
+        THREADS: (case.machine.cpu_cores, _cpu_share(found), threads),
+        UBATCH: (MICRO_BATCH, _prompt_share(found, objective), "trials.ubatch"),
+    }
+    numbers = {}
+    for name, value in trial.knobs:
+        if name in usual and usual[name][0] and value.isdecimal():
+            base, share, of = usual[name]
+            octaves = math.log2(int(value) / base)
+            side = "fewer" if octaves < 0 else "more"
+            numbers[name] = _Number(octaves, share, estimate(of, side).value, estimate(of, f"{side}_sd").value)
+    return numbers
+
+
+def _cpu_share(found: Compared) -> float:
+    """The share of a token's time in which the CPU computes."""
+    spent = found.ms_per_token or {}
+    busy = spent.get("cpu", 0.0) + (0.0 if found.gpu_bytes else spent.get("compute", 0.0))
+    return busy / (sum(spent.values()) or 1.0)
+
+
+def _prompt_share(found: Compared, objective: Objective) -> float:
+    """The share of the objective's time that is the prompt's."""
+    if objective.goal == "decode" or not found.prompt_tok_s:
+        return 0.0
+    return objective.prompt_tokens / found.prompt_tok_s / (objective.seconds(found) or math.inf)
+
+
+def _of_knob(name: str, value: str) -> float:
+    """The standard deviation of what a knob that is no number may do, beside its first value."""
+    return 0.0 if name in (THREADS, UBATCH) or value in ("", "yes") else estimate("trials.knob_sd", name).value

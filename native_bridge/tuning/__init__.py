@@ -1,0 +1,1 @@
+"""Running a real engine at one setting after another, to find its fastest."""

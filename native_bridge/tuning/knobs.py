@@ -1,0 +1,24 @@
+"""What a search tries beside the settings of systems: threads, loading, and how two sockets are used."""
+
+from __future__ import annotations
+
+import os
+
+from flashmoe_sim.machines.machine import Machine
+from flashmoe_sim.tune.trials import THREADS
+from native_bridge.host import physical_cores
+from native_bridge.tuning.bench import MMAP, NUMA, Bench
+
+
+def values(bench: Bench, machine: Machine) -> dict[str, tuple[str, ...]]:
+    """The values of each knob that a program has on this machine."""
+    found = {THREADS: tuple(str(number) for number in _threads()), MMAP: ("yes", "no")}
+    if machine.sockets > 1:
+        found[NUMA] = ("distribute", "isolate", "numactl")
+    return {name: of for name, of in found.items() if name in bench.knobs}
+
+
+def _threads() -> list[int]:
+    """The cores, some fewer, and every thread of the processors."""
+    cores, every = physical_cores(), os.cpu_count() or 1
+    return sorted({max(cores // 2, 1), max(cores * 3 // 4, 1), max(cores - 1, 1), cores, every})

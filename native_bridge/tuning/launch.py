@@ -1,0 +1,34 @@
+"""The line that starts an engine with a setting of a search, knobs included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flashmoe_sim.systems.base import Launch
+from flashmoe_sim.tune.trials import THREADS
+from native_bridge.tuning.bench import MMAP, NUMA
+from native_bridge.tuning.session import Session
+
+
+def with_knobs(session: Session, place: int) -> Launch:
+    """The line of a setting, with its knobs as llama-server's flags."""
+    trial, launch = session.grid.trials[place], session.grid.predicted(place).launch
+    assert launch is not None
+    knobs, words = dict(trial.knobs), list(launch.words)
+    if threads := knobs.get(THREADS):
+        if "-t" in words:
+            words[words.index("-t") + 1] = threads
+        else:
+            words += ["-t", threads]
+    if numa := knobs.get(NUMA):
+        words += ["--numa", numa]
+    if (mapped := knobs.get(MMAP)) is not None:
+        words = _mapped(words, trial.system.unmapped, yes=mapped == "yes")
+    return replace(launch, words=tuple(words))
+
+
+def _mapped(words: list[str], unmapped: tuple[str, ...], *, yes: bool) -> list[str]:
+    at = words.index(unmapped[0]) if unmapped[0] in words else None
+    if yes and at is not None:
+        return words[:at] + words[at + len(unmapped) :]
+    return words if yes or at is not None else [*words, *unmapped]

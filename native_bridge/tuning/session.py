@@ -1,0 +1,304 @@
+"""A search by real runs: each is made, watched, and kept in a folder, from which the same search goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimError, Unusable, shortened
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.tune.grid import Grid
+from flashmoe_sim.tune.trials import SURE, Outcome, Search, Trial
+from native_bridge.cache import model_files
+from native_bridge.host import system_facts
+from native_bridge.page_cache import total_bytes
+from native_bridge.process import Finished, run_child
+from native_bridge.tuning.bench import Bench, lacks_memory, read_bench
+
+LEDGER = "tune.jsonl"
+REPEATS = 3
+DECODED, DECODED_S = (16, 128), 8.0  # tokens of a repeat: as many as take so long, within these
+LEAST_FREE = 0.03  # of the RAM: a run that leaves less free is ended, before the system swaps
+SWAPPED_BYTES = GIB // 2  # by which swap may grow
+OTHERS = 0.1  # of the processors: what other programs may take of them
+SLOWED = 0.85  # of the first repeat's speed: less is told
+SLOWEST = 8.0  # times slower than predicted, at the slow end: then it hangs
+LEAST_LIMIT_S = 60.0
+MOST_BYTES = 1 << 24  # of what it prints
+GIVE_UP = 4  # runs that fail in a row, not for lack of memory, before one works
+SHOWN = 160
+
+
+@dataclass(frozen=True)
+class TunedRun:
+    """A run of a search. note: what is odd about it, empty if nothing is. file: what it printed."""
+
+    trial: Trial
+    outcome: Outcome
+    note: str = ""
+    file: str = ""
+
+
+class _LacksMemory(SimError):
+    """The machine is about to swap."""
+
+
+@dataclass(eq=False)
+class Session:
+    """A search in a folder. model: the file, or the first of its files. minutes: for all runs together.
+
+    runs: so far, those of earlier sessions in the folder included.
+    """
+
+    grid: Grid
+    bench: Bench
+    model: Path
+    folder: Path
+    minutes: float
+    search: Search = field(init=False)
+    runs: list[TunedRun] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.search = self.grid.search()
+
+    def open(self, *, force: bool = False) -> None:
+        """Begin in the folder, or go on with the runs in it.
+
+        Raises BadInput for a folder of another search, or one that holds anything else.
+        """
+        path = self.folder / LEDGER
+        try:
+            if self.folder.exists() and not self.folder.is_dir():
+                raise Unusable(f"{self.folder}: is not a folder; choose another name")
+            if self.folder.exists() and not path.exists() and any(self.folder.iterdir()):
+                raise Exists(f"{self.folder}: holds other files; choose another folder")
+            if path.exists() and not force:
+                self._go_on(path)
+                return
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self._about()) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise Unusable(f"{path}: cannot be written ({error.strerror or error}); give another folder") from None
+
+    def _about(self) -> dict[str, Any]:
+        goal = self.grid.objective
+        return {
+            "tune": 1,
+            "model": self.model.name,
+            "model_bytes": self.model_bytes,
+            "engine": str(self.bench.path),
+            "version": self.bench.version,
+            "objective": goal.goal,
+            "prompt_tokens": goal.prompt_tokens,
+            "answer_tokens": goal.answer_tokens,
+            "depth": self.grid.case.depth,
+        }
+
+    def _go_on(self, path: Path) -> None:
+        lines = path.read_text("utf-8", "replace").split("\n")
+        whole = [_object(line) for line in lines]
+        if not whole or whole[0].get("tune") != 1:
+            raise Malformed(f"{path}: is not the record of a search; choose another folder")
+        other = [name for name, value in self._about().items() if whole[0].get(name) != value]
+        if other:
+            name = other[0]
+            raise Conflict(
+                f"{path}: is of another search: {name} {whole[0].get(name)!r}, and here {self._about()[name]!r}; "
+                "choose another folder, or --force to start again"
+            )
+        known = {one.spec: place for place, one in enumerate(self.grid.trials)}
+        for line in whole[1:]:
+            if line.get("setting") in known:
+                outcome = Outcome(**{name: line[name] for name in Outcome._fields})
+                self._take(known[line["setting"]], outcome, line["note"], line["file"])
+
+    @property
+    def model_bytes(self) -> int:
+        """Of all files of the model."""
+        return total_bytes(model_files(self.model))
+
+    def _take(self, place: int, outcome: Outcome, note: str, file: str) -> None:
+        self.search.hear(place, outcome)
+        self.runs.append(TunedRun(self.grid.trials[place], outcome, note, file))
+
+    @property
+    def spent_minutes(self) -> float:
+        """The time of all runs."""
+        return sum(run.outcome.wall_s for run in self.runs) / 60
+
+    @property
+    def load_s(self) -> float:
+        """How long a run takes beside what it times: as those before, else as reading the file."""
+        beside = [run.outcome.load_s for run in self.runs if run.outcome.seconds is not None]
+        storage = self.grid.case.machine.storage.read_gb_s.value
+        return median(beside) if beside else self.model_bytes / (storage * 1e9)
+
+    def minutes_of(self, place: int) -> float:
+        """How long a run of a setting takes, as predicted."""
+        return (self.load_s + (REPEATS + 1) * self._repeat_s(place)) / 60
+
+    def _repeat_s(self, place: int) -> float:
+        goal, per_token_s = self.grid.objective, self._seconds(place)
+        if goal.goal == "decode":
+            return per_token_s * self.tokens(place)
+        return per_token_s
+
+    def _seconds(self, place: int) -> float:
+        """Of the objective, as is believed now."""
+        return math.exp(-self.search.now.mean[place])
+
+    def tokens(self, place: int) -> int:
+        """How many tokens a repeat generates."""
+        least, most = DECODED
+        goal = self.grid.objective
+        if goal.goal != "decode":
+            return least if goal.goal == "prompt" else min(goal.answer_tokens, most)
+        return int(min(max(DECODED_S / self._seconds(place), least), most))
+
+    def ended(self) -> str:
+        """Why nothing more is run, or empty."""
+        if self.search.sure >= SURE:
+            return "sure"
+        tried = [run.outcome for run in self.runs]
+        if len(tried) >= GIVE_UP and all(one.seconds is None and not one.memory for one in tried):
+            return "failed"
+        place = self.search.next(self.minutes_of)
+        if place is None:
+            return "all"
+        return "time" if tried and self.spent_minutes + self.minutes_of(place) > self.minutes else ""
+
+    def run(self, watch: Callable[[Trial, float], None] | None = None) -> Iterator[TunedRun]:
+        """Run one setting after another until the fastest is known, the time is up, or nothing is left."""
+        while not self.ended():
+            place = self.search.next(self.minutes_of)
+            assert place is not None
+            self._run(place, watch)
+            yield self.runs[-1]
+
+    def _run(self, place: int, watch: Callable[[Trial, float], None] | None) -> None:
+        trial, number = self.grid.trials[place], len(self.runs) + 1
+        launch = self.grid.predicted(place).launch
+        assert launch is not None
+        log, out = self.folder / f"run-{number:02}.log", self.folder / f"run-{number:02}.json"
+        command = self.bench.command(
+            trial,
+            launch.words,
+            model=self.model,
+            objective=self.grid.objective,
+            tokens=self.tokens(place),
+            repeats=REPEATS,
+            depth=self.grid.case.depth,
+        )
+        memory, others = _Memory(), _Others()
+
+        def look(seconds: float) -> None:
+            memory.check()
+            if watch is not None:
+                watch(trial, seconds)
+
+        limit_s = max(LEAST_LIMIT_S, SLOWEST * 60 * self.minutes_of(place))
+        began, finished, lacking = time.monotonic(), None, ""
+        try:
+            finished = run_child(command, output=log, stdout=out, timeout_s=limit_s, watch=look, most_bytes=MOST_BYTES)
+        except _LacksMemory as error:
+            lacking = str(error)
+        wall_s = time.monotonic() - began
+        outcome, note = self._outcome(finished, lacking, trial, launch.words, (out, log))
+        outcome = outcome._replace(wall_s=wall_s)
+        busy = 0.0 if finished is None else others.cores(finished)
+        if outcome.seconds is not None and busy > OTHERS * others.all:
+            outcome = outcome._replace(disturbed=True)
+            note = f"other programs took {busy:.1f} of {others.all} processors"
+        self._take(place, outcome, note, out.name)
+        self._keep(self.runs[-1])
+
+    def _outcome(
+        self, finished: Finished | None, lacking: str, trial: Trial, words: tuple[str, ...], files: tuple[Path, Path]
+    ) -> tuple[Outcome, str]:
+        """What a run gave, and what is odd about it."""
+        if finished is None:
+            return Outcome(None, failed=lacking, memory=True), ""
+        text, log = (file.read_text("utf-8", "replace") for file in files)
+        if finished.timed_out:
+            return Outcome(None, failed=f"was ended after {finished.seconds:.0f} s, many times what is predicted"), ""
+        if finished.code or finished.flooded:
+            why = f"ended with code {finished.code}" if finished.code >= 0 else f"was ended by signal {-finished.code}"
+            why = "printed without end" if finished.flooded else f"{why}{_last(log)}"
+            return Outcome(None, failed=why, memory=lacks_memory(log) or finished.code == -9), ""
+        try:
+            printed = read_bench(text, trial, words, objective=self.grid.objective, model_bytes=self.model_bytes)
+        except BadInput as error:
+            return Outcome(None, failed=shortened(str(error), SHOWN), memory=lacks_memory(log)), ""
+        slowed = printed.slowed < SLOWED
+        note = (
+            f"its last repeat had {printed.slowed:.0%} of the first one's speed: heat, or other programs"
+            if slowed
+            else ""
+        )
+        load_s = max(finished.seconds - printed.timed_s, 0.0)
+        return Outcome(printed.seconds, printed.sd, finished.seconds, load_s=load_s), note
+
+    def _keep(self, run: TunedRun) -> None:
+        outcome = run.outcome
+        line = {"setting": run.trial.spec, **outcome._asdict(), "note": run.note, "file": run.file}
+        path = self.folder / LEDGER
+        try:
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise SimError(f"{path}: cannot be written ({error.strerror or error}); free the disk") from None
+
+
+class _Memory:
+    """Ends a run before the system swaps."""
+
+    def __init__(self) -> None:
+        self.psutil = system_facts()
+        self.swapped = self.psutil.swap_memory().used
+
+    def check(self) -> None:
+        ram = self.psutil.virtual_memory()
+        grown = self.psutil.swap_memory().used - self.swapped
+        if ram.available < LEAST_FREE * ram.total or grown > SWAPPED_BYTES:
+            raise _LacksMemory(f"was ended with {ram.available / GIB:.1f} GiB of RAM free, before the system swaps")
+
+
+class _Others:
+    """What other programs take of the processors during a run."""
+
+    def __init__(self) -> None:
+        self.psutil = system_facts()
+        self.all = self.psutil.cpu_count() or 1
+        self.busy_s, self.began = self._busy_s(), time.monotonic()
+
+    def _busy_s(self) -> float:
+        times = self.psutil.cpu_times()
+        return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+    def cores(self, finished: Finished) -> float:
+        """How many processors others took."""
+        passed = time.monotonic() - self.began
+        return max(self._busy_s() - self.busy_s - finished.cpu_s, 0.0) / max(passed, 1e-3)
+
+
+def _object(line: str) -> dict[str, Any]:
+    """A line of the record; empty for a torn one."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _last(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f": {shortened(lines[-1], SHOWN)}" if lines else ""

@@ -1,0 +1,269 @@
+"""`sim tune`: the fastest setting of a real engine, found by a handful of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flashmoe_sim.cli.common import message
+from flashmoe_sim.io.cells import Column, speed, table
+from flashmoe_sim.io.errors import Interrupted, SimError, Unsupported, Unusable
+from flashmoe_sim.io.sections import Command, Part, Section
+from flashmoe_sim.options import FORCE, MEASURED, MemoryOptions, Several, option, option_field
+from flashmoe_sim.verbs.base import Verb
+from native_bridge.verbs.base import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.systems.base import Launch
+    from flashmoe_sim.tune.objective import Objective
+    from flashmoe_sim.tune.trials import Trial
+    from native_bridge.tuning.bench import Bench
+    from native_bridge.tuning.session import Session, TunedRun
+
+FIRST = 6  # settings that --dry-run shows
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A search after its runs, or before them. ended: why nothing more is run: sure, time, all or failed."""
+
+    session: Session
+    ended: str
+    dry: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest setting; None if none ran."""
+        place = self.session.search.best
+        return None if place is None else self.session.grid.trials[place]
+
+    @property
+    def best_seconds(self) -> float | None:
+        """Of the objective, the median of its runs."""
+        from statistics import median
+
+        runs = [] if self.best is None else [run for run in self.session.runs if run.trial == self.best]
+        return median(run.outcome.seconds for run in runs if run.outcome.seconds) if runs else None
+
+    @property
+    def launch(self) -> Launch | None:
+        """What starts the engine with the fastest setting."""
+        from native_bridge.tuning.launch import with_knobs
+
+        place = self.session.search.best
+        return None if place is None else with_knobs(self.session, place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(MemoryOptions, Verb[Tuned]):
+    """Find the fastest setting of a real engine by running it, like `sim tune`."""
+
+    keeps: ClassVar[bool] = True
+    help: ClassVar[
+        str
+    ] = """Find the fastest setting of an engine on this machine: run it at a few, and let each run say which is next.
+
+    MODEL is a GGUF file. llama-bench is part of llama.cpp and of ik_llama.cpp. Tried are layers on the CPU, threads,
+    loading and, if the prompt counts, micro-batches: nothing that changes the text. It ends when nothing else is likely
+    more than 3% faster, or when the time is up. Every run is kept in the folder of --out; the same command goes on.
+
+    \b
+    Examples:  sim tune gpt-oss-20b.gguf
+               sim tune gpt-oss-20b.gguf --engine llama.cpp/build/bin/llama-bench \\
+                   --objective both --prompt-tokens 4000 --minutes 20
+    """
+
+    model: Path = field(kw_only=False, metadata=option("MODEL", "", positional=True))
+    engine: str | None = option_field(
+        None, "PROGRAM", "The llama-bench to run; default: the one on the PATH.", on_command_line=True
+    )
+    out: Path | None = option_field(None, "DIR", "The folder of the runs; default: tune-MODEL.")
+    minutes: float = option_field(10.0, "M", "Time for all runs.", above=0)
+    objective: str = option_field(
+        "decode",
+        "",
+        "What to make fast: generating, reading a prompt, or a prompt and its answer.",
+        choices=("decode", "prompt", "both"),
+    )
+    prompt_tokens: int | None = option_field(None, "P", "Tokens of the prompt, for --objective.", least=1)
+    answer_tokens: int = option_field(500, "N", "Tokens of the answer, for --objective both.", least=1)
+    machine: OneMachine = option_field("this", "X", "This machine; default: as `sim machine this` sees it.")
+    measured: Several = field(default=(), metadata=MEASURED)
+    dry_run: bool = option_field(False, "", "Only say what it would run, and for how long.", on_command_line=True)
+    force: bool = field(default=False, metadata=FORCE)
+
+    def run(self) -> Tuned:
+        """Run settings until the fastest is known."""
+        from native_bridge.tuning.bench import find_bench
+        from native_bridge.tuning.session import Session
+
+        bench = find_bench(self.engine)
+        grid, notes = self._grid(bench)
+        folder = self.out or Path(f"tune-{self.model.stem}")
+        session = Session(grid, bench, self.model.absolute(), folder, self.minutes)
+        if self.dry_run:
+            return Tuned(session, "", dry=True, notes=notes)
+        session.open(force=self.force)
+        count = f"{len(grid.trials)} settings of {bench.path.name} with {grid.case.model.name}"
+        message(f"{count}, {self.minutes:g} minutes at most; runs are kept in {folder}")
+        if session.runs:
+            message(f"going on after the {len(session.runs)} runs in {folder}; --force starts again")
+        try:
+            with one_line() as show:
+
+                def watch(trial: Trial, seconds: float) -> None:
+                    if show is not None:
+                        show(f"run {len(session.runs) + 1}: {trial.spec}, {seconds:.0f} s")
+
+                for run in session.run(watch):
+                    message(self._told(run, grid.objective))
+        except KeyboardInterrupt as stop:
+            kept = f"{len(session.runs)} runs are kept in {folder}; the same command goes on from there"
+            raise Interrupted(f"interrupted; {kept}", stop) from None
+        return Tuned(session, session.ended(), notes=notes)
+
+    def _grid(self, bench: Bench) -> tuple[Any, tuple[str, ...]]:
+        """The settings that the engine has, with their predictions."""
+        from flashmoe_sim.geometry.load import load_model
+        from flashmoe_sim.systems.resolve import resolve
+        from flashmoe_sim.tune.grid import grid
+        from flashmoe_sim.tune.objective import Objective
+        from flashmoe_sim.verbs.given import learnt_machine
+        from native_bridge.tuning.knobs import values
+
+        if self.draft:
+            raise Unsupported("--draft: llama-bench drafts nothing; leave it out")
+        goal = Objective(goal=self.objective, prompt_tokens=self.prompt_tokens or 0, answer_tokens=self.answer_tokens)
+        model = load_model(str(self.model))
+        machine = learnt_machine(self.machine, self.measured, workload=None, model=model)
+        context = self.context or max((self.depth or 0) + goal.tokens + 256, 4096)
+        on = resolve(
+            workload=None,
+            model=model,
+            machine=machine,
+            systems=bench.systems,
+            memory=replace(self, context=context),
+        )
+        assert on.workload is not None
+        case = replace(on.case, model=replace(on.case.model, gguf=str(self.model)))
+        knobs = values(bench, case.machine)
+        return grid(on.workload, case, on.systems, goal, knobs=knobs, borrowed=bool(on.borrowed)), on.notes
+
+    def _told(self, run: TunedRun, goal: Objective) -> str:
+        note = f" ({run.note})" if run.note else ""
+        return f"{run.trial.spec}: {run.outcome.failed or _reached(run.outcome.seconds, goal)}{note}"
+
+    def document(self, found: Tuned) -> dict[str, Any]:
+        """What `--json` prints."""
+        session = found.session
+        return {
+            "model": session.grid.case.model.name,
+            "machine": session.grid.case.machine.name,
+            "engine": str(session.bench.path),
+            "version": session.bench.version,
+            "folder": str(session.folder),
+            "settings": len(session.grid.trials),
+            "ended": found.ended,
+            "best": None if found.best is None else found.best.spec,
+            "seconds": found.best_seconds,
+            "sure": session.search.sure,
+            "minutes": session.spent_minutes,
+            "command": None if found.launch is None else found.launch.line,
+            "runs": [{"setting": run.trial.spec, **run.outcome._asdict(), "note": run.note} for run in session.runs],
+        }
+
+    def sections(self, found: Tuned) -> list[Section]:
+        """What was predicted and measured, the fastest setting, and its line."""
+        return _planned(found) if found.dry else [_table(found), *_answer(found)]
+
+    def notes(self, found: Tuned) -> Sequence[str]:
+        return found.notes
+
+    def failures(self, found: Tuned) -> list[SimError]:
+        if found.dry or found.best is not None:
+            return []
+        last = found.session.runs[-1].outcome.failed if found.session.runs else "nothing ran"
+        return [Unusable(f"no setting gave a speed; the last run {last}", advice=f"see {found.session.folder}")]
+
+
+def _reached(seconds: float | None, goal: Objective) -> str:
+    """A measured time of the objective as people say it."""
+    if seconds is None:
+        return "-"
+    if goal.goal == "both":
+        return f"{seconds:.3g} s"
+    return f"{speed((goal.prompt_tokens or 1) / seconds)} tok/s"
+
+
+def _predicted(found: Tuned, place: int) -> str:
+    import numpy as np
+
+    from flashmoe_sim.machines.belief import ENDS_OF_90
+
+    goal = found.session.grid.objective
+    draws_s = goal.draws_s(found.session.grid.predicted(place))
+    lo, hi = (_reached(float(end), goal) for end in np.quantile(draws_s, ENDS_OF_90)[::-1])
+    return f"{lo.removesuffix(' tok/s')} to {hi}"
+
+
+def _table(found: Tuned) -> Section:
+    grid = found.session.grid
+    places = {trial: place for place, trial in enumerate(grid.trials)}
+    columns: list[Column] = [
+        ("run", "right", lambda row: str(row[0])),
+        ("setting", "left", lambda row: row[1].trial.spec),
+        ("predicted, 90%", "right", lambda row: _predicted(found, places[row[1].trial])),
+        ("measured", "right", lambda row: _reached(row[1].outcome.seconds, grid.objective)),
+        ("", "left", lambda row: row[1].outcome.failed or row[1].note),
+    ]
+    return Section("", (table(columns, list(enumerate(found.session.runs, 1))),))
+
+
+def _answer(found: Tuned) -> list[Section]:
+    session = found.session
+    if found.best is None or found.launch is None:
+        return []
+    runs, minutes = len(session.runs), session.spent_minutes
+    every = sum(session.minutes_of(place) for place in range(len(session.grid.trials)))
+    best = f"{found.best.spec}: {_reached(found.best_seconds, session.grid.objective)} measured"
+    sure = f"nothing else is more than 3% faster, with {session.search.sure:.0%}"
+    took = (
+        f"{runs} run{'s' * (runs > 1)} in {minutes:.1f} minutes; all {len(session.grid.trials)} settings: {every:.0f}"
+    )
+    parts: list[Part] = [f"{best}; {sure}", took]
+    if found.ended == "time":
+        parts.append("The time was up; the same command with more --minutes goes on.")
+    spread = session.search.run_sd
+    if spread > 0.1:
+        parts.append(f"Runs alike differ by {spread:.0%}: something else slows this machine now and then.")
+    known = Command(f"sim recommend {found.session.model.name} --measured {session.folder}")
+    return [
+        Section("", tuple(parts)),
+        Section("", (Command(found.launch.line),)),
+        Section("", ("Later answers for this machine are sharper with", known)),
+    ]
+
+
+def _planned(found: Tuned) -> list[Section]:
+    session = found.session
+    places = range(len(session.grid.trials))
+    order = sorted(places, key=lambda place: -session.search.now.mean[place])
+    columns: list[Column] = [
+        ("setting", "left", lambda place: session.grid.trials[place].spec),
+        ("predicted, 90%", "right", lambda place: _predicted(found, place)),
+        ("minutes", "right", lambda place: f"{session.minutes_of(place):.1f}"),
+    ]
+    every = sum(session.minutes_of(place) for place in places)
+    first = session.search.next(session.minutes_of)
+    assert first is not None
+    parts: list[Part] = [
+        f"{len(places)} settings, {every:.0f} minutes for all; first {session.grid.trials[first].spec}, then what that "
+        f"makes worth a run, for {session.minutes:g} minutes at most",
+        table(columns, order[:FIRST]),
+    ]
+    return [Section("", tuple(parts))]

@@ -1,0 +1,1 @@
+"""How many runs a search needs on grids that people published."""

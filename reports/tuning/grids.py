@@ -1,0 +1,192 @@
+"""Published grids as the engine of a search: each run is a row of the table."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flashmoe_sim.geometry.load import load_model
+from flashmoe_sim.io.errors import BadInput
+from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.measured.learn import ROOM, ROOMS
+from flashmoe_sim.options import MemoryOptions
+from flashmoe_sim.systems.base import Case, System
+from flashmoe_sim.systems.compare import NEAR, Compared, at_setting
+from flashmoe_sim.systems.resolve import Resolved, resolve
+from flashmoe_sim.systems.table import parse_system
+from flashmoe_sim.tune.grid import Grid
+from flashmoe_sim.tune.objective import Objective
+from flashmoe_sim.tune.trials import Outcome, Trial
+
+TABLE = Path(__file__).parents[2] / "data" / "published" / "grids.csv"
+FEWEST = 5  # settings of a grid
+SEEDS = 20  # of searches that draw at random
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedGrid:
+    """A grid whose settings can be asked. outcomes: of each trial. left_out: rows that no system can be asked of."""
+
+    name: str
+    who: str
+    source: str
+    grid: Grid
+    outcomes: tuple[Outcome, ...]
+    left_out: int
+
+    @property
+    def good(self) -> frozenset[int]:
+        """The settings within NEAR of the fastest."""
+        seconds = [one.seconds or math.inf for one in self.outcomes]
+        return frozenset(place for place, one in enumerate(seconds) if one * (1 - NEAR) <= min(seconds))
+
+    def runs(self) -> int:
+        """The runs of our search until one of `good` ran."""
+        search = self.grid.search()
+        while True:
+            place = search.next(lambda _: 1.0)
+            if place is None:
+                raise RuntimeError(f"{self.name}: ended without the fastest")
+            search.hear(place, self.outcomes[place])
+            if place in self.good:
+                return len(search.ran)
+
+    def in_order(self) -> int:
+        """The runs in the order of the table."""
+        return min(self.good) + 1
+
+    def at_random(self) -> float:
+        """The runs in a random order, in the mean."""
+        return (len(self.outcomes) + 1) / (len(self.good) + 1)
+
+    def by_tpe(self) -> float:
+        """The runs of Optuna's TPE with its own choices, in the mean of SEEDS; a setting that ran before is no run."""
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        counts = []
+        for seed in range(SEEDS):
+            study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=3))
+            ran: set[int] = set()
+            while not ran & self.good:
+                trial = study.ask()
+                place = self._suggested(trial, random.Random(len(study.trials)))
+                ran.add(place)
+                seconds = self.outcomes[place].seconds
+                study.tell(trial, None if seconds is None else seconds, state=_state(optuna, seconds))
+            counts.append(len(ran))
+        return sum(counts) / SEEDS
+
+    def _suggested(self, trial: Any, drawn: random.Random) -> int:
+        """The setting that has what TPE suggests; of several, or of those nearest to it, one at random."""
+        each = [_named(one) for one in self.grid.trials]
+        names = sorted({name for one in each for name in one})
+        values = {name: sorted({str(one.get(name)) for one in each}, key=_order) for name in names}
+        wanted = {name: trial.suggest_int(name, 0, len(of) - 1) for name, of in values.items() if len(of) > 1}
+        off = [
+            sum(abs(values[name].index(str(one.get(name))) - place) for name, place in wanted.items()) for one in each
+        ]
+        return drawn.choice([place for place, far in enumerate(off) if far == min(off)])
+
+
+def _state(optuna: Any, seconds: float | None) -> Any:
+    return optuna.trial.TrialState.FAIL if seconds is None else optuna.trial.TrialState.COMPLETE
+
+
+def _named(trial: Trial) -> dict[str, str]:
+    """The settings of a trial by name."""
+    words = trial.system.spec.split(":")
+    return {"system": words[0], **dict(word.split("=", 1) for word in words[1:]), **dict(trial.knobs)}
+
+
+def _order(value: str) -> tuple[bool, float, str]:
+    try:
+        return (False, float(value), "")
+    except ValueError:
+        return (True, 0.0, value)
+
+
+@cache
+def _rows() -> dict[str, list[dict[str, Any]]]:
+    """The rows of each grid."""
+    rows = pl.read_csv(TABLE, infer_schema_length=None).to_dicts()
+    return {name: list(of) for name, of in groupby(rows, key=lambda row: str(row["grid"]))}
+
+
+def names() -> list[str]:
+    """Of all grids of the table."""
+    return list(_rows())
+
+
+def grid_named(name: str) -> PublishedGrid | None:
+    """A grid of the table; None if fewer than FEWEST of its settings can be asked."""
+    rows = _rows()[name]
+    first = rows[0]
+    tokens = int(first["prompt_tokens"] or 512) if first["objective"] == "prompt" else 0
+    goal = Objective(goal="prompt", prompt_tokens=tokens) if tokens else Objective()
+    try:
+        on = _on(first["model"], first["machine"], int(first["depth"] or 0), tokens)
+    except BadInput:
+        return None
+    timed, trials, outcomes = dict[System, Compared](), list[Trial](), list[Outcome]()
+    for row in rows:
+        try:
+            system = parse_system(row["setting"])
+        except BadInput:
+            continue
+        if system not in timed:
+            timed[system] = _timed(on, system, tokens)
+        trial = Trial(system, _knobs(row["knobs"] or ""))
+        if goal.seconds(timed[system]) is not None and trial not in trials:
+            trials.append(trial)
+            outcomes.append(_outcome(row["tok_s"], tokens or 1))
+    if len(trials) < FEWEST or all(one.seconds is None for one in outcomes):
+        return None
+    grid = Grid(tuple(trials), timed, on.case, goal)
+    return PublishedGrid(name, first["who"], first["source"], grid, tuple(outcomes), len(rows) - len(trials))
+
+
+def _knobs(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = (one.partition("=") for one in text.split(";") if one)
+    return tuple((name.strip(), value.strip()) for name, _, value in pairs)
+
+
+@cache
+def _on(model: str, machine: str, depth: int, tokens: int) -> Resolved:
+    memory = MemoryOptions(context=max(depth + tokens + 512, 4096), depth=depth)
+    geometry = load_model(model)
+    if geometry.attention is None:
+        memory = MemoryOptions()
+    return resolve(
+        workload=None, model=geometry, machine=load_machine(machine), systems="all", memory=memory, must_fit=False
+    )
+
+
+def _timed(on: Resolved, system: System, tokens: int) -> Compared:
+    """The prediction, with some more memory if only the plan says that it did not fit."""
+    assert on.workload is not None
+
+    def ask(case: Case) -> Compared:
+        try:
+            sized = system if system.size_given else system.sized(case)
+        except BadInput as error:
+            return Compared.refused(system, error)
+        return at_setting(on.workload, case, sized, borrowed=bool(on.borrowed), prompt_tokens=tokens)
+
+    found = ask(on.case)
+    if found.tok_s is not None:
+        return found
+    known = dict(on.case.machine.quantities())
+    larger = on.case.machine.with_values({path: ROOM * known[path].value for path in ROOMS if path in known})
+    return ask(replace(on.case, machine=larger))
+
+
+def _outcome(tok_s: float | None, tokens: int) -> Outcome:
+    return Outcome(None, failed="out of memory", memory=True) if tok_s is None else Outcome(tokens / tok_s)
