@@ -24,6 +24,7 @@ from flashmoe_sim.tune.objective import Objective
 SURE = 0.95  # that nothing is more than NEAR faster: then it ends
 JOINT = 4096  # draws from which that is read
 TWICE = 2  # times that the best one ran before it is believed: a machine may have become slower meanwhile
+NOTICED = 0.004  # of a speed: a run that is expected to gain less is not made
 RUN_SD = estimate("trials.run_sd").value
 ALIKE, APART_SD = estimate("trials.alike").value, estimate("trials.apart_sd").value
 LAYERS = "cpu_layers"
@@ -125,17 +126,27 @@ class Search:
         self.__dict__.pop("now", None)
 
     @property
-    def run_sd(self) -> float:
-        """By how much runs of one setting differ: the standard deviation of the logarithm.
+    def repeat_sd(self) -> float | None:
+        """By how much runs of one setting differed: the standard deviation of the logarithm; None if none ran twice."""
+        squares, again = self._repeats
+        return math.sqrt(squares / again) if again else None
 
-        RUN_SD, or more if settings that ran twice say so; of disturbed runs, a guess that these settings replace.
-        """
+    @property
+    def _repeats(self) -> tuple[float, int]:
+        """The squares of how far runs were from the mean of their setting, and how many there were beside a first."""
         logs = [[math.log(run.seconds) for run in runs if run.seconds] for runs in self.by_place.values()]
-        squares = sum((one - fmean(of)) ** 2 for of in logs for one in of)
-        again = sum(len(of) - 1 for of in logs if of)
-        disturbed = any(outcome.disturbed for _, outcome in self.ran)
-        guess = estimate("trials.disturbed_sd").value ** 2 if disturbed else 0.0
-        return max(RUN_SD, math.sqrt((guess + squares) / max(again + (guess > 0), 1)))
+        return sum((one - fmean(of)) ** 2 for of in logs for one in of), sum(len(of) - 1 for of in logs if of)
+
+    @property
+    def run_sd(self) -> float:
+        """By how much runs of one setting may differ: RUN_SD, or more if repeats say so.
+
+        Of disturbed runs there is a guess, which counts as one repeat.
+        """
+        squares, again = self._repeats
+        if any(outcome.disturbed for _, outcome in self.ran):
+            squares, again = squares + estimate("trials.disturbed_sd").value ** 2, again + 1
+        return max(RUN_SD, math.sqrt(squares / again)) if again else RUN_SD
 
     @property
     def by_place(self) -> dict[int, list[Outcome]]:
@@ -175,21 +186,33 @@ class Search:
         left = sorted(set(range(len(self.trials))) - self.failed)
         return self.now.of(left).sure(left.index(self.best))
 
+    @property
+    def is_even(self) -> bool:
+        """Whether `best` ran TWICE, and no run of anything is expected to find what is noticeably faster."""
+        if self.best is None or len(self.by_place[self.best]) < TWICE:
+            return False
+        return float(self.now.of(self._allowed).worth(self.run_sd).max()) < NOTICED
+
+    @property
+    def _allowed(self) -> list[int]:
+        """What may run next."""
+        return [place for place in range(len(self.trials)) if place not in self.failed and self._is_safe(place)]
+
     def next(self, minutes: Callable[[int], float]) -> int | None:
         """The run that is worth most for its time; None if nothing is left that may run. minutes: that one takes.
 
         The first is the one that is predicted to be the fastest. What may exceed the memory is tried only after
         everything that keeps less of it ran. Once nothing new is worth a run, the best one is repeated.
         """
-        allowed = [place for place in range(len(self.trials)) if place not in self.failed and self._is_safe(place)]
+        allowed = self._allowed
         if not allowed:
             return None
         left = self.now.of(allowed)
         if self.best is None:
             return allowed[int(np.argmax(left.mean))]
-        if len(self.by_place[self.best]) < TWICE and left.sure(allowed.index(self.best)) >= SURE:
+        worth, once = left.worth(self.run_sd), len(self.by_place[self.best]) < TWICE
+        if once and (worth.max() < NOTICED or left.sure(allowed.index(self.best)) >= SURE):
             return self.best
-        worth = left.worth(self.run_sd)
         return allowed[int(np.argmax([gain / minutes(place) for gain, place in zip(worth, allowed, strict=True)]))]
 
     def _is_safe(self, place: int) -> bool:

@@ -18,9 +18,10 @@ from typing import Any
 from flashmoe_sim.io.errors import Missing, Unusable
 from flashmoe_sim.measured.llama_bench import read_json
 from flashmoe_sim.measured.value import Measured
+from flashmoe_sim.systems.placed import BATCH
 from flashmoe_sim.tune.next_run import bench_words
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.trials import THREADS, Trial
+from flashmoe_sim.tune.trials import THREADS, UBATCH, Trial
 from native_bridge.process import Answer, ask
 
 PROGRAM = "llama-bench"
@@ -59,7 +60,7 @@ class Bench:
     def knobs(self) -> tuple[str, ...]:
         """What it can set beside what the systems have as settings."""
         maps = {"-lm", "-mmp"} & self.flags
-        return (THREADS, *([MMAP] if maps else []), *([NUMA] if "--numa" in self.flags else []))
+        return (THREADS, UBATCH, *([MMAP] if maps else []), *([NUMA] if "--numa" in self.flags else []))
 
     def command(
         self,
@@ -74,20 +75,24 @@ class Bench:
     ) -> list[str]:
         """The run of a setting. words: of the line that starts it. tokens: to generate, if there is an answer."""
         decodes, prompts = objective.goal != "prompt", objective.goal != "decode"
-        command = [str(self.path), "-m", str(model), *bench_words(words)]
-        command += self._mapping(words, dict(trial.knobs).get(MMAP))
-        command += [word for name, value in trial.knobs if name != MMAP for word in (_FLAGS[name], value)]
-        command += ["-p", str(objective.prompt_tokens if prompts else 0), "-n", str(tokens if decodes else 0)]
-        return [*command, *(["-d", str(depth)] if depth else []), "-r", str(repeats), "-o", "json"]
+        placed = bench_words(words)
+        flags = dict(zip(placed[::2], placed[1::2], strict=True))
+        flags |= {_FLAGS[name]: value for name, value in trial.knobs if name in _FLAGS}
+        if (ubatch := int(flags.get("-ub", 0))) > BATCH:
+            flags["-b"] = str(ubatch)  # or it would compute no more at once
+        flags |= self._mapping(words, dict(trial.knobs).get(MMAP))
+        flags |= {"-p": str(objective.prompt_tokens if prompts else 0), "-n": str(tokens if decodes else 0)}
+        flags |= ({"-d": str(depth)} if depth else {}) | {"-r": str(repeats), "-o": "json"}
+        return [str(self.path), "-m", str(model), *(word for pair in flags.items() for word in pair)]
 
-    def _mapping(self, words: Sequence[str], knob: str | None) -> list[str]:
+    def _mapping(self, words: Sequence[str], knob: str | None) -> dict[str, str]:
         mapped = knob != "no" if knob else not {"--no-mmap", "none"} & {*words}
         if "-lm" in self.flags:
-            return ["-lm", "mmap" if mapped else "none"]
-        return ["-mmp", "1" if mapped else "0"] if "-mmp" in self.flags else []
+            return {"-lm": "mmap" if mapped else "none"}
+        return {"-mmp": "1" if mapped else "0"} if "-mmp" in self.flags else {}
 
 
-_FLAGS = {THREADS: "-t", NUMA: "--numa"}
+_FLAGS = {THREADS: "-t", NUMA: "--numa", UBATCH: "-ub"}
 
 
 def find_bench(given: str | None) -> Bench:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flashmoe_sim.systems.base import Launch
-from flashmoe_sim.tune.trials import THREADS
+from flashmoe_sim.systems.placed import BATCH
+from flashmoe_sim.tune.trials import THREADS, UBATCH
 from native_bridge.tuning.bench import MMAP, NUMA
 from native_bridge.tuning.session import Session
 
@@ -15,13 +16,13 @@ def with_knobs(session: Session, place: int) -> Launch:
     trial, launch = session.grid.trials[place], session.grid.predicted(place).launch
     assert launch is not None
     knobs, words = dict(trial.knobs), list(launch.words)
-    if threads := knobs.get(THREADS):
-        if "-t" in words:
-            words[words.index("-t") + 1] = threads
-        else:
-            words += ["-t", threads]
-    if numa := knobs.get(NUMA):
-        words += ["--numa", numa]
+    for flag, name in (("-t", THREADS), ("-ub", UBATCH), ("--numa", NUMA)):
+        if name in knobs and flag in words:
+            words[words.index(flag) + 1] = knobs[name]
+        elif name in knobs:
+            words += [flag, knobs[name]]
+    if int(knobs.get(UBATCH, 0)) > BATCH:
+        words += ["-b", knobs[UBATCH]]
     if (mapped := knobs.get(MMAP)) is not None:
         words = _mapped(words, trial.system.unmapped, yes=mapped == "yes")
     return replace(launch, words=tuple(words))

@@ -172,6 +172,8 @@ class Session:
         place = self.search.next(self.minutes_of)
         if place is None:
             return "all"
+        if self.search.is_even:
+            return "even"
         return "time" if tried and self.spent_minutes + self.minutes_of(place) > self.minutes else ""
 
     def run(self, watch: Callable[[Trial, float], None] | None = None) -> Iterator[TunedRun]:

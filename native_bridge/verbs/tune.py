@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flashmoe_sim.machines.machine import OneMachine
-    from flashmoe_sim.systems.base import Launch
+    from flashmoe_sim.systems.base import Launch, System
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.trials import Trial
     from native_bridge.tuning.bench import Bench
     from native_bridge.tuning.session import Session, TunedRun
 
 FIRST = 6  # settings that --dry-run shows
+UNSTEADY = 0.1  # of a speed: runs alike that differ by more are told
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """A search after its runs, or before them. ended: why nothing more is run: sure, time, all or failed."""
+    """A search after its runs, or before them. ended: why nothing more is run: sure, even, time, all or failed."""
 
     session: Session
     ended: str
@@ -93,6 +94,12 @@ class Tune(MemoryOptions, Verb[Tuned]):
     prompt_tokens: int | None = option_field(None, "P", "Tokens of the prompt, for --objective.", least=1)
     answer_tokens: int = option_field(500, "N", "Tokens of the answer, for --objective both.", least=1)
     machine: OneMachine = option_field("this", "X", "This machine; default: as `sim machine this` sees it.")
+    systems: str | None = option_field(
+        None,
+        "S,S",
+        "Only these systems, with settings: placed:ubatch=2048; default: all that it runs.",
+        flag="--system",
+    )
     measured: Several = field(default=(), metadata=MEASURED)
     dry_run: bool = option_field(False, "", "Only say what it would run, and for how long.", on_command_line=True)
     force: bool = field(default=False, metadata=FORCE)
@@ -146,13 +153,24 @@ class Tune(MemoryOptions, Verb[Tuned]):
             workload=None,
             model=model,
             machine=machine,
-            systems=bench.systems,
+            systems=self._systems(bench),
             memory=replace(self, context=context),
         )
         assert on.workload is not None
         case = replace(on.case, model=replace(on.case.model, gguf=str(self.model)))
-        knobs = values(bench, case.machine)
+        knobs = values(bench, case.machine, goal)
         return grid(on.workload, case, on.systems, goal, knobs=knobs, borrowed=bool(on.borrowed)), on.notes
+
+    def _systems(self, bench: Bench) -> list[System]:
+        """Those to try. Raises BadInput for one that the engine does not run."""
+        from flashmoe_sim.systems.resolve import parse_systems
+
+        found = parse_systems(self.systems or bench.systems)
+        if others := [one.name for one in found if one.name not in bench.systems]:
+            raise Unsupported(
+                f"--system {others[0]}: {bench.path.name} does not run it", advice=f"it runs {', '.join(bench.systems)}"
+            )
+        return found
 
     def _told(self, run: TunedRun, goal: Objective) -> str:
         note = f" ({run.note})" if run.note else ""
@@ -165,7 +183,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
             "model": session.grid.case.model.name,
             "machine": session.grid.case.machine.name,
             "engine": str(session.bench.path),
-            "version": session.bench.version,
+            "build": session.bench.version,
             "folder": str(session.folder),
             "settings": len(session.grid.trials),
             "ended": found.ended,
@@ -232,14 +250,16 @@ def _answer(found: Tuned) -> list[Section]:
     every = sum(session.minutes_of(place) for place in range(len(session.grid.trials)))
     best = f"{found.best.spec}: {_reached(found.best_seconds, session.grid.objective)} measured"
     sure = f"nothing else is more than 3% faster, with {session.search.sure:.0%}"
+    if not session.search.sure:
+        sure = "it ran only once"
     took = (
         f"{runs} run{'s' * (runs > 1)} in {minutes:.1f} minutes; all {len(session.grid.trials)} settings: {every:.0f}"
     )
     parts: list[Part] = [f"{best}; {sure}", took]
     if found.ended == "time":
         parts.append("The time was up; the same command with more --minutes goes on.")
-    spread = session.search.run_sd
-    if spread > 0.1:
+    spread = session.search.repeat_sd
+    if spread is not None and spread > UNSTEADY:
         parts.append(f"Runs alike differ by {spread:.0%}: something else slows this machine now and then.")
     known = Command(f"sim recommend {found.session.model.name} --measured {session.folder}")
     return [

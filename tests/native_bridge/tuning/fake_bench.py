@@ -28,12 +28,12 @@ test parameters:
   -fa, --flash-attn <on|off|auto>                   (default: auto)
   -lm, --load-mode <auto|none|mmap|mlock|mmap+mlock|dio> (default: auto)
 """
-SCRIPT = '''#!{python}
+SCRIPT = """#!{python}
 import sys
 sys.path.insert(0, {folder!r})
 from fake_bench import main
 main({behaviour!r}, sys.argv[1:], {counter!r})
-'''
+"""
 
 
 def write(folder: Path, **behaviour: Any) -> Path:
@@ -64,7 +64,9 @@ def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:
     speed = behaviour["speed"] * (40 / (4 + layers)) * {8: 1.0, 6: 1.05}.get(threads, 0.8)
     breaks = behaviour.get("breaks", "")
     if layers < behaviour.get("least_layers", 0):
-        _end("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 1 MiB on device 0: cudaMalloc failed: out of memory")
+        _end(
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 1 MiB on device 0: cudaMalloc failed: out of memory"
+        )
     if breaks == "slower" and runs >= 2:
         speed /= 4
     _break(breaks, runs)
