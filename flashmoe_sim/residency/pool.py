@@ -119,7 +119,7 @@ class Pool:
         np.take(self.trace.n_tokens, self.call, out=tokens, mode="clip")  # other modes take a copy first
         return tokens
 
-    @property
+    @lazy
     def reference(self) -> NDArray[np.int64]:
         """The place of each reference in the trace, i64 [references]."""
         ahead = self.trace.offset[self.call] - self.offset[:-1]

@@ -67,7 +67,7 @@ def replay(
         return _replay_scheduled(workload, setup, setup.policy, banks, table, recorded, record=record)
     masks = pinned_keys(workload, setup)
     ahead = workload.ahead(setup.prefetch, setup.scope)
-    contents, reads = [], []
+    contents, reads, fixed_slots = [], [], setup.fixed_slots
     for number, (pool, bank) in enumerate(zip(pools, banks, strict=True)):
         recording = Recording.of(pool, ahead[number], wanted=record)
         if masks is None:
@@ -81,7 +81,7 @@ def replay(
         if record:
             stream[pool.call] = recording.calls
             hit[pool.reference] = recording.hit
-            if setup.fixed_slots:
+            if fixed_slots:
                 slot[pool.reference] = recording.slot
             if len(ahead[number].key):
                 reads.append(_read_ahead(pool, bank, ahead[number], recording, loaded))

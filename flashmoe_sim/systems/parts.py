@@ -69,7 +69,9 @@ def replay_in_parts(
     if placed is not None:
         apart[placed] = False
         hit[references(trace, placed)] = 1
-        _count_alike(workload, np.isin(np.arange(trace.calls), placed), (tally.HITS,), table, stream)
+        there = np.zeros(trace.calls, np.bool_)
+        there[placed] = True
+        _count_alike(workload, there, (tally.HITS,), table, stream)
     _count_alike(workload, apart, (tally.MISSES, tally.BYPASSED), table, stream)
     nothing = np.zeros(0, np.int32)
     if banks:
@@ -133,6 +135,8 @@ def _count_alike(
     stream: NDArray[np.int32],
 ) -> None:
     """Count all requests of some calls as hits, or as misses that are not installed. which: bool [calls]."""
+    if not which.any():
+        return
     refs = np.diff(workload.trace.offset)
     for row, pool in enumerate(workload.layer_pools):
         mine = which[pool.call]

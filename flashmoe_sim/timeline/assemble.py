@@ -23,7 +23,7 @@ from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines import arithmetic
 from flashmoe_sim.machines.attention import CPU
 from flashmoe_sim.machines.estimates import estimate
-from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine
+from flashmoe_sim.machines.machine import WEIGHT_BYTES, Compute, Machine, Storage
 from flashmoe_sim.residency.replay import Replayed
 from flashmoe_sim.residency.served import UNREAD
 from flashmoe_sim.residency.setup import Setup
@@ -264,7 +264,8 @@ class _Sizes(NamedTuple):
         return np.array([seconds(size) for size in self.sizes])[self.place]
 
 
-class _Reads(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Reads:
     """The reads of one expert of each layer, the same on every machine. expert_bytes: of a whole expert."""
 
     expert_bytes: NDArray[np.float64]
@@ -293,6 +294,42 @@ def _reads_of(weights: Weights, io_split: int, read_share: float) -> _Reads:
         family_chunks,
         family_chunk_bytes,
         _Sizes.of(family_chunk_bytes),
+    )
+
+
+class _Served(NamedTuple):
+    """How long storage and the page cache serve reads, as in `Costs`."""
+
+    chunk_s: NDArray[np.float64]
+    warm_chunk_s: NDArray[np.float64]
+    family_chunk_s: NDArray[np.float64]
+    family_warm_chunk_s: NDArray[np.float64]
+
+
+@lru_cache(maxsize=16)  # most of what is drawn of a machine leaves its reads as they are
+def _served(
+    reads: _Reads, storage: Storage, copy_gb_s: float | None, least_s: float, in_place: bool, direct_io: bool, hot: bool
+) -> _Served:
+    lanes = range(1, max(int(storage.lanes.value), 1) + 1)
+
+    def warm_s(size_bytes: int) -> list[float]:
+        return [
+            0.0 if in_place else max(_copy_s(copy_gb_s, size_bytes * depth), least_s * size_bytes * depth)
+            for depth in lanes
+        ]
+
+    def read_s(size_bytes: int) -> list[float]:
+        least = [least_s * size_bytes * depth for depth in lanes] if direct_io else warm_s(size_bytes)
+        return [
+            max(storage.chunk_s(size_bytes, depth, hot=hot), least_s * size_bytes * depth, at_least)
+            for depth, at_least in zip(lanes, least, strict=True)
+        ]
+
+    return _Served(
+        reads.of_chunks.seconds(read_s),
+        reads.of_chunks.seconds(warm_s),
+        reads.of_family_chunks.seconds(read_s),
+        reads.of_family_chunks.seconds(warm_s),
     )
 
 
@@ -342,7 +379,10 @@ def price(
         least_s = 1 / (machine.memory.bandwidth_gb_s.value * 1e9)
         memory_s = read_bytes * least_s
     family_upload_s = _upload_s(machine, execution, family_bytes)
-    lanes = range(1, max(int(machine.storage.lanes.value), 1) + 1)
+    copy_gb_s = None if machine.memory is None else machine.memory.copy_gb_s.value
+    served = _served(
+        reads, machine.storage, copy_gb_s, least_s, execution.in_place, conditions.direct_io, conditions.hot
+    )
     call_s = machine.host.call_us.value * 1e-6
     layer_s = unit.layer_us.value * 1e-6
     computes_in_layer = unit.weights_gb_s is None  # then a fit put the time of computing there
@@ -351,19 +391,6 @@ def price(
     elif not computes_in_layer:
         layer_s += weights.graph_cpu_s
     attention = attention_of(weights, machine, conditions)
-
-    def warm_s(size_bytes: int) -> list[float]:
-        return [
-            0.0 if execution.in_place else max(_copy_s(machine, size_bytes * depth), least_s * size_bytes * depth)
-            for depth in lanes
-        ]
-
-    def read_s(size_bytes: int) -> list[float]:
-        least = [least_s * size_bytes * depth for depth in lanes] if conditions.direct_io else warm_s(size_bytes)
-        return [
-            max(machine.storage.chunk_s(size_bytes, depth, hot=conditions.hot), least_s * size_bytes * depth, at_least)
-            for depth, at_least in zip(lanes, least, strict=True)
-        ]
 
     return Costs(
         dense_s=_streamed(unit, dense_bytes) + layer_s * computes_in_layer,
@@ -376,13 +403,13 @@ def price(
         added_from=NEVER if on_cpu else round(estimate("gpu.added_from").value),
         padded_tokens=estimate("gpu.padded_tokens", machine.api).value,
         chunks=reads.chunks,
-        chunk_s=reads.of_chunks.seconds(read_s),
-        warm_chunk_s=reads.of_chunks.seconds(warm_s),
+        chunk_s=served.chunk_s,
+        warm_chunk_s=served.warm_chunk_s,
         fill_s=_fill_s(machine, execution, reads.chunk_bytes),
         upload_s=family_upload_s.sum(axis=1),
         family_chunks=reads.family_chunks,
-        family_chunk_s=reads.of_family_chunks.seconds(read_s),
-        family_warm_chunk_s=reads.of_family_chunks.seconds(warm_s),
+        family_chunk_s=served.family_chunk_s,
+        family_warm_chunk_s=served.family_warm_chunk_s,
         family_fill_s=_fill_s(machine, execution, reads.family_chunk_bytes),
         family_upload_s=family_upload_s,
         memory_s=memory_s,
@@ -532,8 +559,8 @@ def _streamed_s(unit: Compute, size_bytes: float) -> float:
     return float(_streamed(unit, np.array([size_bytes], np.float64))[0])
 
 
-def _copy_s(machine: Machine, size_bytes: float) -> float:
-    return 0.0 if machine.memory is None else size_bytes / (machine.memory.copy_gb_s.value * 1e9)
+def _copy_s(copy_gb_s: float | None, size_bytes: float) -> float:
+    return 0.0 if copy_gb_s is None else size_bytes / (copy_gb_s * 1e9)
 
 
 def _fill_s(machine: Machine, execution: ExecutionModel, chunk_bytes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -84,6 +84,11 @@ class Work:
         return len(self.row) > 0 and len(self.ahead_after) == 0
 
     @cached_property
+    def first_calls(self) -> NDArray[np.intp]:
+        """The first call of each step."""
+        return np.flatnonzero(np.diff(self.step, prepend=-1))
+
+    @cached_property
     def kinds(self) -> Kinds:
         """Its calls without those that repeat another, if they are alone."""
         return Kinds.of(self)
@@ -95,7 +100,7 @@ class Work:
         These are the calls of the steps of a phase whose tokens are known, or without any phase of all such steps; None
         if there are none.
         """
-        first = np.flatnonzero(np.diff(self.step, prepend=-1))
+        first = self.first_calls
         tokens, calls = np.maximum.reduceat(self.n_text, first), np.diff(first, append=len(self.step))
         phase = self.phase[first] if self.phase.any() else np.full(len(first), PHASE_DECODE, np.uint8)
         found = {}
@@ -135,7 +140,7 @@ class Kinds(NamedTuple):
         number, places = np.zeros(len(work.row), np.int64), 1
         for name in OF_KIND:
             column = getattr(work, name)
-            least, most = int(column.min(initial=0)), int(column.max(initial=0))
+            least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
             if places > MOST_PLACES:
                 kept, number = np.unique(number, return_inverse=True)
                 places = len(kept)
@@ -149,7 +154,7 @@ class Kinds(NamedTuple):
         else:
             _, first, count = np.unique(number, return_index=True, return_counts=True)
         each = {name: getattr(work, name)[first] for name in OF_CALLS} | {"step": np.zeros(len(first), np.int32)}
-        starts = np.flatnonzero(np.diff(work.step, prepend=-1))
+        starts = work.first_calls
         most_drafted = np.maximum.reduceat(work.drafted, starts) if work.drafted.any() else np.zeros(1, np.int32)
         return cls(replace(work, **each), count, len(starts), int(most_drafted.sum()))
 
@@ -188,7 +193,7 @@ def some_calls(work: Work, kept: NDArray[np.bool_]) -> Work:
 def decoded(work: Work) -> Work:
     """The calls of decoded steps, or all if there are none; of these, if any have known tokens, only those."""
     decode = work.phase == PHASE_DECODE
-    if decode.any():
+    if decode.any() and not decode.all():
         work = some_calls(work, decode)
     known = np.repeat(*_by_step(work)) > 0
     return some_calls(work, known) if known.any() and not known.all() else work
@@ -196,7 +201,7 @@ def decoded(work: Work) -> Work:
 
 def last_steps(work: Work, steps: int) -> Work:
     """The last `steps` steps, with what was read ahead in them."""
-    return some_calls(work, work.step >= np.unique(work.step)[-steps:][0])
+    return some_calls(work, work.step >= work.step[work.first_calls][-steps:][0])
 
 
 def tokens_of(work: Work) -> int:
@@ -206,6 +211,6 @@ def tokens_of(work: Work) -> int:
 
 def _by_step(work: Work) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Tokens of text and calls of each step."""
-    first = np.flatnonzero(np.diff(work.step, prepend=-1))
+    first = work.first_calls
     tokens = np.maximum.reduceat(work.n_text, first) if len(first) else first
     return tokens.astype(np.int64), np.diff(first, append=len(work.step))
