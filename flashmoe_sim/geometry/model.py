@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
@@ -22,7 +23,7 @@ class LayerGeometry:
     n_experts: int
     family_bytes: Mapping[str, int]
 
-    @property
+    @cached_property
     def expert_bytes(self) -> int:
         """Bytes of one expert over all its families, which is the size of a slot."""
         return sum(self.family_bytes.values())
@@ -106,7 +107,15 @@ class ModelGeometry:
         """Bytes of the largest matrix of a layer's experts, with all experts of the layer."""
         return max(max(layer.family_bytes.values()) * layer.n_experts for layer in self.layers.values())
 
-    @property
+    @cached_property
+    def alike(self) -> list[tuple[int, ...]]:
+        """The layers by the tensors of their experts: numbers of those with as many experts of the same sizes."""
+        found: dict[object, list[int]] = {}
+        for number, layer in self.layers.items():
+            found.setdefault((layer.n_experts, tuple(layer.family_bytes.items())), []).append(number)
+        return [tuple(numbers) for numbers in found.values()]
+
+    @cached_property
     def routed_bytes(self) -> int:
         """Bytes of all routed experts of all layers."""
         return sum(layer.expert_bytes * layer.n_experts for layer in self.layers.values())

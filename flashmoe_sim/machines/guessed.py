@@ -9,7 +9,7 @@ from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.machines.compose import compose_parts, link_of
 from flashmoe_sim.machines.load import load_machine
 from flashmoe_sim.machines.machine import SYSTEMS, Machine, Quantity
-from flashmoe_sim.machines.parts import Parts, catalogue
+from flashmoe_sim.machines.parts import Parts, card, catalogue
 from flashmoe_sim.machines.table import PRESETS
 from flashmoe_sim.machines.written import parse_parts
 
@@ -64,8 +64,7 @@ def basis(machine: Machine) -> str:
 def heading(machine: Machine) -> str:
     """The machine's title; of a card's preset behind its name and the RAM that it assumes, which nobody named."""
     name, _, system = machine.name.partition(" + ")
-    part = catalogue().get(name)
-    if part is None or part.kind != "gpu" or not _brought(machine) or machine.memory is None:
+    if card(name) is None or not _brought(machine) or machine.memory is None:
         return machine.title
     kind = re.search(r"(?:LP)?DDR\d", machine.title)
     other = f"{name} + {'64' if machine.memory.ram_gib.value != 64 else '32'}GiB{system and f' + {system}'}"

@@ -167,14 +167,22 @@ def integrated(chip: Part) -> bool:
 @cache
 def catalogue() -> dict[str, Part]:
     """Every part by its name, in the order of the files."""
+    return {name: part for file in FILES for name, part in _in_file(file).items()}
+
+
+def card(name: str) -> Part | None:
+    """The GPU of a name, without reading the other parts."""
+    return _in_file("gpus").get(name)
+
+
+@cache
+def _in_file(file: str) -> dict[str, Part]:
+    document = tomllib.loads(resources.files("flashmoe_sim.machines").joinpath(f"parts/{file}.toml").read_text("utf-8"))
     parts = {}
-    folder = resources.files("flashmoe_sim.machines").joinpath("parts")
-    for file, kind in FILES.items():
-        document = tomllib.loads(folder.joinpath(f"{file}.toml").read_text("utf-8"))
-        for group in document.values():
-            shared = {key: value for key, value in group.items() if key != "parts"}
-            for name, own in group["parts"].items():
-                parts[name] = _part(name, kind, shared | own)
+    for group in document.values():
+        shared = {key: value for key, value in group.items() if key != "parts"}
+        for name, own in group["parts"].items():
+            parts[name] = _part(name, FILES[file], shared | own)
     return parts
 
 

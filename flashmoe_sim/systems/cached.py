@@ -120,11 +120,8 @@ class Cached(UploadedMisses):
 
     def groups(self, model: ModelGeometry) -> list[Group]:
         """The layers in RAM, by the tensors of their experts."""
-        alike: dict[object, list[int]] = {}
-        for number, layer in model.layers.items():
-            if self.in_ram(number):
-                alike.setdefault((layer.n_experts, tuple(layer.family_bytes.items())), []).append(number)
-        return [Group(tuple(numbers), model.layers[numbers[0]]) for numbers in alike.values()]
+        alike = (tuple(filter(self.in_ram, numbers)) for numbers in model.alike)
+        return [Group(numbers, model.layers[numbers[0]]) for numbers in sorted(filter(None, alike))]
 
     def slots(self, group: Group, model: ModelGeometry) -> int:
         """The slots of a group that experts get; 0 if they do not hold the experts of a token."""

@@ -371,21 +371,27 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
     def document(self, found: Recommendation | Cells | WhatRuns) -> dict[str, Any]:
         """What `--json` prints."""
-        from flashmoe_sim.tune.many import Cells
+        from flashmoe_sim.tune.recommend import Recommendation
+
+        if isinstance(found, Recommendation):
+            from flashmoe_sim.report.advice_json import document
+
+            return document(found)
         from flashmoe_sim.tune.runs_here import WhatRuns
 
         if isinstance(found, WhatRuns):
             return {"at_least_tok_s": found.at_least_tok_s, "rows": found.rows(), "notes": self._taken()}
-        if isinstance(found, Cells):
-            rows = [cell.as_row() for cell in found.cells]
-            return {"rows": rows, "evaluations": found.evaluations, "notes": self._taken()}
-        from flashmoe_sim.report.advice_json import document
-
-        return document(found)
+        rows = [cell.as_row() for cell in found.cells]
+        return {"rows": rows, "evaluations": found.evaluations, "notes": self._taken()}
 
     def sections(self, found: Recommendation | Cells | WhatRuns) -> Iterable[Section]:
         """The whole advice, or a row for each machine or model."""
-        from flashmoe_sim.tune.many import Cells
+        from flashmoe_sim.tune.recommend import Recommendation
+
+        if isinstance(found, Recommendation):
+            from flashmoe_sim.report.advice import sections
+
+            return sections(found)
         from flashmoe_sim.tune.runs_here import WhatRuns
 
         if isinstance(found, WhatRuns):
@@ -393,13 +399,9 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
             taken = [f"{sentence}." for sentence in self._taken()]
             return _what_runs(found, machine_of(self.machine).title, taken, all_groups=self.at_least is None)
-        if isinstance(found, Cells):
-            of_machines = len(self._names()[0]) > 1
-            taken = [f"{sentence}." for sentence in self._taken()]
-            return [Section("", (*_fastest(found, of_machines=of_machines), *taken))]
-        from flashmoe_sim.report.advice import sections
-
-        return sections(found)
+        of_machines = len(self._names()[0]) > 1
+        taken = [f"{sentence}." for sentence in self._taken()]
+        return [Section("", (*_fastest(found, of_machines=of_machines), *taken))]
 
 
 def _with_files(found: Recommendation, folder: Path, stem: str) -> tuple[Recommendation, dict[Path, bytes]]:
