@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import named_model, smaller
+from flashmoe_sim.geometry.named import file_bytes, named_model, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
@@ -17,6 +17,7 @@ from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
 from flashmoe_sim.machines.guessed import basis, heading
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED
+from flashmoe_sim.systems.base import LLAMA_CPP
 from flashmoe_sim.systems.compare import NEAR, Compared
 from flashmoe_sim.systems.facts import OS_NAMES, listed
 from flashmoe_sim.systems.files import placeholders
@@ -31,6 +32,7 @@ from flashmoe_sim.tune.resize import MOST_REFS
 from flashmoe_sim.tune.speeds import prompt_speed, speed
 
 FASTER = 3
+NO_FILE, DOWNLOADED = "MODEL.gguf", "-hf"  # how a command names the model's file
 OTHER_FORMAT = "give --model"  # what the reason says if another quantization of the model would do
 BOUGHT = 10
 MANY = 3.0  # times as fast: a smaller file then stands right below the command
@@ -111,11 +113,12 @@ def _run(found: Recommendation) -> Section:
         )
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
-    words = [f"{word}: {meaning}." for word, meaning in placeholders(best.launch).items()]
+    words = [f"{word}: {meaning}." for word, meaning in _meanings(found).items()]
     taken = filter(None, (basis(found.case.machine),))
     less = _smaller(found)
     much = less if found.smaller is not None and found.smaller.times >= MANY else []
-    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *much, *words]
+    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *_where_from(found, best)]
+    parts += [*words, *much]
     parts += [*_sockets(found), *taken]
     parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_faults(found), _drafts(found)))
@@ -135,6 +138,7 @@ def _run(found: Recommendation) -> Section:
         parts += [
             f"What anybody can install, {plain.system.title} ({plain.system.spec}), gives {speed(plain)}:",
             Command(plain.launch.line),
+            *_where_from(found, plain),
         ]
     if found.faster:
         parts.append(_faster(found))
@@ -145,16 +149,53 @@ def _run(found: Recommendation) -> Section:
     return Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts))
 
 
+def _where_from(found: Recommendation, one: Compared) -> list[str]:
+    """Where a program comes from, in a sentence; nothing for the answer's own, which stands with its command."""
+    best = found.best.best
+    if one is not best and one.system.program == best.system.program:
+        return []
+    return [sentence] if (sentence := one.system.where_from(found.case)) else []
+
+
+def _new_words(found: Recommendation, one: Compared) -> list[str]:
+    """The placeholders of a command that the answer's own has not, nor that of a smaller file above it."""
+    assert one.launch is not None
+    known = {**_meanings(found)}
+    if found.smaller is not None and found.smaller.best is not one and found.smaller.best.launch is not None:
+        known |= placeholders(found.smaller.best.launch)
+    return [f"{word}: {meaning}." for word, meaning in sorted(placeholders(one.launch).items()) if word not in known]
+
+
+def _meanings(found: Recommendation) -> dict[str, str]:
+    """The placeholders of the answer's command; of the model's file with its size, and how to have it downloaded."""
+    launch, model = found.best.best.launch, found.case.model
+    assert launch is not None
+    meanings = placeholders(launch)
+    size_gb = f"{file_bytes(model) / 1e9:,.1f} GB"
+    if DOWNLOADED in meanings:
+        repository, _, quant = model.repository.partition(":")
+        named = f"the file with {quant} in its name" if quant else "its file"
+        meanings[DOWNLOADED] = (
+            f"downloads {named}, {size_gb}, from https://huggingface.co/{repository} at the first start"
+        )
+    elif NO_FILE in meanings:
+        meanings[NO_FILE] += f"; {size_gb}"
+        if found.best.best.system.program == LLAMA_CPP:
+            meanings[NO_FILE] += "; give its repository of Hugging Face as MODEL for a line that downloads it"
+    return meanings
+
+
 def _smaller(found: Recommendation) -> list[Part]:
     """A smaller file that is much faster, with its command."""
     less = found.smaller
     if less is None or less.best.launch is None:
         return []
+    size_gb = file_bytes(named_model(less.name)) / 1e9
     sentence = (
-        f"A smaller file, --model {less.name}, changes the text and runs {less.times:.1f} times as fast, with "
-        f"{less.best.system.title}: {speed(less.best)}:"
+        f"A smaller file of {size_gb:,.1f} GB, --model {less.name}, changes the text and runs {less.times:.1f} times "
+        f"as fast, with {less.best.system.title}: {speed(less.best)}:"
     )
-    return [sentence, Command(less.best.launch.line)]
+    return [sentence, Command(less.best.launch.line), *_where_from(found, less.best), *_new_words(found, less.best)]
 
 
 def _faults(found: Recommendation) -> str:
@@ -248,16 +289,15 @@ def _reads_itself(found: Recommendation) -> list[Part]:
     one = found.reads_itself
     if one is None or (launch := one.best.launch) is None:
         return []
-    system, own = one.best.system, found.best.best.launch
-    assert own is not None
+    system = one.best.system
     get = None if system.facts is None else system.facts.get
-    where = "" if get is None else f" ({get.address})"
+    below = _where_from(found, one.best)
+    where = "" if get is None or below else f" ({get.address})"
     sentence = (
         f"Most of a token waits for pages of mapped files. {system.title}{where} reads experts into its own cache, and "
         f"is faster in {found.wins(one):.0%} of draws; that rests on {found.proof_of(one).sentence}:"
     )
-    new = placeholders(launch).items() - placeholders(own).items()
-    return [sentence, Command(launch.line), *(f"{word}: {meaning}." for word, meaning in sorted(new))]
+    return [sentence, Command(launch.line), *below, *_new_words(found, one.best)]
 
 
 def _get(found: Recommendation) -> Section:

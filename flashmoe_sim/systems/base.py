@@ -463,6 +463,12 @@ class System(ABC):
         """Where to get its engine for a machine, in sentences; none if that is not known."""
         return [] if self.facts is None else self.facts.how_to_get(machine.os)
 
+    def where_from(self, case: Case) -> str:
+        """Where its program comes from, in a sentence; empty if that is not known."""
+        if self.facts is None:
+            return ""
+        return self.facts.where_from(self.launch(case).words[0], case.machine.os, case.machine.api)
+
     def labelled(self, machine: Machine) -> str:
         """Its setting and the program whose command line it is, where programs of one name are many."""
         return self.spec if self.facts is None else f"{self.spec} ({self.facts.named(machine.os)})"
@@ -522,7 +528,11 @@ class System(ABC):
         mode = self.socket_mode(case)
         if mode:
             case = replace(case, machine=replace(case.machine, cpu_cores=cores(case.machine, mode)))
-        launch = replace(self.launch(case), powershell=case.machine.os == "windows")
+        windows = case.machine.os == "windows"
+        launch = replace(self.launch(case), powershell=windows)
+        if self.facts is not None:
+            program, *words = launch.words
+            launch = replace(launch, words=(self.facts.path_of(program, windows=windows), *words))
         if self.program == LLAMA_CPP and case.model.repository:
             launch = from_repository(launch, case)
         if self.facts is None or "linux" in self.facts.platform.os:
@@ -645,8 +655,12 @@ def on_numa(launch: Launch, mode: str, case: Case) -> Launch:
     """
     if mode not in NUMACTL or case.machine.os == "windows":
         return launch
-    flags = ("--numa", LLAMA_NUMA[mode], "-t", case.cores) if launch.words[0].startswith("llama-") else ()
+    flags = ("--numa", LLAMA_NUMA[mode], "-t", case.cores) if _name(launch.words[0]).startswith("llama-") else ()
     return replace(launch, words=("numactl", *NUMACTL[mode], *launch.words, *flags))
+
+
+def _name(program: str) -> str:
+    return program.rpartition("/")[2]
 
 
 def gpu_weights(case: Case, *, copies: bool = True) -> tuple[Share, ...]:

@@ -49,6 +49,7 @@ NO_MMAP = "--no-mmap"
 OLD = timedelta(days=92)  # three months, the longest
 FEW = 2  # architectures, so few that they are what the engine is for
 DESKTOP = {"linux", "macos", "windows"}
+CPU = "cpu"  # beside APIS: without a GPU
 OS_NAMES = {"linux": "Linux", "macos": "macOS", "windows": "Windows", "android": "Android"}
 
 
@@ -238,18 +239,34 @@ class CanDraft:
 class Prebuilt:
     """What can be had without building. how: a page, or a package manager's line that the engine's own page gives.
 
-    os: empty if its page says for which. builds: for which GPUs, if that is known.
+    os: empty if its page says for which. builds: for which GPUs, if that is known; apis: the same as a machine's `api`,
+    and `cpu`. take: which files of a page, by api.
     """
 
     name: str
     how: str
     os: tuple[str, ...] = ()
     builds: str = ""
+    apis: tuple[str, ...] = ()
+    take: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
         where = "; ".join(filter(None, (_named(self.os), self.builds)))
         return f"{self.name}{where and f' ({where})'}: {self.how}"
+
+    def serves(self, os: str, api: str) -> bool:
+        """Whether it is for an operating system, and as far as is known for its GPU. api: empty without a GPU."""
+        return os in self.os and (not self.apis or (api or CPU) in self.apis)
+
+    def installs(self, program: str, os: str, api: str) -> str:
+        """What to do to have a program of it, in words."""
+        if not self.how.startswith("https:"):
+            return f"`{self.how}`"
+        if (files := self.take.get(api or CPU)) is None:
+            return f"get it from {self.how}"
+        here = f".\\{program}" if os == "windows" else f"./{program}"
+        return f"unpack {files} from {self.how} into one folder, and call it {here} there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +274,8 @@ class Get:
     """Where it is. building: its own page on building it; empty if it describes none.
 
     commit: whose flags were read. weights: how its file of the model is made or downloaded. unmapped: the flags with
-    which it reads files into RAM as a whole instead of mapping them.
+    which it reads files into RAM as a whole instead of mapping them. programs: the folder of its programs, from the one
+    that holds its repository, if they have the names of another engine's.
     """
 
     address: str
@@ -268,6 +286,7 @@ class Get:
     branch: str = ""
     prebuilt: tuple[Prebuilt, ...] = ()
     unmapped: str = NO_MMAP
+    programs: str = ""
 
     def ready(self, os: str) -> list[Prebuilt]:
         """What can be had without building on an operating system; all of it if that is empty."""
@@ -328,6 +347,32 @@ class EngineFacts:
             f"The flags are from commit {get.commit}.",
             *(f"Reported: {one}." for one in (self.reported.says if self.reported else ())),
         ]
+
+    def path_of(self, program: str, *, windows: bool) -> str:
+        """A program by its path if another engine's has its name; else its name.
+
+        Source: llama.cpp's CMakeLists.txt, whose programs are in build/bin; Visual Studio adds its configuration.
+        """
+        folder = "" if self.get is None else self.get.programs
+        if not folder:
+            return program
+        path = f"./{folder}/{program}"
+        return path.replace("build/bin", "build/bin/Release").replace("/", "\\") if windows else path
+
+    def where_from(self, program: str, os: str, api: str) -> str:
+        """Where a program of it comes from on a machine, in a sentence; empty if the machine's system is not known."""
+        if (get := self.get) is None:
+            return ""
+        built = f", built as {get.building} says" if get.building else ""
+        if get.programs:
+            folder = get.programs.partition("/")[0]
+            of = f"{get.address}{f', branch {get.branch}' if get.branch else ''}"
+            return f"{folder}: the folder of {of}{built}; write its path if it is elsewhere."
+        if not os:
+            return ""
+        way = next((one.installs(program, os, api) for one in get.prebuilt if one.serves(os, api)), "")
+        way = way or (f"build it as {get.building} says" if get.building else "")
+        return f"If {self.program} is not installed: {way}." if way else ""
 
     def get_row(self, os: str) -> dict[str, Any] | None:
         """The same for JSON; None if it is not known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from flashmoe_sim.machines.anchors import SPEED_SD
 from flashmoe_sim.machines.belief import Draws, normals
-from flashmoe_sim.systems.base import Case
+from flashmoe_sim.systems.base import LLAMA_CPP, Case, Launch
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import first, wins
@@ -18,7 +17,7 @@ from flashmoe_sim.tune.proof import first, wins
 UNDECIDED = 0.1  # of the draws: a rival that is faster in so many may be faster
 TOKENS, REPEATS = 128, 5  # that llama-bench decodes
 SETUP_S = 60.0  # of a run, beside reading the model and decoding
-LLAMA_CPP = "llama-cpp"
+BETWEEN = {"-ot": ";", "-ts": "/", "-dev": "/"}  # one run's values, in llama-bench
 NOT_IN_BENCH = {"--moe-cache-mib"}  # flags without which another setting would run, and which llama-bench lacks
 
 
@@ -97,16 +96,19 @@ def _line(one: Compared) -> str:
     words = one.launch.words
     if one.system.program != LLAMA_CPP or NOT_IN_BENCH & {*words}:
         return one.launch.line
-    return (
-        shlex.join(["llama-bench", "-m", "MODEL.gguf", *bench_words(words), "-p", "0", "-o", "json"]) + " > bench.json"
-    )
+    model = [word for flag in ("-m", "-hf") if flag in words for word in (flag, words[words.index(flag) + 1])]
+    bench = ("llama-bench", *model, *bench_words(words), "-p", "0", "-o", "json")
+    return f"{Launch(bench, powershell=one.launch.powershell).line} > bench.json"
 
 
 def bench_words(words: Sequence[str]) -> list[str]:
-    """The placement of a line of llama-server, in the flags of llama-bench."""
+    """The placement of a line of llama-server, in the flags of llama-bench.
+
+    Source: tools/llama-bench/README.md@08d0baaca: a comma lies between runs, and others between one run's values.
+    """
     kept = list[str]()
     for flag in ("-ngl", "--n-cpu-moe", "-ot", "-ts", "-dev", "-fa", "-ub", "-t"):
         if flag in words:
             value = words[words.index(flag) + 1]
-            kept += [flag, "1" if flag == "-fa" else value]
+            kept += [flag, "1" if flag == "-fa" else value.replace(",", BETWEEN.get(flag, ","))]
     return kept

@@ -11,8 +11,10 @@ import pytest
 
 from flashmoe_sim.io.errors import UnknownName
 from flashmoe_sim.machines.load import load_machine
+from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.facts import OS_NAMES, engine_names, facts_of, read_engine
 from flashmoe_sim.systems.table import SYSTEMS
+from tests.systems.record import read_record, record_name
 
 ROOT = Path(__file__).parents[2]
 PAGE = re.compile(r"https://(github\.com|[\w-]+\.github\.io)/\S+")
@@ -75,6 +77,43 @@ def test_a_command_line_is_labelled_with_its_program_and_where_that_runs() -> No
     assert SYSTEMS["crow"]().labelled(load_machine("rtx-4090 + 128GiB + windows")) == "crow (Crow)"
 
 
+def test_each_forks_program_has_a_path_of_its_own() -> None:
+    """PATH finds llama.cpp's under the same name, which knows no fork's flags."""
+    for windows in (False, True):
+        paths: dict[str, str] = {}
+        for kind in SYSTEMS.values():
+            program = read_record(record_name(kind())).head["program"].split()[0]
+            facts = kind.facts_of_engine()
+            assert facts is not None
+            path = facts.path_of(program, windows=windows)
+            assert (path == program) == (facts.name == "llama-cpp" or not program.startswith("llama-"))
+            assert Launch((path,), powershell=windows).line == path, "no quotes, which PowerShell would print"
+            assert paths.setdefault(path, facts.name) == facts.name
+    assert facts_of("ik_llama-cpp").path_of("llama-server", windows=False) == "./ik_llama.cpp/build/bin/llama-server"
+    assert facts_of("crow").path_of("llama-server", windows=True) == r".\Crow\bin\llama-server"
+
+
+@pytest.mark.parametrize(
+    ("os", "api", "first"),
+    [
+        ("windows", "cuda", "unpack the CUDA build and the cudart file beside it from"),
+        ("windows", "rocm", "unpack the ROCm or HIP build from"),
+        ("windows", "vulkan", "`winget install llama.cpp`"),
+        ("windows", "", "`winget install llama.cpp`"),
+        ("macos", "metal", "`brew install llama.cpp`"),
+        ("linux", "cuda", "unpack the CUDA build and the cudart file beside it from"),
+        ("linux", "", "unpack the CPU build from"),
+        ("linux", "sycl", "`conda install -c conda-forge llama-cpp`"),
+    ],
+)
+def test_llama_cpp_comes_from_what_has_a_build_for_this_machine(os: str, api: str, first: str) -> None:
+    said = facts_of("llama-cpp").where_from("llama-server", os, api)
+    assert said.startswith(f"If llama.cpp is not installed: {first}")
+    if "unpack" in first:
+        assert said.endswith(r"call it .\llama-server there." if os == "windows" else "call it ./llama-server there.")
+    assert facts_of("llama-cpp").where_from("llama-server", "", api) == "", "no system is named"
+
+
 def test_what_is_reported_of_an_engine_is_told_with_where_to_get_it() -> None:
     engine = facts_of("big-moe-on-edge")
     assert engine.reported is not None
@@ -87,7 +126,7 @@ def test_an_unknown_key_of_what_is_prebuilt_is_named() -> None:
     table = tomllib.loads((folder / "llama-cpp.toml").read_text("utf-8"))
     get = tomllib.loads((folder / "get.toml").read_text("utf-8"))["llama-cpp"]
     table["get"] = get | {"prebuilt": [{"name": "a", "how": "b", "line": "c"}]}
-    with pytest.raises(UnknownName, match="prebuilt: unknown line; known: builds, how, name, os"):
+    with pytest.raises(UnknownName, match="prebuilt: unknown line; known: apis, builds, how, name, os, take"):
         read_engine("llama-cpp", table)
 
 

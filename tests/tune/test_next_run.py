@@ -10,7 +10,7 @@ import pytest
 
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.machines.belief import normals
-from flashmoe_sim.systems.base import System
+from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.cached import Cached
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.cpu import Cpu
@@ -23,10 +23,10 @@ from tests.systems.cases import case
 ASKED = ["machine", "next", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed,hot-cache,cpu"]
 
 
-def compared(system: System, tok_s: float, **loads: float) -> Compared:
+def compared(system: System, tok_s: float, on: Case | None = None, **loads: float) -> Compared:
     """A setting whose logarithm is a sum of unknowns."""
     logs = np.asarray(sum(load * normals(name) for name, load in loads.items()))
-    launch = system.started(case())
+    launch = system.started(on or case())
     return Compared(system, gpu_bytes=1, ram_bytes=1, tok_s=tok_s, draws=tok_s * np.exp(logs), launch=launch, sure=True)
 
 
@@ -59,6 +59,15 @@ def test_a_line_measures_what_it_says() -> None:
     run = next(run for run in runs_of(compared(PlacedLayers(cpu_layers=2), 20.0, ram=0.5)).runs)
     assert run.line.startswith("llama-bench -m MODEL.gguf -ngl 99 --n-cpu-moe 2 -fa 1")
     assert run.line.endswith("-o json > bench.json")
+
+
+@pytest.mark.parametrize("os", ["windows", "linux"])
+def test_a_line_is_written_for_the_shell_and_for_one_run(os: str) -> None:
+    on = case(f"2x rtx-3090 + epyc-7532 + 128GiB + {os}", gpus=2)
+    on = replace(on, model=replace(on.model, repository="ai/Small-GGUF:Q4_0"))
+    system = PlacedLayers(ot="exps=CPU,blk.1=CUDA0", ts="5/2")
+    line = runs_of(compared(system, 20.0, on, ram=0.5)).runs[0].line
+    assert line.startswith("llama-bench -hf ai/Small-GGUF:Q4_0 -ngl 99 -ot 'exps=CPU;blk.1=CUDA0' -ts 5/2 -fa 1 ")
 
 
 def test_nothing_runs() -> None:
