@@ -27,6 +27,7 @@ RATES = {
 }
 # Examples of CPUs: for at most so many GiB of RAM, and for a laptop.
 CPUS = ((128, "ryzen-5600"), (256, "ryzen-9950x"), (float("inf"), "epyc-7763"))
+UNSEEN = {"GPU": "rtx-3060", "RAM": "64GiB"}  # examples of what may be there
 LAPTOP_CPU, SSD, ANY_MEMORY = "ryzen-7840hs", "nvme-gen4", "ddr4-3200x2"
 
 
@@ -61,6 +62,15 @@ def basis(machine: Machine) -> str:
     return f"{'; '.join(clauses)}."
 
 
+def uncounted(machine: Machine) -> str:
+    """What this computer may have that could not be seen or used, and how to give it; empty if there is none."""
+    if not machine.unseen:
+        return ""
+    examples = [UNSEEN[name] for name in UNSEEN if any(one.startswith(f"{name}:") for one in machine.unseen)]
+    give = f' To count what it has, name it: --machine "{" + ".join(["this", *examples])}".' if examples else ""
+    return f"{'. '.join(machine.unseen)}.{give}"
+
+
 def heading(machine: Machine) -> str:
     """The machine's title; of a card's preset behind its name and the RAM that it assumes, which nobody named."""
     name, _, system = machine.name.partition(" + ")
@@ -76,7 +86,7 @@ def notes(machine: Machine) -> tuple[str, ...]:
     """What a user of this machine's seconds must know, the basis first."""
     said = tuple(f"{path} is a guess" for path in _guesses(machine))
     return (
-        *filter(None, (basis(machine).removesuffix("."),)),
+        *(sentence.removesuffix(".") for sentence in (basis(machine), uncounted(machine)) if sentence),
         *(note for note in machine.notes if not any(guess in note for guess in said)),
     )
 

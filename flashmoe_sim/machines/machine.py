@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import hypot
 from pathlib import Path
@@ -223,6 +223,7 @@ class Machine:
     sockets.MODES; empty if each system does what suits it.
     learnt: what measurements on it taught, beside the numbers themselves; the unknown of a quantity has its path as
     name, the mean 0 and the variance 1.
+    unseen: of the computer that the program runs on, what it may have and an answer is without; a clause each.
     """
 
     name: str
@@ -248,6 +249,7 @@ class Machine:
     sockets: int = 1
     socket_mode: str = ""
     learnt: Learnt | None = None
+    unseen: tuple[str, ...] = field(default=(), compare=False)
 
     def quantities(self) -> list[tuple[str, Quantity]]:
         """Every quantity by its path, such as `storage.read_gb_s`."""

@@ -15,7 +15,7 @@ from flashmoe_sim.io.sections import Command, Item, Part, Section, Table, Verdic
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
 from flashmoe_sim.machines.arithmetic import most_gb_s
-from flashmoe_sim.machines.guessed import basis, heading
+from flashmoe_sim.machines.guessed import basis, heading, uncounted
 from flashmoe_sim.machines.sockets import BOUND, IN_WORDS, INTERLEAVED
 from flashmoe_sim.systems.base import LLAMA_CPP
 from flashmoe_sim.systems.compare import NEAR, Compared
@@ -114,7 +114,7 @@ def _run(found: Recommendation) -> Section:
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
     words = [f"{word}: {meaning}." for word, meaning in _meanings(found).items()]
-    taken = filter(None, (basis(found.case.machine),))
+    taken = filter(None, (basis(found.case.machine), uncounted(found.case.machine)))
     less = _smaller(found)
     much = less if found.smaller is not None and found.smaller.times >= MANY else []
     parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *_where_from(found, best)]
@@ -179,9 +179,10 @@ def _meanings(found: Recommendation) -> dict[str, str]:
             f"downloads {named}, {size_gb}, from https://huggingface.co/{repository} at the first start"
         )
     elif NO_FILE in meanings:
-        meanings[NO_FILE] += f"; {size_gb}"
-        if found.best.best.system.program == LLAMA_CPP:
-            meanings[NO_FILE] += "; give its repository of Hugging Face as MODEL for a line that downloads it"
+        meanings[NO_FILE] += f". It has {size_gb}"
+        if found.best.best.system.program == LLAMA_CPP and model.quant:
+            asked = f"sim recommend OWNER/NAME-GGUF:{model.quant.upper()}"
+            meanings[NO_FILE] += f"; `{asked}`, with its repository of Hugging Face, has a line that downloads it"
     return meanings
 
 

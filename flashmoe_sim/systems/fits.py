@@ -73,6 +73,8 @@ def nothing_runs(case: Case, reasons: Sequence[tuple[System, str]]) -> BadInput:
         )
     else:
         advice = f"another quantization is {named}" if other else _nor_the_nearest(case, [one for one, _ in reasons])
+    if case.machine.unseen:
+        advice = f"{advice}; {'; '.join(case.machine.unseen)}"
     return kind(f"{case.machine.name}: no system can run {case.model.name} there: {why_not}{more}", advice=advice)
 
 

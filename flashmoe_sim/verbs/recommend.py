@@ -159,11 +159,12 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
     def _taken(self) -> list[str]:
         """What each machine was taken as; of all presets, `sim machine list` says it."""
-        from flashmoe_sim.machines.guessed import basis
+        from flashmoe_sim.machines.guessed import basis, uncounted
         from flashmoe_sim.machines.load import load_machine
 
         machines = [] if self.machine == "all" else [load_machine(name) for name in self._names()[0]]
-        return [sentence.removesuffix(".") for one in machines if (sentence := basis(one))]
+        each = [sentence for one in machines for sentence in (basis(one), uncounted(one))]
+        return [sentence.removesuffix(".") for sentence in each if sentence]
 
     def _asks_what_runs(self) -> bool:
         """Whether neither a model nor a trace is given."""

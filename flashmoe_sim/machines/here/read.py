@@ -35,12 +35,16 @@ _ARM = {"0xd0b": "Cortex-A76", "0xd0c": "Neoverse N1", "0xd40": "Neoverse V1", "
 
 @dataclass(frozen=True)
 class Field:
-    """One thing that was looked for. value: what was found, or nothing. source: where. effect: on the answer."""
+    """One thing that was looked for. value: what was found, or nothing. source: where. effect: on the answer.
+
+    alarm: whether the answer may be for less than the computer has.
+    """
 
     name: str
     value: str
     source: str = ""
     effect: str = ""
+    alarm: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Here:
         made = compose_parts(parts.with_parts(new))
         if "cpu" not in new.by_kind and "chip" not in new.by_kind:
             made = replace(made, cpu_features=self.machine.cpu_features, cpu_cores=self.machine.cpu_cores)
+        made = replace(made, unseen=_unseen(self.fields, given=[kind.upper() for kind in new.by_kind]))
         return made if self.wired is None else made.with_quantity("gpu.memory_gib", self.wired)
 
 
@@ -89,8 +94,8 @@ class _Draft:
     words: list[str] = field(default_factory=list)
     fields: list[Field] = field(default_factory=list)
 
-    def say(self, name: str, value: str, source: str = "", effect: str = "") -> None:
-        self.fields.append(Field(name, value, source, effect))
+    def say(self, name: str, value: str, source: str = "", effect: str = "", *, alarm: bool = False) -> None:
+        self.fields.append(Field(name, value, source, effect, alarm))
 
 
 def this_machine(seen: Seen) -> Here:
@@ -153,7 +158,7 @@ def _put_together(draft: _Draft, cpu: _Cpu | None = None, wired_gib: float | Non
             ]
             if kept == words:
                 raise
-            draft.say("together", "", "", f"{error}; left out")
+            draft.say("together", "", "", f"{error}; left out", alarm=True)
             words = kept
     if cpu is not None and cpu.features is not None:
         machine = replace(machine, cpu_features=cpu.features)
@@ -163,7 +168,13 @@ def _put_together(draft: _Draft, cpu: _Cpu | None = None, wired_gib: float | Non
     if wired_gib is not None:
         limit = Quantity(wired_gib, wired_gib, wired_gib, "sysctl iogpu.wired_limit_mb", "as it is set now")
         machine = machine.with_quantity("gpu.memory_gib", limit)
+    machine = replace(machine, unseen=_unseen(draft.fields))
     return Here(machine.name, machine, tuple(draft.fields), limit)
+
+
+def _unseen(fields: Sequence[Field], *, given: Sequence[str] = ()) -> tuple[str, ...]:
+    """What an answer is without. given: names of fields whose part the user gave."""
+    return tuple(f"{one.name}: {one.effect}" for one in fields if one.alarm and one.name not in given)
 
 
 def _processor(seen: Seen, *, wsl: bool) -> _Cpu:
@@ -244,7 +255,8 @@ def _whole(cpu: _Cpu, draft: _Draft, chip: Part | None, *, contained: bool) -> b
         where = "this container" if contained else "this process"
         said = f"{where} may use {cpu.usable} of {cpu.logical} logical cores, which may not reach the RAM's speed"
         effect = f"{effect}; {said}" if effect else said
-    draft.say("CPU", f"{cpu.name}{cores}{sockets}{features}", cpu.source, effect)
+    few = 0 < cpu.usable < cpu.logical
+    draft.say("CPU", f"{cpu.name}{cores}{sockets}{features}", cpu.source, effect, alarm=few)
     return shared
 
 
@@ -269,9 +281,10 @@ def _cards(found: Found, draft: _Draft, *, within: bool) -> list[SeenGpu]:
         if gpu.part is None and gpu.memory_gib is None and within:  # `Orin (nvgpu)`
             continue
         memory = f", {gpu.memory_gib:.1f} GiB" if gpu.memory_gib else ""
-        draft.say("GPU", f"{gpu.name}{memory}", gpu.source, _effect(gpu, counted, maker))
+        alarm = bool(gpu.trouble) or (gpu not in counted and gpu.own is not False)
+        draft.say("GPU", f"{gpu.name}{memory}", gpu.source, _effect(gpu, counted, maker), alarm=alarm)
     if found.trouble:
-        draft.say("GPU", "", "", f"{found.trouble}; the answer is without it")
+        draft.say("GPU", "", "", f"{found.trouble}; the answer is without it", alarm=True)
     for name, number in Counter(gpu.part.name for gpu in counted if gpu.part).items():
         draft.words.append(f"{number}x {name}" if number > 1 else name)
     return counted
@@ -378,8 +391,8 @@ def _say_drive(draft: _Draft, seen: Seen) -> None:
 def _say_ram(draft: _Draft, seen: Seen, installed: float, ram: tuple[float, float | None, str], lent: float) -> None:
     usable, limit, source = ram
     draft.words.append(f"{installed:g}GiB")
-    effect = ""
-    if limit is not None and limit < (usable or math.inf):
+    effect, limited = "", limit is not None and limit < (usable or math.inf)
+    if limited:
         of = f"the computer has {usable:.1f} GiB" if usable else "of the computer's"
         source, effect = "the control group's limit", f"{of}; a program that takes more is killed"
     elif lent > 1:
@@ -387,9 +400,10 @@ def _say_ram(draft: _Draft, seen: Seen, installed: float, ram: tuple[float, floa
     elif installed > usable * 1.005:
         effect = f"{usable:.1f} GiB of it for programs"
     if not source:
-        draft.say("RAM", "", "", f'size unknown: taken as {installed:g} GiB; give --machine "this + 64GiB"')
+        unknown = f'size unknown: taken as {installed:g} GiB; give --machine "this + 64GiB"'
+        draft.say("RAM", "", "", unknown, alarm=True)
         return
-    draft.say("RAM", f"{installed:g} GiB", source, effect)
+    draft.say("RAM", f"{installed:g} GiB", source, effect, alarm=limited)
     free = _free(seen, limit)
     if free is not None:
         draft.say("free RAM", f"{free:.1f} GiB now", "/proc/meminfo" if "/proc/meminfo" in seen else "the system")
@@ -472,7 +486,8 @@ def _intel_mac(seen: Seen, draft: _Draft, name: str, ram: float) -> Here:
     draft.words += [part.name if part else "other-cpu", f"{ram or 8:g}GiB"]
     draft.say("CPU", name or "a processor without a name", "sysctl", "" if part else "not in `sim machine parts`")
     draft.say("RAM", f"{ram:g} GiB" if ram else "", "sysctl", "" if ram else "size unknown: taken as 8 GiB")
-    draft.say("GPU", "", "", "a Mac without Apple's chip: its GPU is not modelled; the answer is of the CPU alone")
+    no_gpu = "a Mac without Apple's chip: its GPU is not modelled; the answer is of the CPU alone"
+    draft.say("GPU", "", "", no_gpu, alarm=True)
     draft.say("OS", "macOS", "the system", "on Intel's processors not modelled: the command lines are for Linux")
     return _put_together(draft)
 

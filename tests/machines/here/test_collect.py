@@ -66,7 +66,7 @@ def test_this_computer(capsys: pytest.CaptureFixture[str]) -> None:
     assert parts.by_kind["storage"].name == "nvme-gen4"
     shown = document(capsys, "machine", "this")
     assert (shown["parts"], shown["machine"]["name"]) == (found.spelling, found.spelling)
-    assert {"name", "value", "source", "effect"} == set(shown["seen"][0])
+    assert {"name", "value", "source", "effect", "alarm"} == set(shown["seen"][0])
     assert found.spelling in printed_by(capsys, "machine", "this")
 
 
