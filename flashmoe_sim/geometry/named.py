@@ -100,7 +100,7 @@ class NamedModel:
         weights of its vision tower. shared: the width of a layer's shared experts together. dense_width: of the network
         of layers without routed experts. q_rank: of the queries' latent; 0 if they have none.
     graph: what is known of its graph beyond its architecture. drafting: layers that only draft tokens (MTP), which no
-    other number here counts.
+    other number here counts. repository: of Hugging Face, that has GGUF files of it.
     """
 
     title: str
@@ -134,6 +134,7 @@ class NamedModel:
     q_rank: int = 0
     vision_params_b: float = 0.0
     table_bits: float = 0.0
+    repository: str = ""
 
     @property
     def layer_numbers(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import file_bytes, named_model, smaller
+from flashmoe_sim.geometry.named import file_bytes, named_model, named_models, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
@@ -181,8 +181,10 @@ def _meanings(found: Recommendation) -> dict[str, str]:
     elif NO_FILE in meanings:
         meanings[NO_FILE] += f". It has {size_gb}"
         if found.best.best.system.program == LLAMA_CPP and model.quant:
-            asked = f"sim recommend OWNER/NAME-GGUF:{model.quant.upper()}"
-            meanings[NO_FILE] += f"; `{asked}`, with its repository of Hugging Face, has a line that downloads it"
+            named = named_models().get(model.base_name)
+            repository = "" if named is None else named.repository
+            asked = f"sim recommend {repository or 'OWNER/NAME-GGUF'}:{model.quant.upper()}"
+            meanings[NO_FILE] += f"; `{asked}`, or another repository, has a line that downloads it"
     return meanings
 
 
