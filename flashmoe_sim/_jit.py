@@ -85,7 +85,7 @@ def kernel_cache() -> Path | None:
 
 def _is_private(folder: Path) -> bool:
     """Whether nobody else can write there, after removing their permission: loading a kernel runs its code."""
-    if os.name == "nt":  # a user's own folders are private there
+    if not hasattr(os, "getuid"):  # on Windows, where a user's own folders are private
         return True
     status = folder.stat()
     if status.st_uid != os.getuid():

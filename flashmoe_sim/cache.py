@@ -13,4 +13,6 @@ def cache_root() -> Path:
         return Path(given)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "flashmoe-sim"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "flashmoe-sim" / "Cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flashmoe-sim"

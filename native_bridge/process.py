@@ -17,7 +17,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from flashmoe_sim.io.errors import BadInput, SimError, Unsupported, Unusable
-from flashmoe_sim.io.locks import check_has_locks
+from flashmoe_sim.io.locks import check_posix
 
 if TYPE_CHECKING:
     from resource import struct_rusage
@@ -143,7 +143,7 @@ class _Child:
         self.started = time.monotonic()
         self.seconds = 0.0
         self.ended: tuple[int, struct_rusage] | None = None
-        check_has_locks("running the runtime")
+        check_posix("running the runtime")
         child_alive, self.alive = os.pipe()
         errors, child_errors = os.pipe()
         group = "" if around.cgroup is None else str(around.cgroup / "cgroup.procs")

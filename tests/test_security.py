@@ -261,6 +261,9 @@ def test_pages_have_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sim ~/'a b' ~/c" in markdown(page)
     monkeypatch.setenv("HOME", "/")
     assert without_home("/etc/x") == "/etc/x"
+    monkeypatch.setenv("HOME", "C:\\Users\\me")
+    windows = 'sim C:\\Users\\me\\t "C:\\\\Users\\\\me\\\\t" C:\\Users\\meadow\\t C:/Users/x'
+    assert without_home(windows) == 'sim ~\\t "~\\\\t" C:\\Users\\meadow\\t C:/Users/x'
 
 
 def test_tables_and_documents_have_paths_only_as_they_were_typed(

@@ -30,6 +30,7 @@ T = TypeVar("T")
 # The pieces of a command line, each up to the next option; quotes hold spaces and hyphens.
 _OPTIONS = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\]|\s(?!--?[A-Za-z]))+\s?""")
 
+_NOT_ASCII = re.compile(r"[^\t\n -~]")
 KEPT_WHOLE = 20  # letters of a word, such as a name, that a table does not break
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
@@ -53,9 +54,13 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+# What ends a verb in order, other than Ctrl-C; SIGBREAK is Ctrl-Break of Windows, and what stops its services.
+TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name))
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Make SIGTERM end the block like Ctrl-C, with the exit code 143."""
+    """Make SIGTERM, and Ctrl-Break of Windows, end the block like Ctrl-C, with the exit code 143."""
 
     def terminate(*_: object) -> None:
         raise Terminated
@@ -63,11 +68,12 @@ def stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.signal(number, terminate) for number in TERMINATING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
@@ -77,10 +83,12 @@ def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    from flashmoe_sim.io.waiting import as_done
+
     executor = ThreadPoolExecutor(1)
     try:
         with stoppable():
-            return executor.submit(work, *given, **named).result()
+            return next(as_done([executor.submit(work, *given, **named)])).result()
     finally:
         executor.shutdown(wait=False)
 
@@ -101,7 +109,13 @@ def print_json(document: dict[str, Any], *, on_one_line: bool = False) -> None:
         text = orjson.dumps(document, option=options).decode()
     except TypeError:  # a path with bytes that are not UTF-8
         text = orjson.dumps(_without_halves(document), option=options).decode()
-    sys.stdout.write(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    in_utf_8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
+    sys.stdout.write((UNPRINTABLE if in_utf_8 else _NOT_ASCII).sub(_in_json, text) + "\n")
+
+
+def _in_json(found: re.Match[str]) -> str:
+    """A character as JSON's escapes, two for one beyond 16 bits."""
+    return re.sub("....", r"\\u\g<0>", found[0].encode("utf-16-be", "surrogatepass").hex())
 
 
 def _without_halves(value: Any) -> Any:
@@ -173,7 +187,7 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
     names wraps the lines itself.
     """
     from rich import box
-    from rich.console import Console
+    from rich.console import Console, detect_legacy_windows
     from rich.table import Table as Drawn
     from rich.text import Text
 
@@ -181,7 +195,8 @@ def table_lines(table: Table, *, width: int | None = None) -> list[str]:
     columns = [(printable(heading), side) for heading, side in table.columns]
     caption = table.caption
     plain = None if width is None else io.StringIO()
-    console = Console(file=plain, width=width, highlight=False, markup=False, emoji=False)
+    colors: Any = None if detect_legacy_windows() else "auto"  # its console prints escapes
+    console = Console(file=plain, width=width, color_system=colors, highlight=False, markup=False, emoji=False)
     headed = any(heading for heading, _ in columns)
     headings = [heading for heading, _ in columns]
     widths = [

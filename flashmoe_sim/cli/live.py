@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from flashmoe_sim.cli.common import echo, message, print_json, print_sections, table_lines
+from flashmoe_sim.cli.common import TERMINATING, echo, message, print_json, print_sections, table_lines
 from flashmoe_sim.io.errors import Interrupted, Terminated
 from flashmoe_sim.io.printable import printable
 from flashmoe_sim.io.sections import Table
@@ -51,7 +51,7 @@ class Terminal:
         self._screen: Drawn | None = None
 
     def __enter__(self) -> None:
-        taken = () if threading.current_thread() is not threading.main_thread() else (signal.SIGINT, signal.SIGTERM)
+        taken = () if threading.current_thread() is not threading.main_thread() else (signal.SIGINT, *TERMINATING)
         for number in taken:
             if (before := signal.getsignal(number)) != signal.SIG_IGN:
                 signal.signal(number, self._hear)
@@ -64,7 +64,7 @@ class Terminal:
 
     def _hear(self, number: int, _: object) -> None:
         again = self.came is not None
-        self.came = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        self.came = Terminated() if number in TERMINATING else KeyboardInterrupt()
         if again or self._pausing:
             raise self.came
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from flashmoe_sim.io.errors import INTERRUPTED, TERMINATED, Interrupted, SimError, did_you_mean
-from flashmoe_sim.io.printable import printable
+from flashmoe_sim.io.printable import let_print, printable
 
 
 class VerbEntry(NamedTuple):
@@ -249,7 +249,8 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before the start: the next opened file would get its number
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process runs
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # while the process runs
+        let_print(getattr(sys, name))
     if COMPLETING in os.environ:
         from flashmoe_sim.cli.completion import use_shells
 

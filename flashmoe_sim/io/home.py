@@ -13,9 +13,12 @@ def without_home(text: str) -> str:
     A shell reads `~/'a b'` like `'/home/me/a b'`, but does not expand a `~` in quotes.
     """
     homes = {os.environ.get("HOME", ""), _resolved()}
+    homes |= {home.replace("\\", "\\\\") for home in homes}  # of Windows, in JSON
     for home in sorted(homes - {"", "/"}, key=len, reverse=True):
         # a quote, of a shell or in HTML, goes after the `~`; /mnt/home/me is not /home/me
-        text = re.sub(rf"('|&#39;)?(?<![\w.~-]){re.escape(home)}/", lambda found: f"~/{found[1] or ''}", text)
+        text = re.sub(
+            rf"('|&#39;)?(?<![\w.~-]){re.escape(home)}([/\\])", lambda found: f"~{found[2]}{found[1] or ''}", text
+        )
     return text
 
 

@@ -7,16 +7,21 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from flashmoe_sim.io.errors import Exists, Unusable
-from flashmoe_sim.io.locks import flock, has_locks
+from flashmoe_sim.io.errors import Exists, Malformed, Unusable
+from flashmoe_sim.io.locks import POSIX, flock
 
 _parts: set[Path] = set()  # files that are being written
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³])\s*(?:\..*)?", re.IGNORECASE | re.DOTALL)
+_NO_NAME = re.compile(r'[<>:"|?*\x00-\x1f]|[. ]\Z')
+_PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+_UNLOCKED_S = 60  # within which a part that nobody has open may be about to be renamed
 
 
 @contextmanager
@@ -43,9 +48,9 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-            if has_locks():  # while it is locked, nobody takes it for a left-over
+            if POSIX:  # while it is locked, nobody takes it for a left-over
                 _put(part, target, force=force)
-        if not has_locks():  # Windows renames no open file
+        if not POSIX:  # Windows renames no open file
             _put(part, target, force=force)
         sync_folder(target.parent)
     except FileExistsError:
@@ -68,6 +73,7 @@ def remove_unfinished() -> None:
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Raise BadInput if `path` exists without force, or is something that must not be replaced."""
+    check_name(path)
     try:
         exists, regular = path.exists(), path.is_file()
         if path.is_symlink():
@@ -82,33 +88,61 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise Exists(f"{path}: exists; give --force to overwrite it")
 
 
-def lock(descriptor: int, *, wait: bool = True) -> bool:
-    """Lock an open file or folder until it is closed or its process ends; return whether that worked.
+def check_name(path: Path) -> None:
+    """Raise BadInput on Windows for a name that it takes for a device, a stream of another file, or another name."""
+    if POSIX or path.name in ("", ".."):
+        return
+    if _DEVICE.fullmatch(path.name) or _NO_NAME.search(path.name):
+        raise Malformed(f"{path}: cannot be the name of a file on Windows; give another name")
 
-    False if another process has locked it (without `wait`), and on file systems without locks.
+
+def lock(descriptor: int, *, wait: bool = True, of_folder: bool = False) -> bool:
+    """Lock an open file until it is closed or its process ends; return whether that worked.
+
+    of_folder: what `locks.open_folder` opened. False if another process has locked it (without `wait`), and on file
+    systems without locks.
     """
     try:
-        flock(descriptor, wait=wait)
+        flock(descriptor, wait=wait, of_folder=of_folder)
     except OSError:
         return False
     return True
 
 
 def keep_mode(target: Path, descriptor: int) -> None:
-    """Give an open file the permissions of the file that it will replace, if there is one."""
-    with suppress(FileNotFoundError, AttributeError):  # the latter on Windows before Python 3.13
-        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+    """Give an open file the permissions of the file that it will replace, if there is one.
+
+    Not on Windows, whose files inherit them from their folder, and which removes no file that is read-only.
+    """
+    if POSIX:
+        with suppress(FileNotFoundError):
+            os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
 
 
 def _put(part: Path, target: Path, *, force: bool) -> None:
     if force:
-        part.replace(target)
+        patiently(os.replace, part, target)
     else:
         rename_new(part, target)
 
 
+def patiently(rename: Callable[[Path, Path], None], source: Path, target: Path) -> None:
+    """Rename; on Windows, which renames nothing that is open, try for 2 s: virus scanners open what is new."""
+    for pause_s in () if POSIX else _PAUSES_S:
+        try:
+            rename(source, target)
+        except PermissionError:
+            time.sleep(pause_s)
+        else:
+            return
+    rename(source, target)
+
+
 def rename_new(source: Path, target: Path) -> None:
     """Rename a file; raises FileExistsError, atomically with the renaming, if the new name is taken."""
+    if os.name == "nt":  # where renaming replaces nothing
+        patiently(os.rename, source, target)
+        return
     try:
         os.link(source, target)
     except OSError as error:
@@ -132,10 +166,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def _remove_left_over(target: Path) -> None:
-    """Remove the partial files of killed processes: nobody holds their lock."""
+    """Remove the partial files of killed processes: nobody holds their lock.
+
+    On Windows a part is closed, without a lock, just before it is renamed.
+    """
     mine = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     for entry in os.scandir(target.parent):
         if mine.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-            with suppress(OSError), open(entry.path, "rb") as stream:
-                if lock(stream.fileno(), wait=False):
+            with suppress(OSError):
+                with open(entry.path, "rb") as stream:
+                    left = lock(stream.fileno(), wait=False)
+                    if left and POSIX:
+                        os.unlink(entry.path)
+                if left and not POSIX and time.time() - entry.stat().st_mtime > _UNLOCKED_S:
                     os.unlink(entry.path)

@@ -152,7 +152,7 @@ def _centred(machine: Machine, name: str) -> Draws:
 @cache
 def errors() -> dict[str, Any]:
     """How far published speeds are from predictions, written by `python -m reports.field`."""
-    return tomllib.loads(resources.files("flashmoe_sim.machines").joinpath("errors.toml").read_text())
+    return tomllib.loads(resources.files("flashmoe_sim.machines").joinpath("errors.toml").read_text("utf-8"))
 
 
 def ends(value: float, draws: Draws) -> tuple[float, float]:

@@ -40,7 +40,12 @@ LOOK_S = 2
 LOGGERS = ("distributed", "tornado", "asyncio", "bokeh")
 SILENT = logging.CRITICAL + 1
 # Ctrl-C reaches every process of a terminal; only the one that keeps the rows should react to it.
-PRELOAD = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+PRELOAD = """
+import signal
+for name in ("SIGINT", "SIGBREAK"):
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+"""
 
 About = dict[str, str]
 

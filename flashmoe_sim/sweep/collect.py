@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.geometry.model import ModelGeometry
+from flashmoe_sim.io.waiting import as_done
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import CountPass
@@ -128,7 +129,7 @@ def _run(plan: SweepPlan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
             executor.submit(run_passes, batch, brought[batch[0].workload_id]): batch
             for batch in _batches(plan.passes, workloads, batch_ms)
         }
-        for future in as_completed(running):
+        for future in as_done(list(running)):
             for one, result in zip(running.pop(future), future.result(), strict=True):
                 yield rows.add(one, result)
 

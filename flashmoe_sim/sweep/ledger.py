@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Malformed, SimError, Unusable, shortened, shown
-from flashmoe_sim.io.locks import check_has_locks, flock, unlock
+from flashmoe_sim.io.locks import flock, open_folder, unlock
 from flashmoe_sim.io.whole import sync_folder
 from flashmoe_sim.schema import COUNTS, IDENTITY, RESULT_COLUMNS, TIMING
 from flashmoe_sim.sweep.task import SEMANTICS, Task
@@ -37,6 +37,7 @@ HEADER = {"ledger": 1, "semantics": SEMANTICS, "columns": COLUMNS}
 NAMES = ("trace", "trace_id", "model", "policy", "machine")  # rows that differ only in these belong to one task
 NUMBERS = [column.name for column in (*COUNTS, *TIMING) if column.name not in {"machine", "execution"}]
 START = b'{"crc":"'
+BINARY: int = getattr(os, "O_BINARY", 0)  # or Windows writes a CR before each LF
 AGAIN = "the same sweep computes it again"
 SORTED_BY = ("trace", "contract", "scope", "policy", "prefetch", "machine", "bank_bytes", "bank_slots", "bank", "id")
 
@@ -53,7 +54,6 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, *, force: bool = False, read_only: bool = False) -> None:
-        check_has_locks(f"{folder}: a folder of results")
         self.folder, self.path, self.force, self.read_only = folder, folder / FILE, force, read_only
         self.notes: list[str] = []
         self._rows: dict[tuple[Any, ...], Row] = {}
@@ -160,8 +160,8 @@ class Ledger:
     def _open(self) -> None:
         self._check_kind()
         how = os.O_RDONLY if self.read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
-        self._file = os.open(self.path, how, 0o666)
-        self._folder = os.open(self.folder, os.O_RDONLY)
+        self._file = os.open(self.path, how | BINARY, 0o666)
+        self._folder = open_folder(self.folder, inside=self.path)
         # held while it is open: nobody empties it meanwhile
         if not _flock(self._file, shared=not self.force, wait=False):
             self._let_go()
@@ -188,13 +188,13 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Within it nobody else reads or writes; it locks the folder, since the file's lock means that it is in use."""
-        _flock(self._folder)
+        _flock(self._folder, of_folder=True)
         try:
             yield
         finally:
             if self._folder >= 0:  # Ctrl-C just before the block leaves this to the end, when the lock is gone
                 with suppress(OSError):
-                    unlock(self._folder)
+                    unlock(self._folder, of_folder=True)
 
     @contextmanager
     def _errors(self, kind: type[SimError] = SimError) -> Iterator[None]:
@@ -215,11 +215,11 @@ class Ledger:
         if size_bytes < self._end:
             raise SimError(f"{self.path}: was cut short by another program; run the same command again")
         if not self._end:
-            start = os.pread(self._file, len(START), 0)
+            start = self._read_at(0, len(START))
             if start != START[: len(start)]:  # known before the file is read, however large
                 self._check_header(None)
         added = b""
-        while part := os.pread(self._file, size_bytes - self._end - len(added), self._end + len(added)):
+        while part := self._read_at(self._end + len(added), size_bytes - self._end - len(added)):
             added += part
         *lines, torn = added.split(b"\n")
         if not self._line and not lines and not line_of(HEADER).startswith(torn):
@@ -245,6 +245,11 @@ class Ledger:
         self._end, self._line = self._end + len(added) - len(torn), self._line + len(lines)
         if not self._line and not self.read_only:
             self._end, self._line = self._write(line_of(HEADER)), 1
+
+    def _read_at(self, place: int, count_bytes: int) -> bytes:
+        """As os.pread, which Windows lacks; writing appends in any case."""
+        os.lseek(self._file, place, os.SEEK_SET)
+        return os.read(self._file, count_bytes)
 
     def _check_header(self, found: Any) -> None:
         if not isinstance(found, dict) or "ledger" not in found:
@@ -296,10 +301,10 @@ def _key(row: Row) -> tuple[Any, ...]:
     return row["id"], *(row[name] for name in NAMES)
 
 
-def _flock(descriptor: int, *, shared: bool = False, wait: bool = True) -> bool:
+def _flock(descriptor: int, *, shared: bool = False, wait: bool = True, of_folder: bool = False) -> bool:
     """Lock if possible; return whether nobody else has the lock. Without file locks, only checksums help."""
     try:
-        flock(descriptor, shared=shared, wait=wait)
+        flock(descriptor, shared=shared, wait=wait, of_folder=of_folder)
     except BlockingIOError:
         return False
     except OSError:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import Exists, Malformed, Missing, SimError, Unusable
+from flashmoe_sim.io.locks import POSIX, open_folder
 from flashmoe_sim.io.spreadsheet import as_csv
-from flashmoe_sim.io.whole import keep_mode, lock, sync_folder
+from flashmoe_sim.io.whole import check_name, keep_mode, lock, patiently, sync_folder
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep import ledger
 
@@ -32,6 +33,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
         raise Malformed(
             f"{folder}: is named like a file; --out takes a folder, for {', '.join(FILES)}; give --out {folder.stem}"
         )
+    check_name(folder)
     try:
         _finish_killed(folder)
         existing = [name for name in FILES if (folder / name).exists()]
@@ -80,7 +82,7 @@ def write_results(
             (new / "results.csv").write_bytes(as_csv(table))
             failed = None if draw is None else _drawn(draw, rows, new / "results.png")
             for path in new.iterdir():
-                with path.open("rb") as stream:
+                with path.open("rb" if POSIX else "r+b") as stream:  # Windows flushes only what may be written
                     keep_mode(folder / path.name, stream.fileno())
                     os.fsync(stream.fileno())
             sync_folder(new)
@@ -126,22 +128,23 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 def _move_in(new: Path, folder: Path, old: Path) -> None:
     """Move all files from `new` to `folder`, and first what they replace to `old`; undo all if one cannot be moved."""
-    ready = new.rename(new.with_name(READY))
+    ready = new.with_name(READY)
+    patiently(os.rename, new, ready)
     names = [name for name in FILES if (ready / name).exists()]
     try:
         for name in FILES:
             if (folder / name).exists():
-                os.replace(folder / name, old / name)
+                patiently(os.replace, folder / name, old / name)
         for name in names:
-            os.replace(ready / name, folder / name)
+            patiently(os.replace, ready / name, folder / name)
     except BaseException:
         for name in names:
             if not (ready / name).exists():
-                os.replace(folder / name, ready / name)
+                patiently(os.replace, folder / name, ready / name)
         for name in FILES:
             if (old / name).exists():
-                os.replace(old / name, folder / name)
-        ready.rename(new)
+                patiently(os.replace, old / name, folder / name)
+        patiently(os.rename, ready, new)
         raise
 
 
@@ -159,7 +162,7 @@ def _finish_killed(folder: Path) -> None:
             left = [name for name in FILES if (scratch / READY / name).exists()]
             for name in FILES[FILES.index(left[0]) :] if left else ():  # they are moved in this order
                 if name in left:
-                    os.replace(scratch / READY / name, folder / name)
+                    patiently(os.replace, scratch / READY / name, folder / name)
                 else:  # an older sweep's
                     (folder / name).unlink(missing_ok=True)
             shutil.rmtree(scratch)
@@ -167,9 +170,15 @@ def _finish_killed(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a folder of results, if possible."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Hold the lock of a folder of results, if possible; on Windows only if it has a ledger."""
     try:
-        yield lock(descriptor, wait=wait)
+        descriptor = open_folder(folder, inside=folder / ledger.FILE)
+    except FileNotFoundError:
+        if POSIX:
+            raise
+        yield True
+        return
+    try:
+        yield lock(descriptor, wait=wait, of_folder=True)
     finally:
         os.close(descriptor)

@@ -6,6 +6,7 @@ import codecs
 import io
 import os
 import shutil
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -19,6 +20,7 @@ from typing import IO, Any, cast
 from flashmoe_sim.io import strict_json
 from flashmoe_sim.io.errors import BadInput, Malformed, Missing, TooLarge, Unusable, shown
 from flashmoe_sim.io.files import BOM, UTF_16
+from flashmoe_sim.io.locks import POSIX
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -79,9 +81,10 @@ def reading(path: Path, *, lenient: bool) -> Iterator[Reading]:
         raise Unusable("stdin is a terminal; pipe a trace into it, or give the path of a trace")
     with ExitStack() as stack:
         try:
-            if path.is_fifo():
+            nameless = path == STDIN and not POSIX and sys.stdin is not None  # Windows has no such file
+            if nameless or path.is_fifo():
                 how.pipe = stack.enter_context(tempfile.TemporaryFile())
-                with path.open("rb") as pipe:
+                with nullcontext(sys.stdin.buffer) if nameless else path.open("rb") as pipe:
                     shutil.copyfileobj(pipe, how.pipe, 1 << 20)
         except OSError as error:
             raise Unusable(f"{path}: {error.strerror or error}; the file cannot be read") from None

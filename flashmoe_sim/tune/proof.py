@@ -71,7 +71,7 @@ class Proof:
 @cache
 def checked() -> dict[str, Any]:
     """Errors of the last check of each system, written by `./dev report`."""
-    return tomllib.loads(resources.files("flashmoe_sim.tune").joinpath("checked.toml").read_text())
+    return tomllib.loads(resources.files("flashmoe_sim.tune").joinpath("checked.toml").read_text("utf-8"))
 
 
 def proof(system: System, case: Case) -> Proof:

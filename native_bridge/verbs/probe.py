@@ -57,11 +57,11 @@ class Probe(Verb["tuple[Probed, Machine]"]):
         from datetime import date
 
         from flashmoe_sim.geometry.load import load_model
-        from flashmoe_sim.io.locks import check_has_locks
+        from flashmoe_sim.io.locks import check_posix
         from flashmoe_sim.io.whole import refuse_existing
         from flashmoe_sim.machines.write import write_machine
 
-        check_has_locks("measuring a machine")
+        check_posix("measuring a machine")
         from native_bridge.probe.as_machine import as_machine
         from native_bridge.probe.probe import probe
         from native_bridge.probe.storage import SIZES, sizes_of, sizes_of_expert

@@ -1,80 +1,97 @@
-"""Windows lacks the module fcntl and calls of POSIX: what needs neither works there, the rest is refused in a line."""
+"""Locks as Windows has them: bytes behind the content, in place of `flock` and of folders that can be opened."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-# What Python lacks on Windows, as far as it can be taken away here.
-WITHOUT = """
-import os, sys
-sys.modules["fcntl"] = sys.modules["resource"] = sys.modules["pwd"] = None
-for name in ("fchmod", "pread", "preadv", "posix_fadvise", "fork", "killpg", "sched_getaffinity", "O_DIRECT"):
-    if hasattr(os, name):
-        delattr(os, name)
-opened = os.open
-def refuse_folders(path, flags, *more, **named):
-    if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
-        raise PermissionError(13, "Permission denied", os.fspath(path))
-    return opened(path, flags, *more, **named)
-os.open = refuse_folders
+from flashmoe_sim.sweep.ledger import FILE, Ledger
+from tests.windows import HIDDEN, ROOT, run, sim_each
+
+LEDGER = """
+import sys, time
+from pathlib import Path
+from flashmoe_sim.schema import RESULT_COLUMNS
+from flashmoe_sim.sweep.ledger import Ledger
+VALUES = {"str": "a", "int": 1, "float": 0.5}
+ROW = {column.name: VALUES[column.dtype] for column in RESULT_COLUMNS}
+def row(number):
+    return ROW | {"id": f"{number:016x}", "hits": number}
+"""
+WRITER = f"""{LEDGER}
+ledger = Ledger(Path("out"))
+ledger.begin()
+print("ready", flush=True)
+for number in range(int(sys.argv[1]), 10**9):
+    ledger.append([row(number)])
+    print(number, flush=True)
 """
 
 
-def without_posix(code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT + code]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    return folder
 
 
-def sim(*words: str) -> subprocess.CompletedProcess[str]:
-    return without_posix(f"sys.argv = {['sim', *words]!r}\nfrom native_bridge.entry import entry\nentry()")
+def test_the_api_is_imported(folder: Path) -> None:
+    done = run("import flashmoe_sim.api", folder=folder)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_api_is_imported() -> None:
-    done = without_posix("import flashmoe_sim.api")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_what_only_posix_has_is_refused_in_a_line(folder: Path) -> None:
+    ((code, _, error),) = sim_each([["machine", "probe", "--folder", ".", "--out", "m.toml"]], folder)
+    assert (code, error) == (2, "sim: measuring a machine: needs Linux or macOS; on Windows, run it in WSL\n")
+    assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["recommend", "gpt-oss-20b", "--machine", "rtx-3060", "--system", "placed"],
-        ["sweep", "gpt-oss-120b", "--bank", "8"],
-        ["machine", "show", "rtx-3060"],
-        ["machine", "this"],
-    ],
-)
-def test_what_needs_no_locks_runs(words: list[str]) -> None:
-    done = sim(*words)
-    assert (done.returncode, done.stderr.count("error")) == (0, 0)
-    assert done.stdout
+def test_a_page_is_written_and_replaced_and_old_parts_are_removed(folder: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from flashmoe_sim.io.whole import atomic_writer
+with atomic_writer(Path("page"), force=True) as out:
+    out.write(sys.argv[1].encode())
+"""
+    new, old = folder / ".page.0123456789abcdef.part", folder / ".page.0123456789abcdee.part"
+    for text in ("one", "two"):
+        for part in (new, old):
+            part.touch()
+        os.utime(old, (time.time() - 100,) * 2)
+        done = run(code, text, folder=folder)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert (folder / "page").read_text() == text
+        assert sorted(path.name for path in folder.iterdir()) == [new.name, "page"]
 
 
-def test_a_page_is_written_and_replaced(tmp_path: Path) -> None:
-    page = tmp_path / "machine.toml"
-    code = f"from flashmoe_sim.io.whole import atomic_writer\nfrom pathlib import Path\npath = Path({str(page)!r})\n"
-    for text, force in (("one", False), ("two", True)):
-        done = without_posix(f"{code}with atomic_writer(path, force={force}) as out:\n    out.write({text.encode()!r})")
-        assert (done.returncode, done.stderr) == (0, "")
-        assert page.read_text() == text
-    assert [entry.name for entry in tmp_path.iterdir()] == ["machine.toml"]
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (["sweep", "gpt-oss-120b", "--bank", "8", "--out", "OUT"], "OUT: a folder of results: needs Linux or macOS"),
-        (["machine", "probe", "--folder", ".", "--out", "OUT"], "measuring a machine: needs Linux or macOS"),
-    ],
-)
-def test_what_needs_them_is_refused_in_a_line(tmp_path: Path, words: list[str], what: str) -> None:
-    out = str(tmp_path / "results.toml")
-    done = sim(*(out if word == "OUT" else word for word in words))
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == f"sim: {what.replace('OUT', out)}; on Windows, run it in WSL"
-    assert not list(tmp_path.iterdir())
+def test_two_writers_that_are_killed_lose_no_row(folder: Path) -> None:
+    here = folder.parent / "as_on_windows"
+    here.mkdir()
+    (here / "sitecustomize.py").write_text(HIDDEN, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": f"{here}:{ROOT}"}
+    children = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(first)], stdout=-1, text=True, cwd=folder, env=environment)
+        for first in (0, 10**6)
+    ]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    refused = run(f"{LEDGER}\nLedger(Path('out'), force=True).begin()", folder=folder)
+    assert b"another sweep is writing to it" in refused.stderr
+    for child in children:
+        child.kill()
+    printed = "".join(child.communicate()[0].rpartition("\n")[0] + "\n" for child in children)
+    kept = [int(line) for line in printed.split()]
+    with Ledger(folder / "out") as ledger:
+        found = [one["hits"] for one in ledger.rows()]
+    assert kept
+    assert set(kept) <= set(found)
+    assert len(found) == len(set(found)) <= len(kept) + len(children)
+    again = run(f"{LEDGER}\nwith Ledger(Path('out'), force=True) as ledger:\n    ledger.begin()", folder=folder)
+    assert (again.returncode, again.stderr) == (0, b"")
+    assert len((folder / "out" / FILE).read_bytes().splitlines()) == 1
