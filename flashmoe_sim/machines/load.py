@@ -85,6 +85,9 @@ _CLASSES: dict[str, Any] = {
 }
 
 
+_SENTENCE = re.compile(r"\s(?:and|with|&)\s|^and\s", re.IGNORECASE)
+
+
 def load_machine(name_or_path: str | Path) -> Machine:
     """The preset of this name, the machine that a TOML file describes, or the one that parts make.
 
@@ -158,6 +161,8 @@ def machines_in(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1 or is_path(text) or not all(names):
         return names
+    if _is_sentence(text, names) and _is_machine(one := as_parts(text)):
+        return [one]
     others = [name for name in names if not _is_machine(name)]
     if len(others) < len(names) and all("+" in name for name in others):
         return names
@@ -169,6 +174,11 @@ def machines_in(text: str) -> list[str]:
         if known and len(known) < len(names) and all(map(_is_machine, known)):
             return names
         raise
+
+
+def _is_sentence(text: str, names: Sequence[str]) -> bool:
+    """Whether commas stand between one machine's parts: others are joined by words, or by nothing."""
+    return any(map(_SENTENCE.search, names)) or ("+" not in text and any("+" in as_parts(name) for name in names))
 
 
 def _is_machine(name: str) -> bool:

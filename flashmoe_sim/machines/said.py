@@ -6,11 +6,23 @@ import re
 from itertools import chain
 from pathlib import Path
 
-from flashmoe_sim.machines.written import is_certain, is_computer, is_part, is_unknown, kind_of, system_in, words
+from flashmoe_sim.machines.computers import instance, without_computers
+from flashmoe_sim.machines.written import (
+    has_laptop,
+    is_certain,
+    is_computer,
+    is_part,
+    is_unknown,
+    kind_of,
+    system_in,
+    words,
+)
 
 MOST_TOKENS = 14
 MOST_SIGNS = 500  # of a description
-_LETTERS = str.maketrans({"\u00a0": " ", "\u2019": "'", "\u2013": "-", "\u2014": "-", "\uff0b": "+", "\uff0c": ","})
+_LETTERS = str.maketrans(
+    "\u00a0\u2019\u2013\u2014\uff0b\uff0c\u3001\uff08\uff09\uff1a", " '--+,,():", "\u00ae\u2122\u00a9"
+)
 _OTHER_SCRIPTS = (  # Russian and Chinese words that stand beside parts
     (re.compile(r"(?<=\d)\s*(?:ГБ|Гб|гб|Гиб|ГиБ)(?!\w)"), "GB"),
     (re.compile(r"(?<=\d)\s*(?:ТБ|Тб|тб)(?!\w)"), "TB"),
@@ -27,25 +39,57 @@ _LEAD = re.compile(
     r"(?:(?:have|got|running|runs?|using|use|tested|testing|"
     r"llama\.?cpp|ik_llama(?:\.cpp)?|ollama|vllm|ktransformers)\b ?)*"
     r"(?:it )?(?:on |with |in )?(?:(?:a|an|my|the|our|single|one) )*(?:(?:gaming )?(?:laptop|desktop|pc|rig|server|"
-    r"workstation)(?: pc)? with (?:(?:a|an) )?)?",
+    r"workstation)(?: pc)? (?:with|has) (?:(?:a|an) )?)?",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"^(?:an?|the|my) (?!mac\b)", re.IGNORECASE)
+_MARKS = re.compile(r"\((?:r|tm|c)\)", re.IGNORECASE)  # of trademarks
+_LAPTOP = re.compile(r"\b(?:laptop|notebook|thinkpad|zephyrus|legion|razer blade)\b", re.IGNORECASE)
+_ALONE = re.compile(r"(?:(?:a|my|gaming|windows|linux|work)\s+)*(?:laptop|notebook)", re.IGNORECASE)
+_OUTSIDE = re.compile(r"\be-?gpu\b|thunderbolt|oculink|usb4", re.IGNORECASE)
+_SHORT = (  # what people shorten, and what they write in other words
+    (re.compile(r"\bTR(?= (?:pro )?\d{4})", re.IGNORECASE), "Threadripper"),
+    (re.compile(r"\bR([3579])[ -](?=\d{4})"), r"Ryzen \1 "),
+    (
+        re.compile(r"(?:\b(?:amd|ryzen|ai|framework|desktop|max|pro)\b\+? ?)+395\b\+?(?! ?gi?b)", re.IGNORECASE),
+        "strix-halo",
+    ),
+    (re.compile(r"(?<=\d) ?(?:gigs?|gigabytes?)\b", re.IGNORECASE), "GB"),
+    (re.compile(r"\bsystem (?=ram|memory)", re.IGNORECASE), ""),
+    (re.compile(r"\s*[*\u00d7]\s*(\d{1,2})(?=$|[\s,;+/)])"), r" x\1"),  # cards, behind their name
+    (re.compile(r"\b([24]0[6-8]0)S\b"), r"\1 Super"),
+    (re.compile(r"\b([2-5]0[5-9]0(?: ?ti)?)x(\d{1,2})\b(?! ?gi?b)", re.IGNORECASE), r"\2x \1"),
+)
+_IN_A_MAC = (  # its cores, and its SSD
+    (re.compile(r"\(([^()]*\d[- ]?(?:core )?[cg]pu[^()]*)\)", re.IGNORECASE), r", \1, "),
+    (re.compile(r"\b\d+[- ]?cores?(?= +\d+[- ]?(?:core )?gpu)", re.IGNORECASE), " "),
+    (re.compile(r"\b\d+[- ]?(?:core )?cpu\b(?: cores?)?\s*/?", re.IGNORECASE), " "),
+    (re.compile(r"\b(\d+)[- ]?(?:core gpu|gpu(?:[- ]?cores?)?)\b\s*/?", re.IGNORECASE), r", \1core, "),
+    (re.compile(r"[\s,/]*\b(\d+(?:\.\d)? ?[GT]B ssd)\b", re.IGNORECASE), r", \1"),
+)
+_APPLE = re.compile(r"\bm[1-9]\b", re.IGNORECASE)
 _LABEL = re.compile(
-    r"\b(?:host(?: (?:memory|ram|cpu))?|system(?: (?:memory|ram))?|cpus?|processors?|gpus?|graphics(?: card)?|ram|"
-    r"memory|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
+    r"\b(?:(?:old|new|my|main|home|work|test|gaming) )*(?:host(?: (?:memory|ram|cpu))?|system(?: (?:memory|ram))?|"
+    r"cpus?|processors?|gpus?|graphics(?: card)?|"
+    r"ram|memory|os|storage|ssd|disks?|drives?|machine|server|hardware|specs?|pc|laptop|desktop|rig|setup|hw)\s*[:=]\s*",
     re.IGNORECASE,
 )
 _VRAM_LABEL = re.compile(r"\bvram\s*[:=]\s*(\d+ ?gi?b)", re.IGNORECASE)
-_GIGABYTES = re.compile(r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|$|[,/+)]))", re.IGNORECASE)
+_GIGABYTES = re.compile(
+    r"(?<![\w.-])(\d{1,3}) ?g(?=\s*(?:of |unified|memory|ram|vram|ddr|x ?\d|$|[,/+)]))", re.IGNORECASE
+)
 _PAIR = re.compile(r"\b(?:pair|couple) of (?=\S)", re.IGNORECASE)
 _NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8}
 _NUMBER = re.compile(rf"\b({'|'.join(_NUMBERS)}) (?=[\w ]*\d)", re.IGNORECASE)
 _LACKS = re.compile(r"[\s,;/+]+(?:and )?(?:no|without)(?: an?)?(?: discrete| dedicated)? gpus?$", re.IGNORECASE)
-_PLURAL = re.compile(r"\b([2-5]0[5-9]0)s\b", re.IGNORECASE)  # two 3090s
+_PLURAL = re.compile(  # two 3090s
+    r"\b(\d{1,2}) ?[x\u00d7]? ((?:(?:nvidia|geforce|rtx) )*)([2-5]0[5-9]0(?: ti| super)?)s\b", re.IGNORECASE
+)
 _OF_A_MAC = re.compile(r"(\d+ ?gi?b) ?/ ?(\d+ ?[gt]i?b)(?: ssd)?(?=$|[,;)])", re.IGNORECASE)  # its RAM and its SSD
 _NOTHING = re.compile(  # cores with threads, two kinds of cores, clocks, what joins cards, and what is absent
-    r"\bnv-?link(?:ed)?(?: bridge)?\b|\bcpu[- ]only:|"
+    r"\bnv-?link(?:ed)?(?: bridge)?\b|\bcpu[- ]only:|\b\d+ ?v-?cpus?\b|\b\d{1,2}th[- ]gen(?:eration)?\b(?= intel)|"
+    r"(?<=\w) (?:node|instance|pod)\b|"
+    r"\b(?:developer kit|dev ?kit)\b|(?<=gb) mod(?:ded|ified)?\b|"
     r"\d+\s*c(?:ores?)?\s*/\s*\d+\s*t(?:hreads?)?\b|\b\d+p\+\d+e\b|(?:@ ?)?\b\d(?:\.\d+)? ?ghz\b",
     re.IGNORECASE,
 )
@@ -61,17 +105,35 @@ _MODULES = re.compile(r"(\d{1,2}) channels? (?:of )?(.+?) ?[*x\u00d7] ?(\d{1,4})
 _REMARK = re.compile(
     r"\b(?:(?:early |mid |late )?20[12]\d|unified|shared|rated(?: at)? \d{4,5}|stock|mod(?:ded|ified)?|"
     r"config(?:uration)?|total|combined|mixed|es|qs|"
+    r"runpod|vast(?:\.ai)?|aws|gcp|gddr\dx?|hbm\d?e?|\d+[- ]?bit|sm_?\d+|"
     r"engineering sample|headless|eco mode|overclocked|oc|undervolted|\d+w|power limited(?: to \d+w)?|"
     r"\d+ ?(?:p|e)?-?cores?|\d+c(?:/\d+t)?|\d+p\+\d+e|\d+ threads?|smt off|\d ?numa nodes?|\d(?:\.\d+)? ?ghz|avx\d+|"
     r"sapphire rapids|emerald rapids|granite rapids|ice lake|cascade lake|sky ?lake|broadwell|haswell|"
     r"(?:alder|raptor|arrow|meteor|lunar|comet|rocket|coffee) lake|naples|rome|milan|genoa|turin|zen ?\d\+?)\b|[~]",
     re.IGNORECASE,
 )
+_COUNTED = re.compile(r"^\d{1,2} ?x|x ?\d{1,2}$", re.IGNORECASE)
 _COMMA = "\x1f"  # one within brackets, which separates no parts
 _NO_GPU = re.compile(r"(?:no|without)(?: an?)?(?: \w+)? [di]?gpus?|cpu[- ]only", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]*)[)\]]\s*")
 _ONLY_CHANNELS = re.compile(r"(?:\d{1,2}|single|dual|triple|quad|hexa|octa)[- ]?(?:channels?|ch)", re.IGNORECASE)
-_FILLER = re.compile(r"of|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket", re.IGNORECASE)
+_FILLER = re.compile(
+    r"of|cpu|i?gpu|e?cc|with|laptop|desktop|workstation|cl\d\d|at|@|single-socket|gddr\dx?|hbm\d?e?|\d+-?bit|"
+    r"w?[bxz]\d{3}[a-z]?|w?rx\d0|trx\d0",
+    re.IGNORECASE,
+)
+_KIND_OF_A_CHIP = re.compile(r"lpddr\dx?", re.IGNORECASE)  # of the memory, without its rate
+_OF_WHOM = re.compile(  # makers of cards, and their editions
+    r"\b(?:asus|msi|gigabyte|aorus|zotac|evga|palit|gainward|inno3d|pny|sapphire|xfx|powercolor|asrock|galax|kfa2|"
+    r"colorful|maxsun|manli|tuf|rog|strix|ventus(?: [23]x)?|suprim(?: x)?|gaming(?: x| oc| pro)?|trio|ftw3?|trinity|"
+    r"founders edition|windforce|eagle|nitro\+?|pulse|red devil|hellhound|turbo|blower|edition|ultra(?= *$))\b",
+    re.IGNORECASE,
+)
+_BOARD = re.compile(
+    r"(?:(?:asus|asrock|msi|gigabyte|supermicro|huananzhi) )?.*\b(?:motherboard|mobo|psu|power supply|case|risers?|"
+    r"w?[abchxz]\d{3}[a-z]?(?:-\w+)?|w?rx\d0|trx\d0)\b.*",
+    re.IGNORECASE,
+)
 _OF_MEMORY = re.compile(r"ddr\d|m(?:cr|r)dimm", re.IGNORECASE)
 _PATH = re.compile(r"^\.+$|^(?:[.~]{0,2}[/\\]|[a-z]:[/\\])|\\|\.toml$", re.IGNORECASE)
 
@@ -102,28 +164,67 @@ def as_parts(text: str) -> str:
 
 def _pieces(text: str) -> list[str]:
     """The parts of a description."""
-    text = _THOUSANDS.sub("", text.translate(_LETTERS))
-    for pattern, word in _OTHER_SCRIPTS:
+    text = _MARKS.sub("", _THOUSANDS.sub("", text.translate(_LETTERS)))
+    laptop = bool(_LAPTOP.search(text)) and not _OUTSIDE.search(text)
+    for pattern, word in (*_OTHER_SCRIPTS, *_SHORT, *(_IN_A_MAC if _APPLE.search(text) else ())):
         text = pattern.sub(word, text)
+    text = instance(without_computers(text))
     text = _LACKS.sub("", _LEAD.sub("", _ENDS.sub("", text), count=1))
     text = _NUMBER.sub(lambda found: f"{_NUMBERS[found[1].lower()]}x ", text)
     text = _VRAM_LABEL.sub(r" + \1 VRAM", text)
     text = _LABEL.sub(" + ", text).removeprefix(" + ")
     text = _GIGABYTES.sub(r"\1GB", text)
     text = _APPLE_CORES.sub(r"\1 \2core", _NOTHING.sub("", text))
-    text = _OF_A_MAC.sub(r"\1 + \2 SSD", _PLURAL.sub(r"\1", _PAIR.sub("2x ", text)))
+    text = _OF_A_MAC.sub(r"\1 + \2 SSD", _PLURAL.sub(r"\1x \2\3", _PAIR.sub("2x ", text)))
     text = _TWO_RATES.sub(lambda found: f"{found[1]}{min(found[2], found[3], key=int)}", text)
     inside = _BRACKETS.sub(lambda found: found[0].replace(",", _COMMA), text)
     whole = [piece for between in words(inside) for piece in _BETWEEN.split(between)]
     found = chain.from_iterable(map(_without_remarks, chain.from_iterable(map(_slashes, whole))))
     found = chain.from_iterable(map(_segments, _joined(list(found))))
-    tidy = (_ARTICLE.sub("", _ENDS.sub("", piece)) for piece in found)
-    return _with_channels([piece for piece in tidy if piece and not _NO_GPU.fullmatch(piece)]) or [text]
+    tidy = [_ARTICLE.sub("", _ENDS.sub("", piece)) for piece in found]
+    parts = [_bare(piece) for piece in tidy if piece and not (_NO_GPU.fullmatch(piece) or _is_board(piece))]
+    if any(is_part(piece) and kind_of(piece) == "chip" for piece in parts):
+        parts = [piece for piece in parts if not is_computer(piece)]
+    if laptop:
+        parts = _of_a_laptop(parts)
+    if any(map(_KIND_OF_A_CHIP.search, parts)):
+        parts = _without_kind(parts)
+    return _with_channels(parts) or [text]
+
+
+def _bare(piece: str) -> str:
+    """A piece without the maker and the edition of a card, if it names one without them only."""
+    if not is_unknown(piece):
+        return piece
+    bare = " ".join(_OF_WHOM.sub(" ", piece).split())
+    return bare if bare and is_part(bare) and kind_of(bare) == "gpu" else piece
+
+
+def _is_board(piece: str) -> bool:
+    """Whether a piece is a motherboard, or what else holds parts, and names no part."""
+    return bool(_BOARD.fullmatch(piece)) and is_unknown(piece) and not any(map(is_certain, piece.split()))
+
+
+def _of_a_laptop(parts: list[str]) -> list[str]:
+    """The parts of a laptop: its card is not the one of a desktop computer with the same number."""
+    others = [piece for piece in parts if not _ALONE.fullmatch(piece)]
+    if any(map(_LAPTOP.search, others)):
+        return others
+    return [f"{piece} laptop" if has_laptop(piece) else piece for piece in others]
+
+
+def _without_kind(parts: list[str]) -> list[str]:
+    """The parts without `LPDDR5X`, which says nothing beside a chip that has its own memory."""
+    bare = [piece if is_part(piece) else " ".join(_KIND_OF_A_CHIP.sub("", piece).split()) for piece in parts]
+    beside = any(is_part(piece) and kind_of(piece) == "chip" for piece in bare)
+    return [piece for piece in bare if piece] if beside else parts
 
 
 def _slashes(piece: str) -> list[str]:
     """A piece at slashes without spaces, if parts of different kinds are on all sides; `Nobara/Fedora` is one."""
     sides = _PER_SECOND.sub("", piece).split("/")
+    if len(sides) > 1 and all(map(is_part, sides)) and any(map(_COUNTED.search, sides)):
+        return sides  # 5090x2/3090x2: a list, no choice
     if len(sides) == 1 or not all(map(is_part, sides)) or len(set(map(kind_of, sides))) < len(sides):
         return sides[:1] if all(map(system_in, sides)) and len(set(map(system_in, sides))) == 1 else [piece]
     return sides

@@ -48,6 +48,9 @@ SYSTEMS = {  # operating systems, in the normal form
     "macos": ("macos", "osx"),
 }
 _EDITION = re.compile(r"(?<=\d) (?:pro|home|enterprise|ltsc|education|\d\dh\d)\b", re.IGNORECASE)  # of Windows
+_RELEASE = re.compile(  # of Linux, behind its name
+    r"[\d.]+|lts|linux|server|desktop|workstation|stable|sid|trixie|bookworm|bullseye|focal|jammy|noble|tumbleweed|leap"
+)
 GENERATIONS = ("ddr3", "ddr4", "ddr5")
 ANY_SSD = ("ssd", "m2ssd")  # in the normal form: their reads differ by a factor of 25
 _SYSTEMS = {way: name for name, ways in SYSTEMS.items() for way in ways}
@@ -64,7 +67,10 @@ _SEVERAL = re.compile(
 )
 _SEVERAL_AFTER = re.compile(r"(.+\S)\s+[x\u00d7] ?(\d{1,2})", re.IGNORECASE)
 _LAPTOP = re.compile(r"\b(?:laptop gpu|mobile|notebook|max-?q)\b")
-_COMPUTER = re.compile(r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?|\b(?:fe|oc)\b")  # or a card's edition
+_COMPUTER = re.compile(
+    r"\bi?mac(?:book)?\b(?: (?:air|pro|neo|studio|mini)\b)?|\bmb[pa]\b|(?<=m\d )air\b|\b1[346](?:[- ]?inch\b|\")|"
+    r"\b(?:fe|oc)\b"
+)  # or a card's edition
 _NOISE = re.compile(
     r"nvidia|geforce|amd|radeon|intel|(?<!\d)core|apple|gpu|graphics|cpu|processor|generation"
     r"|(?:workstation|server|founders)edition"
@@ -73,7 +79,8 @@ _SOCKET = re.compile(r"sxm\d?|pcie(?![\dx])")  # of cards whose memory is as fas
 _PROCESSOR = re.compile(r"\b(?:ryzen|threadripper|epyc|xeon|core (?:i\d|ultra)|i[3579][- ]?\d)", re.IGNORECASE)
 _OF_PROCESSORS = re.compile(  # what says nothing of which processor it is: families within families, cores, samples
     r"\bryzen(?= threadripper)|(?<!threadripper )\bpro\b|\b\d+[- ]?(?:cores?|c|threads?|t|vcpus?)\b|"
-    r"\bzen ?\d\+?|\b(?:qs|es)\b",
+    r"\bzen ?\d\+?|\b(?:qs|es)\b|(?<=epyc )(?:naples|rome|milan|genoa|bergamo|turin)\b|"
+    r"\b(?:(?:sapphire|emerald|granite) rapids|(?:cascade|ice) lake|broadwell|haswell|skylake)(?:-ep|-sp)?\b",
     re.IGNORECASE,
 )
 CHANNELS = {"single": 1, **COUNTS, "hexa": 6, "octa": 8, "octo": 8}
@@ -149,6 +156,9 @@ def system_in(word: str) -> str:
     """The operating system that a word names, one of machine.SYSTEMS, or nothing; of Linux in any version."""
     way = plain(_EDITION.sub("", word))
     known = _SYSTEMS.get(way.rstrip("0123456789"), "")
+    first, *others = word.lower().split() or [""]
+    if not known and others and all(map(_RELEASE.fullmatch, others)):
+        known = "linux" if _SYSTEMS.get(plain(first)) == "linux" else ""
     return known if known in ("linux", "macos") or way.startswith("windowsserver") else _SYSTEMS.get(way, "")
 
 
@@ -172,7 +182,8 @@ def is_unknown(word: str) -> bool:
 
 def is_certain(word: str) -> bool:
     """Whether a word surely is a part, RAM or a system; quick, since no similar names are looked for."""
-    one = _SEVERAL.sub("", word, count=1) if _SEVERAL.match(word) else word
+    after = None if named_part(word) else _SEVERAL_AFTER.fullmatch(word)
+    one = after[1] if after else _SEVERAL.sub("", word, count=1) if _SEVERAL.match(word) else word
     size = _SIZE.search(one)
     rest = _ABOUT_RAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}" if size else one).strip()
     if not (key := plain(rest)):
@@ -184,6 +195,14 @@ def is_certain(word: str) -> bool:
         or (_RATE.search(word) and _CHANNELS_SAID.search(word))
     )
     return bool(known) and is_part(word)
+
+
+def has_laptop(word: str) -> bool:
+    """Whether a word names a card, or one with its memory, that exists for laptops too."""
+    size = _SIZE.search(word)
+    bare = _SEVERAL.sub("", f"{word[: size.start()]} {word[size.end() :]}" if size else word, count=1).strip()
+    part = named_part(bare)
+    return part is not None and part.kind == "gpu" and not part.form and named_part(f"{bare} laptop") is not None
 
 
 def is_computer(word: str) -> bool:
@@ -384,8 +403,13 @@ def _several(word: str, number: int, one: str) -> _Read:
         raise OutOfRange(f"{shown(word)}: {number} cards; give 1 to {MOST_GPUS}")
     beside = (size := _SIZE.search(one)) and _VRAM.sub(" ", f"{one[: size.start()]} {one[size.end() :]}")
     card = named_part(beside.strip()) if beside else None
-    if size and card and card.kind == "gpu" and float(size[2]) == number * card.numbers["memory_gib"].value:
-        one = card.name  # the memory of all together
+    if size and card and card.kind == "gpu" and number > 1:
+        sold = {other.numbers["memory_gib"].value: other for other in _family(card)}
+        together, each = float(size[2]) == number * card.numbers["memory_gib"].value, sold.get(float(size[2]))
+        if together and each is not None and not each.shop:
+            raise Malformed(f"{shown(word)}: each or together? Write {number}x {each.name}, or {number}x {card.name}")
+        if together and each is None:
+            one = card.name  # the memory of all
     read = _read(one)
     modules = read.ram_gib is not None and (read.part is None or read.part.kind == "memory")
     if number > MOST_GPUS and not modules:
@@ -594,13 +618,17 @@ def _names() -> dict[str, str]:
             bare += [(part.name.partition("-")[2] + suffix, part.name) for suffix in ("", "f")]  # 10700K
         if part.title.startswith("Intel Core"):
             ways.append((f"{part.name}f", part.name))  # the same processor without graphics
+            bare.append((f"{part.name.partition('-')[2]}f", part.name))  # 12400F
+        if part.name.startswith("xeon-e"):
+            bare.append((part.name.removeprefix("xeon-"), part.name))  # E5-2680 v4
         if part.title.startswith("AMD EPYC"):
             ways.append((f"{part.name}p", part.name))  # the same processor for one socket
         if part.name.startswith(("gtx-", "rtx-")):
             bare.append((part.name.partition("-")[2], part.name))  # 4060 laptop
     names: dict[str, str] = {}
     for way, name in ways + bare:
-        if (key := plain(way)) and key not in ANY_SSD:  # what is left of `SATA SSD` without its first word
+        # what is left of `SATA SSD`, and of `Thunderbolt 5`, without the first word
+        if (key := plain(way)) and key not in ANY_SSD and not (len(key) == 1 and key.isdigit()):
             names.setdefault(key, name)
     return names
 

@@ -166,3 +166,33 @@ def test_the_order_of_parts_does_not_matter() -> None:
     assert names == {"rtx-3090 + i9-12900k + ddr5-4800x2 + 990-pro + 64GiB + linux"}
     with pytest.raises(Incomplete):
         load_machine("RTX 3090 / i9-12900K")
+
+
+# Machines as people write them, each with the parts that a reader took it for before the program did, as the program
+# writes them; none where something has to be asked. origin: where it stands, empty for one made up in the same manner.
+PEOPLE = list(csv.DictReader(Path(__file__).with_name("people.csv").read_text("utf-8").splitlines()))
+
+
+def parts_of(described: str) -> list[str]:
+    """The parts that a description is taken for, in alphabetical order; none if something is asked."""
+    try:
+        names = [load_machine(one).name for one in machines_in(described)]
+    except BadInput:
+        return []
+    return sorted(" && ".join(names).split(" + "))
+
+
+def meant(parts: str) -> list[list[str]]:
+    """The parts of a row, and the preset of the same parts."""
+    names = sorted(filter(None, parts.split(" + ")))
+    chip = next((name for name in names if not name.endswith("GiB")), "")
+    preset = [f"{chip}-{names[0].removesuffix('GiB')}"] if len(names) == 2 and names[0].endswith("GiB") else []
+    return [names, preset]
+
+
+def test_people_are_understood() -> None:
+    taken = {row["as_written"]: (parts_of(row["as_written"]), meant(row["parts"])) for row in PEOPLE}
+    wrong = [text for text, (parts, asked_for) in taken.items() if parts and parts not in asked_for]
+    assert wrong == []
+    assert sum(bool(parts) for parts, _ in taken.values()) >= 201
+    assert len(PEOPLE) == 240
