@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from flashmoe_sim.geometry.gguf_header import MAGIC
 from flashmoe_sim.geometry.manifest import FILE_NAME as MANIFEST
 from flashmoe_sim.geometry.manifest import read_manifest
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import is_name, model_names, named_model, named_models, of_size
+from flashmoe_sim.geometry.named import NamedModel, is_name, model_names, named_model, named_models, of_size
 from flashmoe_sim.geometry.names import TO_GIVE, Asked, asked, of_these_sizes, plain_quantization, says_quantization
+from flashmoe_sim.geometry.pruned import with_experts
 from flashmoe_sim.geometry.transformers_config import FILE_NAME as CONFIG
 from flashmoe_sim.geometry.transformers_config import read_config
 from flashmoe_sim.io.errors import BadInput, Missing, UnknownName, Unusable, shown
@@ -20,6 +22,7 @@ from flashmoe_sim.io.files import unreadable
 from flashmoe_sim.io.notes import TAKEN, Note
 from flashmoe_sim.io.sizes import exact_size, given_size
 
+_SIZE = re.compile(r"\d+(?:\.\d+)?[bt]|latest")  # the tag of a model with its size
 MOST_ALIKE = 3  # known models that are named for one of their sizes
 NOT_HUGGING_FACE = frozenset({"ai", "library"})  # owners of Docker's and Ollama's
 
@@ -91,7 +94,8 @@ def _named(spec: str) -> ModelGeometry:
             raise
         return named_model(spec)
     if found is None or not (found.quant or found.size_bytes):
-        return named_model(spec) if found is None or found.model == known else _of_asked(spec, found)
+        same = found is None or (found.model == known and not _SIZE.fullmatch(quant))
+        return named_model(spec) if same or found is None else _of_asked(spec, found)
     return _of_asked(spec, found)
 
 
@@ -129,15 +133,33 @@ def _of_asked(spec: str, found: Asked) -> ModelGeometry:
     if found.size_bytes:
         from flashmoe_sim.geometry.recipes import of_size as at_size
 
-        name = f"{found.model}@{exact_size(found.size_bytes)}"
-        model = at_size(named_models()[found.model], found.size_bytes, found.quant, name=name)
+        name = f"{_pruned_name(found)}@{exact_size(found.size_bytes)}"
+        model = at_size(_entry(found), found.size_bytes, found.quant, name=name)
+    elif found.experts:
+        from flashmoe_sim.geometry.recipes import geometry_of
+
+        entry = _entry(found)
+        quant = found.quant or entry.default
+        name = f"{_pruned_name(found)}:{quant}"
+        model = geometry_of(entry, quant, found.uploader, name=name, asked=found.repository or spec)
     else:
         plain = f"{found.model}:{found.quant}" if found.quant else found.model
         model = named_model(plain, uploader=found.uploader, asked=found.repository or spec)
-        if not found.quant and spec.lower() not in model_names():
-            said = f"{spec.strip()} names no quantization: taken as {model.quant}; give MODEL:QUANT for another"
-            model = replace(model, notes=(*model.notes, Note(TAKEN, said)))
+    if not (found.quant or found.size_bytes) and spec.lower() not in model_names():
+        said = f"{spec.strip()} names no quantization: taken as {model.quant}; give MODEL:QUANT for another"
+        model = replace(model, notes=(*model.notes, Note(TAKEN, said)))
     return _told(model, found)
+
+
+def _entry(found: Asked) -> NamedModel:
+    """The dimensions that a text asks for."""
+    model = named_models()[found.model]
+    return with_experts(model, found.experts) if found.experts else model
+
+
+def _pruned_name(found: Asked) -> str:
+    """The model's name, with the number of its experts if some were removed: `glm-4.5-air-96e`."""
+    return f"{found.model}-{found.experts}e" if found.experts else found.model
 
 
 def _told(model: ModelGeometry, found: Asked | None) -> ModelGeometry:

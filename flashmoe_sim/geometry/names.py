@@ -13,12 +13,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flashmoe_sim.geometry.named import SAME_SIZE, NamedModel, model_names, named_models
+from flashmoe_sim.geometry.pruned import experts_left, families
 from flashmoe_sim.geometry.quant_words import SaidQuant, quantizations_in
 from flashmoe_sim.io.errors import BadInput, Malformed, UnknownName, shown
 from flashmoe_sim.io.sizes import UNITS, parse_size
 
 # Names of models with the dimensions of a known one, beside the aliases of the table, and other spellings.
 _MORE = {
+    "cogito-v2-671b": "deepseek-v3",
+    "cogito-v2-llama-109b": "llama-4-scout",
+    "cogito-v2-preview-deepseek-671b": "deepseek-v3",
+    "cogito-v2-preview-llama-109b": "llama-4-scout",
+    "cogito-v2.1-671b": "deepseek-v3",
     "deepseek-671b": "deepseek-v3",
     "deepseek-coder-v2-16b": "deepseek-v2-lite",
     "deepseek-lite": "deepseek-v2-lite",
@@ -32,6 +38,9 @@ _MORE = {
     "ds4f": "deepseek-v4-flash",
     "glm-4.5v": "glm-4.5-air",
     "glm-4.6v": "glm-4.5-air",
+    "glm-air": "glm-4.5-air",
+    "granite4-small-h": "granite-4.0-h-small",
+    "granite4-tiny-h": "granite-4.0-h-tiny",
     "llama4-128x17b": "llama-4-maverick",
     "llama4-16x17b": "llama-4-scout",
     "llama4-17b-maverick-128e": "llama-4-maverick",
@@ -46,11 +55,15 @@ _MORE = {
     "oss-120b": "gpt-oss-120b",
     "oss-20b": "gpt-oss-20b",
     "qwen1.5-moe": "qwen1.5-moe-a2.7b",
+    "qwen-235b": "qwen3-235b-a22b",
+    "qwen-480b": "qwen3-coder-480b-a35b",
     "r1-0528": "deepseek-v3",
     "r1-671b": "deepseek-v3",
     "r1t2-chimera": "deepseek-v3",
+    "tongyi-deepresearch-30b-a3b": "qwen3-30b-a3b",
     "v3-0324": "deepseek-v3",
     "v3-671b": "deepseek-v3",
+    "wizardlm-2-8x22b": "mixtral-8x22b",
 }
 # What Ollama runs by a name without a size (ollama.com/library, tag `latest`).
 OLLAMA = {
@@ -58,10 +71,15 @@ OLLAMA = {
     "deepseek-r1": "8b",
     "deepseek-v2": "16b",
     "gpt-oss": "20b",
+    "llama4": "16x17b",
     "mixtral": "8x7b",
     "nemotron-3-nano": "30b",
     "qwen3-coder": "30b",
+    "qwen3.6": "35b",
 }
+# What people leave out of the name of an R1 by Unsloth, whose page calls its files by their bits.
+_R1_BITS = {"1.58bit": "ud-iq1_s", "1.73bit": "ud-iq1_m", "2.22bit": "ud-iq2_xxs", "2.51bit": "ud-q2_k_xl"}
+_BARE = {"q3": "q3_k_m", "q4": "q4_k_m", "q5": "q5_k_m"}  # of llama.cpp's, the mix that most people mean
 _SITES = re.compile(
     r"^(?:(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models|ollama\.com(?:/library)?|"
     r"hub\.docker\.com/r|lmstudio\.ai/models)/|hf://|ollama://)",
@@ -77,6 +95,15 @@ _UPLOADERS = frozenset({"unsloth", "bartowski", "ubergarm", "mradermacher"})
 _BARTOWSKIS = re.compile(
     r"(?:qwen|google|openai|zai-org|nvidia|baidu|ibm-granite|moonshotai|cerebras|mistralai)_", re.IGNORECASE
 )
+_COMMAND = re.compile(
+    r"^(?:\./|\S*/)?(?:llama-\w+|ollama|vllm|lms|hf|huggingface-cli|mlx_lm\S*|sglang|python3?)\b", re.IGNORECASE
+)
+_GIVEN = (  # where a command names its model
+    re.compile(r"\s(?:--model(?:-path)?|--hf-repo|-hfr?|--repo-id)[ =]+(\S+)"),
+    re.compile(r"(?<!python)(?<!python3)\s-m[ =]+(\S+)"),
+    re.compile(r"^(?:ollama|lms|vllm|hf|huggingface-cli)\s+(?:run|pull|show|serve|load|get|download)\s+(\S+)"),
+)
+_OLLAMAS = re.compile(r"([\w.-]+):latest")
 _PROGRAMS = re.compile(r"\b(?:ik_)?llama\.cpp\b", re.IGNORECASE)
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WORD = re.compile(r"[a-z0-9]+(?:(?<=\d)\.(?=\d)[a-z0-9]+)*")
@@ -90,7 +117,7 @@ terminus speciale mtp native merged original final fixed latest new from by the 
 quantized text sft dpo rl pt ud i1 mix tng part ram vram release opensourcerelease unsloth bartowski ubergarm
 mradermacher ds4 lmstudio community nvidia google zai org thudm ibm granite microsoft baidu cerebras inference only
 meta mistralai openai experimental main and or at in with for to on cpu gpu cuda vulkan metal h6 h8 hb6 hb8 server
-split moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote liquidai allenai inclusionai
+split vllm sglang moonshotai minimaxai xiaomimimo stepfun ai arcee poolside tencent rednote liquidai allenai inclusionai
 """
 _NEUTRAL = frozenset(_NEUTRAL_WORDS.split())
 # Words of fine-tunes that keep every dimension.
@@ -107,7 +134,7 @@ _NO_MODEL = {  # what a file is instead of a model
 # Of another shape, or of one that no word says.
 _OTHER = frozenset({"omni", "audio", "tts", "asr", "tiny", "random", "dummy", "mini", "toy", "cloud", "onnx"})
 _MIXED = re.compile(r".*(?:quant|bit|bpw|optim|custom|dynamic|compress|special|recipe|lowram|max|mxfp|fp4|int4).*")
-_STORED = re.compile(r".*(?:fp\d|int\d|\dbit|bpw|\dq|q\d).*|vq|quip|aqlm|vptq|turbo|ternary|eora|mixed")
+_STORED = re.compile(r".*(?:fp\d|int\d|\dbit|bpw|\dq|q\d).*|vq|optiq|quip|aqlm|vptq|turbo|ternary|eora|mixed")
 _DATE = re.compile(r"\d{4,8}|0{3,}\d+")
 _VERSION = re.compile(r"v\d+(?:\.\d+)*|r\d|\d+[km]|\d+gb|\d+of\d+|part\d+of\d+")
 _TOTAL = re.compile(r"(\d+(?:\.\d+)?)([bt])")
@@ -116,6 +143,7 @@ _BY_EXPERT = re.compile(r"(\d+)x(\d+(?:\.\d+)?)b")
 _EXPERTS = re.compile(r"(\d+)e")
 _DS4_MIX = "iq2xxsw2q2k"  # of antirez/ds4's files: gate and up in IQ2_XXS, down in Q2_K
 _OLLAMA_INT4 = re.compile(r":\d+(?:\.\d+)?[bt]\W*int4")  # what people call Ollama's four bits, which are Q4_K_M
+PRUNED_LEAST = 0.03  # of all weights: less than one twentieth of the experts
 SAME_ACTIVE = 0.72  # of the weights of a token: published ones leave out embeddings, or are rounded
 TO_GIVE = "give its config.json or a GGUF file of it (the header is enough), or a name from `sim model list`"
 
@@ -126,7 +154,8 @@ class Asked:
 
     model: a name of the table. quant: a plain name, such as ud-q4_k_xl; empty if the text says none.
     size_bytes: of the whole file, if the text gives it. uploader: the owner of the repository, in small letters.
-    repository: as written, without the quantization. said: what was taken for what, a sentence each.
+    repository: as written, without the quantization. said: what was taken for what, a sentence each. experts: of a
+    layer, if some of the model's were removed; 0 for all.
     """
 
     model: str
@@ -135,6 +164,7 @@ class Asked:
     uploader: str = ""
     repository: str = ""
     said: tuple[str, ...] = ()
+    experts: int = 0
 
 
 class _Match(NamedTuple):
@@ -154,14 +184,16 @@ def asked(text: str) -> Asked | None:
     """
     if len(text) > MOST_LETTERS or "\0" in text:
         return None
-    plain, at, size_text = _plain(text)
+    plain, at, size_text = _plain(_of_command(text))
     where = _owner(plain)
     parts = [part for part in _PARTS.split(plain.lower()) if part.strip()]
     words, starts = _words(parts)
-    matches = _matches(words)
+    matches = _matches(words) or _families(words)
     if not matches:
         return None
     chosen = _chosen(text, words, matches)
+    if any(part.startswith(("mtp-", "mtp_")) and part.endswith(".gguf") for part in parts):
+        raise _unsure(text, f"is a part that only drafts tokens of {chosen.name}; give the model itself")
     if matches[0].end <= starts.count(0):  # the first part names the model: a folder, no owner
         where = ""
     uploader = where.partition("/")[0].lower() or _uploader(plain, words)
@@ -171,6 +203,7 @@ def asked(text: str) -> Asked | None:
     taken |= {at for one in quantizations_in(words) for at in range(one.first, one.end)}
     left = [at for at in range(_own_part(starts, chosen.first), len(words)) if at not in taken]
     quant = _quantization(text, chosen, words, quants, left)
+    experts = _experts(text, chosen, words[_own_part(starts, chosen.first) :])
     unknown = _checked(text, chosen, [words[at] for at in left], words)
     size_bytes = None
     if at:
@@ -181,9 +214,11 @@ def asked(text: str) -> Asked | None:
             size_bytes = _size(text, size_text, chosen.model)
     if not quant and not size_bytes:
         _refuse_unsaid(text, chosen.model, unknown, mlx=mlx)
-    said = _said(text, chosen, unknown, [words[at] for at in left])
+    said = _said(text, chosen, unknown, [words[at] for at in left], experts)
     if quant == "q4_k_m" and "int4" in words:
         said = (*said, "int4 of Ollama's is taken as q4_k_m")
+    if quant in _BARE and f"ds4-{quant}" not in named_models()[chosen.model].quants:
+        said, quant = (*said, f"{quant} is taken as {_BARE[quant]}"), _BARE[quant]
     return Asked(
         model=chosen.model,
         quant=quant,
@@ -191,7 +226,20 @@ def asked(text: str) -> Asked | None:
         uploader=uploader,
         repository=where,
         said=said,
+        experts=experts,
     )
+
+
+def _of_command(text: str) -> str:
+    """The model that a command runs, as `llama-server -m FILE`; another text as it is."""
+    text = text.strip()
+    if _COMMAND.match(text) and " " in text:
+        text = next((found[1] for pattern in _GIVEN if (found := pattern.search(text))), text)
+    elif found := re.match(r"(?:-m|-hfr?|--model|--hf-repo)[ =]+(\S+)", text):
+        text = found[1]
+    if (tag := _OLLAMAS.fullmatch(text.lower())) and tag[1] in OLLAMA and not _spelt()[0].get(_letters(tag[1])):
+        return f"{tag[1]}:{OLLAMA[tag[1]]}"
+    return text
 
 
 def _plain(text: str) -> tuple[str, str, str]:
@@ -272,13 +320,52 @@ def _spelt() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
         whole = re.sub(r"-a\d+(?:\.\d+)?b$", "", name)
         if any(map(_says_total, _WORD.findall(whole))):
             given.setdefault(whole, model)
-    spelt: dict[str, tuple[str, str]] = {}
-    for name, model in given.items():
-        letters = "".join(_WORD.findall(name))
-        spelt[letters] = (name, model)
+    spelt = {_letters(name): (name, model) for name, model in given.items()}
+    for letters, (name, model) in list(spelt.items()):
+        if _TOTAL.fullmatch(name.split("-")[-1]):
+            spelt.setdefault(letters[:-1], (name, model))  # gpt oss 120
     for letters, meaning in list(spelt.items()):
         spelt.setdefault(letters.replace(".", ""), meaning)
     return spelt, frozenset(one[:end] for one in spelt for end in range(1, len(one) + 1))
+
+
+def _letters(name: str) -> str:
+    return "".join(_WORD.findall(name))
+
+
+def _families(words: list[str]) -> list[_Match]:
+    """The model of which a name says that experts were removed, by its family and the weights of a token."""
+    if not _PRUNED & set(words):
+        return []
+    kept = [at for at, word in enumerate(words) if word not in _PRUNED and not _TOTAL.fullmatch(word)]
+    for first in range(len(kept)):
+        for end in range(len(kept), first + 1, -1):
+            if found := families().get("".join(words[at] for at in kept[first:end])):
+                return [_Match(kept[first], kept[end - 1] + 1, *found)]
+    return []
+
+
+def _experts(text: str, chosen: _Match, words: list[str]) -> int:
+    """How many experts are left, if a name says that some were removed; 0 if it does not.
+
+    Raises BadInput if no size in the name, or more than one number of experts, tells it.
+    """
+    if not _PRUNED & set(words):
+        return 0
+    model = named_models()[chosen.model]
+    counts = {int(count[1]) for word in words if (count := _EXPERTS.fullmatch(word))}
+    others = set(words) - set(_WORD.findall(chosen.name))
+    totals = {float(found[1]) * (1000 if found[2] == "t" else 1) for found in map(_TOTAL.fullmatch, others) if found}
+    smaller = {total for total in totals if not _near(total, _sizes_b(model)[0], 1 - PRUNED_LEAST)}
+    if len(counts) == 1 and not smaller and model.top_k <= min(counts) < model.experts:
+        return counts.pop()
+    if len(smaller) == 1 and not counts and (left := experts_left(model, smaller.pop())):
+        return left
+    raise _unsure(
+        text,
+        f"is {chosen.name} with fewer experts, so of another size; give its config.json or a GGUF file of it (the "
+        "header is enough)",
+    )
 
 
 def _matches(words: list[str]) -> list[_Match]:
@@ -348,9 +435,7 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
             given = float(total[1]) * (1000 if total[2] == "t" else 1)
             own_active = word.removesuffix("b") in chosen.name.split("-")[-1] or _near(given, active_b, SAME_ACTIVE)
             same = _near(given, weights_b, SAME_SIZE) or _near(given, weights_b - model.table_params_b, SAME_SIZE)
-            if not same and not (sized and own_active):
-                if pruned:
-                    break
+            if not same and not (sized and own_active) and not pruned:
                 raise _unsure(
                     text,
                     f"{word} is not the size of {chosen.name}, which has {weights_b:,.0f}b: it is another model, often "
@@ -365,20 +450,14 @@ def _checked(text: str, chosen: _Match, left: list[str], words: list[str]) -> li
                     f"give {chosen.model} if that is it, or the whole name of another",
                 )
         elif count := _BY_EXPERT.fullmatch(word) or _EXPERTS.fullmatch(word):
-            if int(count[1]) != model.experts:
+            if int(count[1]) != model.experts and not pruned:
                 raise _unsure(
                     text, f"{word} does not belong to {chosen.model}, which has {model.experts} experts; {TO_GIVE}"
                 )
-        elif _says_little(word) or chosen.name.startswith(word):  # Qwen_Qwen3.6-35B-A3B
-            continue
+        elif _says_little(word) or chosen.name.startswith(word) or word in chosen.name.split("-") or word in _PRUNED:
+            continue  # Qwen_Qwen3.6-35B-A3B, GLM-4.6-GGUF/GLM-160x19B-4.6
         else:
             unknown.append(word)
-    if pruned:
-        raise _unsure(
-            text,
-            f"is {chosen.name} with fewer experts, so of another size; give its config.json or a GGUF file of it (the "
-            "header is enough)",
-        )
     if "imatrix" in words[-1:] and not any(re.match(r"i?q\d", word) for word in words):
         raise _unsure(text, f"is the importance matrix of {chosen.name}; give the model itself")
     whole = any(_ACTIVE.fullmatch(word) for word in words)
@@ -412,6 +491,11 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Said
         return "ds4-q2"
     if any(word.startswith("ds4") for word in words) and names in (["q2"], ["q4"]):
         return f"ds4-{names[0]}"
+    if "r1" in words and names and names[0].removeprefix("mlx-") in _R1_BITS:
+        return _R1_BITS[names[0].removeprefix("mlx-")]
+    if names == ["fp8"]:
+        for at in [at for at in left if words[at] in ("dynamic", "block")]:  # of the scales
+            left.remove(at)
     if names == ["int4"] and _OLLAMA_INT4.search(text.lower()):
         return "q4_k_m"
     if len(names) > 1:
@@ -434,7 +518,9 @@ def _quantization(text: str, chosen: _Match, words: list[str], quants: list[Said
 
 
 def _says_little(word: str) -> bool:
-    return word in _NEUTRAL or word in _ALIKE or bool(_DATE.fullmatch(word) or _VERSION.fullmatch(word))
+    return (
+        word in _NEUTRAL or word in _ALIKE or word in _PRUNED or bool(_DATE.fullmatch(word) or _VERSION.fullmatch(word))
+    )
 
 
 def _refuse_unsaid(text: str, model: str, unknown: list[str], *, mlx: bool) -> None:
@@ -468,9 +554,12 @@ def _size(text: str, given: str, model: str) -> int:
     return size
 
 
-def _said(text: str, chosen: _Match, unknown: list[str], left: list[str]) -> tuple[str, ...]:
+def _said(text: str, chosen: _Match, unknown: list[str], left: list[str], experts: int) -> tuple[str, ...]:
     """What the text was taken for, if it names another model than the one whose dimensions are used."""
     name, model = chosen.name, chosen.model
+    if experts:
+        all_of = named_models()[model].experts
+        return (f"{text.strip()} is taken as of the shape of {name}, with {experts} of {all_of} experts",)
     tuned = [*unknown, *(word for word in left if word in _ALIKE)]
     if tuned:
         return (f"{text.strip()} is taken as of the shape of {name} ({', '.join(tuned)})",)
