@@ -60,6 +60,7 @@ SAME_SIZE = 0.85  # of the weights that a name gives
 _TRAINED = re.compile(
     r"(-(instruct|thinking|reasoning|chat|base|it|hf|gguf|mlx|uncensored|abliterated|heretic|\d{4}))+$"
 )
+FEWEST_BITS = ("ud-iq2_m", "ud-iq2_xxs", "ud-iq1_s")
 NEAR_DUPLICATE = 0.9  # two quantizations whose sizes differ by less are as good as one
 ESTIMATED, DENSE_ESTIMATED = "estimated", "dense weights estimated"  # codes of notes, and their first words
 
@@ -334,6 +335,26 @@ def smaller(model: ModelGeometry) -> list[str]:
             found.append(other.name)
             last = file_bytes(other)
     return found
+
+
+def fewest_bits(model: ModelGeometry) -> list[str]:
+    """GGUF quantizations of about two bits and fewer, smaller than any that the table lists, as `smaller` gives them.
+
+    Their bytes come from recipes; whether somebody publishes such a file of this model is not known.
+    """
+    listed = smaller(model)
+    found, last = [], file_bytes(named_model(listed[-1]) if listed else model)
+    for other in quantizations(model, FEWEST_BITS) if model.format == "gguf" else []:
+        if other.quant in FEWEST_BITS and not is_listed(other.name) and file_bytes(other) <= NEAR_DUPLICATE * last:
+            found.append(other.name)
+            last = file_bytes(other)
+    return found
+
+
+def is_listed(spec: str) -> bool:
+    """Whether the table lists a quantization, `name:quantization`, rather than a recipe giving its bytes."""
+    name, _, quant_name = spec.partition(":")
+    return name in named_models() and quant_name in named_models()[name].quants
 
 
 def quantizations(model: ModelGeometry, others: Iterable[str] = ()) -> list[ModelGeometry]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.geometry.named import file_bytes, named_model, named_models, smaller
+from flashmoe_sim.geometry.named import fewest_bits, file_bytes, is_listed, named_model, named_models, smaller
 from flashmoe_sim.io.cells import WAITS, Column, brief_interval, percent, table
 from flashmoe_sim.io.errors import TooLarge
 from flashmoe_sim.io.numbers import three
@@ -194,9 +194,10 @@ def _smaller(found: Recommendation) -> list[Part]:
     if less is None or less.best.launch is None:
         return []
     size_gb = file_bytes(named_model(less.name)) / 1e9
+    found_where = "" if is_listed(less.name) else " if you find it published,"
     sentence = (
-        f"A smaller file of {size_gb:,.1f} GB, --model {less.name}, changes the text and runs {less.times:.1f} times "
-        f"as fast, with {less.best.system.title}: {speed(less.best)}:"
+        f"A smaller file of {size_gb:,.1f} GB, --model {less.name},{found_where} changes the text and runs "
+        f"{less.times:.1f} times as fast, with {less.best.system.title}: {speed(less.best)}:"
     )
     return [sentence, Command(less.best.launch.line), *_where_from(found, less.best), *_new_words(found, less.best)]
 
@@ -311,12 +312,13 @@ def _get(found: Recommendation) -> Section:
 
 def _other_quant(model: ModelGeometry) -> str:
     """How to ask for a smaller quantization that the same engine reads, if the model is a named one that has any."""
-    others = smaller(model)
+    others = smaller(model) or fewest_bits(model)
     if not others:
         return ""
     other = named_model(others[0])
     gib = (other.routed_bytes + (other.dense_bytes or 0)) / GIB
-    return f"; --model {other.name} is another quantization, of {gib:,.1f} GiB"
+    found_where = "" if is_listed(other.name) else ", if you find it published"
+    return f"; --model {other.name} is another quantization, of {gib:,.1f} GiB{found_where}"
 
 
 def _mapped(found: Recommendation) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flashmoe_sim.geometry.named import named_model, smaller
+from flashmoe_sim.budget import own_memory
+from flashmoe_sim.geometry.named import fewest_bits, file_bytes, named_model, smaller
 from flashmoe_sim.io.errors import BadInput
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.systems.all_gpu import AllGpu
@@ -37,6 +38,8 @@ def faster_when_smaller(
 
     A still smaller one is taken instead if it is again MUCH times as fast, say because it is all on the GPU.
 
+    Two bits and fewer, which the table does not list, are tried if no listed quantization helps or fits in memory.
+
     Of the systems, it tries all on the GPU, experts placed by layer and the system of `best`, each at the size of its
     own rule. A model that is already all on the GPU has little to gain and is not tried.
     """
@@ -47,7 +50,10 @@ def faster_when_smaller(
     order = list({one.name: one for one in order}.values())
     part = stretch(workload, TRIED_REFS)
     least, found = best, None
-    for name in smaller(case.model):
+    names = smaller(case.model)
+    if not _fits(case, names[-1] if names else ""):
+        names += fewest_bits(case.model)
+    for name in names:
         model = named_model(name)
         there = replace(case, model=model)
         routed = replace(part, geometry=model)
@@ -59,6 +65,14 @@ def faster_when_smaller(
                 least, found = sure, Smaller(name, sure, (sure.tok_s or 0.0) / best.tok_s)
                 break
     return found
+
+
+def _fits(case: Case, name: str) -> bool:
+    """Whether a model, by default the case's own, fits in the memories of the machine, as far as these are known."""
+    if case.budget.ram_bytes is None:
+        return True
+    memory = case.ram_bytes + (case.gpu_bytes if own_memory(case.machine) else 0)
+    return file_bytes(named_model(name) if name else case.model) <= memory
 
 
 def _tried(workload: Workload, case: Case, system: System) -> Compared | None:

@@ -12,7 +12,16 @@ import pytest
 
 from flashmoe_sim.geometry import ModelGeometry, named_model, named_models
 from flashmoe_sim.geometry.graph import UNKNOWN
-from flashmoe_sim.geometry.named import DENSE_ESTIMATED, NEAR_DUPLICATE, is_name, model_names, more_bits, smaller
+from flashmoe_sim.geometry.named import (
+    DENSE_ESTIMATED,
+    NEAR_DUPLICATE,
+    fewest_bits,
+    is_listed,
+    is_name,
+    model_names,
+    more_bits,
+    smaller,
+)
 from flashmoe_sim.io.errors import UnknownName
 from flashmoe_sim.trace import load_trace
 
@@ -344,6 +353,16 @@ def test_smaller_quantizations_largest_first() -> None:
     assert smaller(of) == [f"qwen3-235b-a22b:{quant}" for quant in ("iq4_xs", "q3_k_m", "q2_k")]
     assert smaller(named_model("qwen3-30b-a3b:mlx-3bit")) == smaller(named_model("gpt-oss-120b")) == []
     assert smaller(named_model("qwen3.5-397b-a17b:mlx-3bit")) == ["qwen3.5-397b-a17b:mlx-2bit"]
+
+
+def test_two_bits_and_fewer_by_recipe() -> None:
+    of = named_model("qwen3-235b-a22b")
+    assert fewest_bits(of) == ["qwen3-235b-a22b:ud-iq2_xxs", "qwen3-235b-a22b:ud-iq1_s"]
+    assert not any(map(is_listed, fewest_bits(of)))
+    assert is_listed(smaller(of)[-1])
+    assert weight(named_model(fewest_bits(of)[0])) <= NEAR_DUPLICATE * weight(named_model(smaller(of)[-1]))
+    for other in ("gpt-oss-120b", "qwen3-30b-a3b:mlx-3bit"):  # experts of the same bytes in every file; no GGUF
+        assert fewest_bits(named_model(other)) == []
 
 
 def test_only_a_named_model_has_smaller_quantizations() -> None:

@@ -155,6 +155,8 @@ QUANTS = (
         "ud-iq4_nl_xl",
         "ud-q4_k_l",
         "ud-iq3_m",
+        "q2_k_p",
+        "q3_k_p",
     ),
     *("q2_k_l", "q3_k_xl", "q4_k_l", "q5_k_l", "q6_k_l", "q8_0_l", "q4_0_r8", "q4_k_r4", "i1-iq1_m"),
     *("iq1_kt", "iq2_kt", "iq3_kt", "iq4_kt", "iq2_ks", "iq3_ks", "iq4_ks", "iq5_ks", "iq4_kss", "iq2_kl"),

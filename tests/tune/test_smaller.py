@@ -62,6 +62,14 @@ def test_only_given_systems_and_that_of_the_best_are_tried() -> None:
     assert found.best.system.name == "placed"
 
 
+def test_two_bits_and_fewer_if_no_listed_one_fits() -> None:
+    """Qwen3-235B in q2_k is 80 GiB; 64 in ud-iq1_s are less than what GPU and RAM have together."""
+    case = Case(load_model("qwen3-235b-a22b"), load_machine("rtx-3090 + 48GiB + nvme-gen4"), kv_bytes=800 << 20)
+    of = workload(case.model, tokens=16)
+    best = at_setting(of, case, PLAIN[1].sized(case))
+    assert faster_when_smaller(of, case, PLAIN, best).name == "qwen3-235b-a22b:ud-iq1_s"
+
+
 def test_a_model_that_is_no_named_one_has_none() -> None:
     case = Case(replace(load_model(NAME), name="mine"), machine("rtx-3090", gpu_gib=4.6, ram_gib=64))
     of = workload(case.model)
