@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 
 from flashmoe_sim.io.errors import (
     BadInput,
@@ -164,20 +164,22 @@ def system_in(word: str) -> str:
 
 def is_part(word: str) -> bool:
     """Whether a word names a part, RAM, a kind of memory or an operating system."""
-    try:
-        _read(word)
-    except BadInput:
-        return False
-    return True
+    return _refusal(word) is None
 
 
 def is_unknown(word: str) -> bool:
     """Whether a word names nothing, rather than a part that cannot be so."""
+    return _refusal(word) is UnknownPart
+
+
+@lru_cache(maxsize=1024)
+def _refusal(word: str) -> type[BadInput] | None:
+    """The kind of error that a word is, of which the similar names are slow to find; None for a part."""
     try:
         _read(word)
     except BadInput as error:
-        return isinstance(error, UnknownPart)
-    return False
+        return type(error)
+    return None
 
 
 def is_certain(word: str) -> bool:
