@@ -181,8 +181,8 @@ def _meanings(found: Recommendation) -> dict[str, str]:
     elif NO_FILE in meanings:
         meanings[NO_FILE] += f". It has {size_gb}"
         if found.best.best.system.program == LLAMA_CPP and model.quant:
-            named = named_models().get(model.base_name)
-            repository = "" if named is None else named.repository
+            known = named_models().get(model.base_name)
+            repository = "" if known is None else known.repository
             asked = f"sim recommend {repository or 'OWNER/NAME-GGUF'}:{model.quant.upper()}"
             meanings[NO_FILE] += f"; `{asked}`, or another repository, has a line that downloads it"
     return meanings

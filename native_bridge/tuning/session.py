@@ -198,7 +198,7 @@ class Session:
             repeats=REPEATS,
             depth=self.grid.case.depth,
         )
-        memory, others = _Memory(), _Others()
+        memory, others = _RamWatch(), _Others()
 
         def look(seconds: float) -> None:
             memory.check()
@@ -260,7 +260,7 @@ class Session:
             raise SimError(f"{path}: cannot be written ({error.strerror or error}); free the disk") from None
 
 
-class _Memory:
+class _RamWatch:
     """Ends a run before the system swaps."""
 
     def __init__(self) -> None:

@@ -281,7 +281,7 @@ def test_what_was_taken_for_what_is_told(text: str, said: str) -> None:
     ],
 )
 def test_experts_that_were_removed(text: str, name: str, experts: int) -> None:
-    """The numbers are those of the published config.json files."""
+    """As many as the size in the name leaves."""
     model = load_model(text)
     assert model.name == name
     assert {layer.n_experts for layer in model.layers.values()} == {experts}
