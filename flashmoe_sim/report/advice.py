@@ -174,16 +174,16 @@ def _meanings(found: Recommendation) -> dict[str, str]:
     size_gb = f"{file_bytes(model) / 1e9:,.1f} GB"
     if DOWNLOADED in meanings:
         repository, _, quant = model.repository.partition(":")
-        named = f"the file with {quant} in its name" if quant else "its file"
+        file = f"the file with {quant} in its name" if quant else "its file"
         meanings[DOWNLOADED] = (
-            f"downloads {named}, {size_gb}, from https://huggingface.co/{repository} at the first start"
+            f"downloads {file}, {size_gb}, from https://huggingface.co/{repository} at the first start"
         )
     elif NO_FILE in meanings:
         meanings[NO_FILE] += f". It has {size_gb}"
         if found.best.best.system.program == LLAMA_CPP and model.quant:
             known = named_models().get(model.base_name)
-            repository = "" if known is None else known.repository
-            asked = f"sim recommend {repository or 'OWNER/NAME-GGUF'}:{model.quant.upper()}"
+            where = known.repository if known is not None and known.repository else "OWNER/NAME-GGUF"
+            asked = f"sim recommend {where}:{model.quant.upper()}"
             meanings[NO_FILE] += f"; `{asked}`, or another repository, has a line that downloads it"
     return meanings
 
