@@ -52,7 +52,7 @@ MODEL = option("SPEC", "The model: a repository, GGUF file, config.json, sidecar
 
 MEASURED = option(
     "FILE|SPEED",
-    "Speeds that an engine printed on this machine, such as llama-bench's JSON, or a speed by hand: "
+    "Speeds that an engine printed on this machine: llama-bench's JSON, the folder of `sim tune` and more; or by hand: "
     '"placed:cpu_layers=24=28.1"; may be given several times.',
 )
 

@@ -30,6 +30,7 @@ from flashmoe_sim.measured import (
     serving,
     serving_text,
     strata_text,
+    tune_folder,
 )
 from flashmoe_sim.measured.by_hand import looks_by_hand, read_by_hand
 from flashmoe_sim.measured.dress import plain_text
@@ -94,7 +95,7 @@ def is_measured(given: str | Path) -> bool:
     if isinstance(given, str) and looks_by_hand(given) and not _is_file(given):
         return True
     path = Path(given)
-    if _run_folder(path):
+    if _run_folder(path) or _is_file(str(path / tune_folder.RECORD)):
         return True
     text = _text(path)
     return any(entry.detect(text) for entry in FORMATS)
@@ -107,6 +108,8 @@ def read_with_notes(given: str | Path) -> FoundSpeeds:
     path = Path(given)
     if folder := _run_folder(path):
         return _checked(run_folder.read(_text(folder / run_folder.RUN), _text(folder / run_folder.LOG), folder))
+    if _is_file(str(path / tune_folder.RECORD)):
+        return _checked(tune_folder.read(_text(path / tune_folder.RECORD), path))
     text = _text(path)
     detected = [entry for entry in FORMATS if entry.detect(text)]
     if not detected:

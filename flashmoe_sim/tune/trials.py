@@ -280,7 +280,10 @@ def _alike(one: System, other: System, layers: int) -> float:
     differ = [item.name for item in fields(one) if getattr(one, item.name) != getattr(other, item.name)]
     if differ != [LAYERS]:
         return float(not differ)
-    gap = abs(getattr(one, LAYERS) - getattr(other, LAYERS)) / layers
+    mine, theirs = getattr(one, LAYERS), getattr(other, LAYERS)
+    if mine is None or theirs is None:
+        return 0.0
+    gap = abs(mine - theirs) / layers
     return math.exp(-0.5 * (gap / ALIKE) ** 2)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimError, Unusable, shortened
 from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.tune.grid import Grid
 from flashmoe_sim.tune.trials import SURE, Outcome, Search, Trial
 from native_bridge.cache import model_files
@@ -29,7 +30,7 @@ LEAST_FREE = 0.03  # of the RAM: a run that leaves less free is ended, before th
 SWAPPED_BYTES = GIB // 2  # by which swap may grow
 OTHERS = 0.1  # of the processors: what other programs may take of them
 SLOWED = 0.85  # of the first repeat's speed: less is told
-SLOWEST = 8.0  # times slower than predicted, at the slow end: then it hangs
+SLOWEST = 4.0  # times slower than the slow end of what is believed: then it hangs
 LEAST_LIMIT_S = 60.0
 MOST_BYTES = 1 << 24  # of what it prints
 GIVE_UP = 4  # runs that fail in a row, not for lack of memory, before one works
@@ -141,26 +142,27 @@ class Session:
         return median(beside) if beside else self.model_bytes / (storage * 1e9)
 
     def minutes_of(self, place: int) -> float:
-        """How long a run of a setting takes, as predicted."""
-        return (self.load_s + (REPEATS + 1) * self._repeat_s(place)) / 60
+        """How long a run of a setting takes, as is believed now."""
+        return self._run_s(place, deviations=0.0) / 60
 
-    def _repeat_s(self, place: int) -> float:
-        goal, per_token_s = self.grid.objective, self._seconds(place)
-        if goal.goal == "decode":
-            return per_token_s * self.tokens(place)
-        return per_token_s
+    def _run_s(self, place: int, *, deviations: float) -> float:
+        """How long a run takes if its setting is so many standard deviations slower than is believed."""
+        seconds = self._seconds(place, deviations=deviations)
+        if self.grid.objective.goal == "decode":
+            seconds *= self.tokens(place)
+        return self.load_s + (REPEATS + 1) * seconds
 
-    def _seconds(self, place: int) -> float:
-        """Of the objective, as is believed now."""
-        return math.exp(-self.search.now.mean[place])
+    def _seconds(self, place: int, *, deviations: float) -> float:
+        """Of the objective."""
+        now = self.search.now
+        return math.exp(deviations * math.sqrt(max(now.covariance[place, place], 0.0)) - now.mean[place])
 
     def tokens(self, place: int) -> int:
-        """How many tokens a repeat generates."""
-        least, most = DECODED
-        goal = self.grid.objective
+        """How many tokens a repeat generates: those of DECODED_S at the slow end."""
+        (least, most), goal = DECODED, self.grid.objective
         if goal.goal != "decode":
-            return least if goal.goal == "prompt" else min(goal.answer_tokens, most)
-        return int(min(max(DECODED_S / self._seconds(place), least), most))
+            return min(goal.answer_tokens, most)
+        return int(min(max(DECODED_S / self._seconds(place, deviations=SD_90), least), most))
 
     def ended(self) -> str:
         """Why nothing more is run, or empty."""
@@ -205,7 +207,7 @@ class Session:
             if watch is not None:
                 watch(trial, seconds)
 
-        limit_s = max(LEAST_LIMIT_S, SLOWEST * 60 * self.minutes_of(place))
+        limit_s = max(LEAST_LIMIT_S, SLOWEST * self._run_s(place, deviations=SD_90))
         began, finished, lacking = time.monotonic(), None, ""
         try:
             finished = run_child(command, output=log, stdout=out, timeout_s=limit_s, watch=look, most_bytes=MOST_BYTES)

@@ -11,6 +11,7 @@ from reports.tuning.page import PAGE, RUNS, markdown
 
 def line(one: PublishedGrid) -> dict[str, object]:
     """The runs of each search on a grid."""
+    runs, missed = one.runs()
     return {
         "grid": one.name,
         "who": one.who,
@@ -19,7 +20,9 @@ def line(one: PublishedGrid) -> dict[str, object]:
         "machine": one.grid.case.machine.name,
         "settings": len(one.outcomes),
         "within_3": len(one.good),
-        "runs": one.runs(),
+        "known": one.is_known,
+        "runs": round(runs, 2),
+        "missed": missed,
         "in_order": one.in_order(),
         "at_random": round(one.at_random(), 2),
         "tpe": round(one.by_tpe(), 2),

@@ -18,12 +18,12 @@ INTRO = """\
 Grids of settings that people published ([grids.csv](../../data/published/grids.csv): one machine, model, engine and
 question each, five settings or more) are played as if the engine ran here: a run gives the row's speed, or its lack of
 memory. Counted are the runs until one was within 3% of the grid's fastest. `sim tune` chooses by its predictions and
-what the runs so far say; TPE is Optuna's, with its own choices after three random ones, the mean of 20 searches; random
-is the expected number. Settings that the program cannot predict (build, branch, key types, drafts) count too: there
-it begins as blindly as the others.
+what the runs so far say. TPE is Optuna's, with its own choices after three random ones, in the mean of ten searches;
+random is the expected number. A setting that ran before is no run. Layers on the CPU, micro-batches, caches, threads
+and mapping are what it tries; builds, branches, types of keys and drafts it can only begin blindly, as the others do.
 
-The guesses on threads and the likeness of settings were set on rows of these grids and of reports/field, and so were
-many of the machines' numbers; the ratio of two settings on one machine was fitted on none.
+The guesses on threads, and on how alike settings of a system are, were set on rows of these grids and of reports/field,
+and so were many numbers of the machines; how two settings on one machine compare was fitted on none.
 
 ```sh
 python -m reports.tuning   # with optuna installed; runs.csv, and this page
@@ -31,33 +31,24 @@ python -m reports.tuning   # with optuna installed; runs.csv, and this page
 """
 
 
-def scores(lines: pl.DataFrame) -> pl.DataFrame:
+def scores(lines: pl.DataFrame) -> dict[str, dict[str, float]]:
     """The runs by way: median, share within MOST, the largest, and the sum."""
-    return pl.DataFrame(
-        [
-            {
-                "way": name,
-                "median": lines[column].median(),
-                "within": (lines[column] <= MOST).mean(),
-                "most": lines[column].max(),
-                "sum": lines[column].sum(),
-            }
-            for column, name in WAYS.items()
-        ]
-    )
+    return {
+        name: {
+            "median": float(lines[column].median()),  # type: ignore[arg-type]
+            "within": float((lines[column] <= MOST).mean()),  # type: ignore[arg-type]
+            "most": float(lines[column].max()),  # type: ignore[arg-type]
+            "sum": float(lines[column].sum()),
+        }
+        for column, name in WAYS.items()
+    }
 
 
 def markdown(lines: pl.DataFrame) -> str:
     """The page."""
-    heads = ("search", "median runs", f"at most {MOST}", "most", "sum")
-    rows = [
-        (one["way"], f"{one['median']:.1f}", f"{one['within']:.0%}", f"{one['most']:.0f}", f"{one['sum']:.0f}")
-        for one in scores(lines).to_dicts()
-    ]
-    people = lines["who"].n_unique()
-    title = f"{len(lines)} grids of {people} people, {lines['settings'].sum()} settings:"
+    known, other = lines.filter("known"), lines.filter(~pl.col("known"))
     each = table(
-        ("grid", "question", "settings", "within 3%", *WAYS.values()),
+        ("grid", "question", "settings", "within 3%", *WAYS.values(), "ended before"),
         [
             (
                 one["grid"],
@@ -65,8 +56,31 @@ def markdown(lines: pl.DataFrame) -> str:
                 str(one["settings"]),
                 str(one["within_3"]),
                 *(f"{one[column]:.3g}" for column in WAYS),
+                "yes" if one["missed"] else "",
             )
             for one in lines.to_dicts()
         ],
     )
-    return joined(INTRO, title, table(heads, rows), "## Each grid", each)
+    return joined(
+        INTRO,
+        f"## What it tries: {_what(known)}",
+        _scored(known),
+        f"## Something that it cannot predict as well: {_what(other)}",
+        _scored(other),
+        "## Each grid",
+        each,
+    )
+
+
+def _what(lines: pl.DataFrame) -> str:
+    return f"{len(lines)} grids of {lines['who'].n_unique()} people"
+
+
+def _scored(lines: pl.DataFrame) -> str:
+    heads = ("search", "median runs", f"at most {MOST}", "most", "sum")
+    rows = [
+        (name, f"{of['median']:.1f}", f"{of['within']:.0%}", f"{of['most']:.0f}", f"{of['sum']:.0f}")
+        for name, of in scores(lines).items()
+    ]
+    missed = f"In {lines['missed'].sum()} of them `sim tune` would have ended before; the rest then counts as random."
+    return joined(table(heads, rows), missed)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flashmoe_sim.measured.read import read_measured
 from native_bridge.cli.main import main
 from native_bridge.process import run_child
 from native_bridge.tuning import knobs, session
@@ -59,6 +60,8 @@ def test_the_fastest_is_found_in_a_few_runs(tmp_path: Path, capsys: pytest.Captu
     assert f"going on after the {len(before) - 1} runs in out" in err
     assert "nothing else is more than 3% faster" in " ".join(out.split())
     assert f"sim recommend {MODEL.name} --measured out" in out
+    learnt = [one.tok_s for one in read_measured(Path("out"))]
+    assert learnt == pytest.approx([1 / run["seconds"] for run in found["runs"]])
 
 
 def test_a_dry_run_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
