@@ -162,7 +162,7 @@ def _mixed(one: _Measured, other: _Measured, share: float) -> _Measured:
     stretches = [_shares(each.of_stretch, each.count / each.count.sum()) for each in (one, other)]
     of_stretch = np.rint(mixed(*stretches) * one.count.sum() / len(one.of_stretch)).astype(np.int64)
     hits = [np.clip(each.hits, LEAST_SHARE, 1 - LEAST_SHARE) for each in (one, other)]
-    odds = np.exp(mixed(*(np.log(each / (1 - each)) for each in hits)))
+    odds = _narrow(np.exp(mixed(*(np.log(_wide(each / (1 - each))) for each in hits))))
     count = np.maximum(of_stretch.sum(axis=0), 1)
     return _Measured(count, of_stretch, mixed(one.overlap, other.overlap), odds / (1 + odds))
 
@@ -190,12 +190,22 @@ def _fit(measured: _Measured, draw: NDArray[np.float64], tokens: int) -> NDArray
         )
         if keep > 0:  # which then decides what a token has of the last one
             target[0] = got[0]
-        pull = pull * (target / got) ** STEP
+        pull = pull * _narrow(_wide(target / got) ** STEP)
         pull = np.clip(pull / pull[-1], 1 / MOST_PULL, MOST_PULL)
         keep = min(max(keep + KEEP_STEP * (measured.overlap - overlap), 0.0), 1.0)
     made_expert, its_depth = np.empty((2, tokens, top_k), np.int16)
     draw_alike(weight, _stretch_of(tokens, stretches), edge, pull, keep, draw[:tokens], made_expert, its_depth)
     return made_expert
+
+
+def _wide(values: NDArray[np.float64]) -> NDArray[np.longdouble]:
+    """As exact as the processor can: NumPy's powers and logarithms of f64 differ between processors in the last bit,
+    on which a draw may turn, and with it all that follow."""
+    return values.astype(np.longdouble)
+
+
+def _narrow(values: NDArray[np.longdouble]) -> NDArray[np.float64]:
+    return values.astype(np.float64)
 
 
 def _stretch_of(tokens: int, stretches: int) -> NDArray[np.int64]:
