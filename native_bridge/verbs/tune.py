@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -261,7 +262,7 @@ def _answer(found: Tuned) -> list[Section]:
     spread = session.search.repeat_sd
     if spread is not None and spread > UNSTEADY:
         parts.append(f"Runs alike differ by {spread:.0%}: something else slows this machine now and then.")
-    known = Command(f"sim recommend {found.session.model.name} --measured {session.folder}")
+    known = Command(shlex.join(["sim", "recommend", session.grid.case.gguf, "--measured", str(session.folder)]))
     return [
         Section("", tuple(parts)),
         Section("", (Command(found.launch.line),)),
