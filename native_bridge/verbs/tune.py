@@ -76,7 +76,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     \b
     Examples:  sim tune gpt-oss-20b.gguf
-               sim tune gpt-oss-20b.gguf --engine llama.cpp/build/bin/llama-bench \\
+               sim tune gpt-oss-20b.gguf --engine bin/llama-bench \\
                    --objective both --prompt-tokens 4000 --minutes 20
     """
 
