@@ -48,6 +48,13 @@ Several: TypeAlias = str | Path | Iterable[str | Path]
 LENIENT = option("", "Skip malformed lines and count them, instead of stopping.", on_command_line=True)
 FORCE = option("", "Overwrite existing files.", on_command_line=True)
 MACHINE_OUT = option("FILE", "The machine's file to write, a .toml.")
+OBJECTIVE = option(
+    "",
+    "What to make fast: generating, reading a prompt, or a prompt and its answer.",
+    choices=("decode", "prompt", "both"),
+)
+PROMPT_TOKENS = option("P", "Tokens of the prompt, for --objective.", least=1)
+ANSWER_TOKENS = option("N", "Tokens of the answer, for --objective both.", least=1)
 MODEL = option("SPEC", "The model: a repository, GGUF file, config.json, sidecar or name.")
 
 MEASURED = option(

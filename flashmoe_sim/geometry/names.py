@@ -348,7 +348,7 @@ def _families(words: list[str]) -> list[_Match]:
 def _experts(text: str, chosen: _Match, words: list[str]) -> int:
     """How many experts are left, if a name says that some were removed; 0 if it does not.
 
-    Raises BadInput if no size in the name, or more than one number of experts, tells it.
+    Raises BadInput if the name has no size, or if several numbers of experts fit it.
     """
     if not _PRUNED & set(words):
         return 0

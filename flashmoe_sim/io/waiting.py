@@ -14,7 +14,7 @@ LOOK_S = 0.1
 def as_done(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
     """The futures in the order in which they end.
 
-    Windows tells Python of a signal only between two waits, so each is short; the others are told at once.
+    On Windows, Python hears a signal only between two waits, so each wait is short.
     """
     done: SimpleQueue[Future[T]] = SimpleQueue()
     waiting = 0

@@ -27,7 +27,7 @@ RATES = {
 }
 # Examples of CPUs: for at most so many GiB of RAM, and for a laptop.
 CPUS = ((128, "ryzen-5600"), (256, "ryzen-9950x"), (float("inf"), "epyc-7763"))
-UNSEEN = {"GPU": "rtx-3060", "RAM": "64GiB"}  # examples of what may be there
+UNSEEN = {"GPU": "rtx-3060", "RAM": "64GiB"}  # how each is written, for the advice
 LAPTOP_CPU, SSD, ANY_MEMORY = "ryzen-7840hs", "nvme-gen4", "ddr4-3200x2"
 
 

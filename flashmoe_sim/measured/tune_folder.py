@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Unusable
 from flashmoe_sim.measured import llama_bench
@@ -12,21 +14,30 @@ from flashmoe_sim.measured.value import FoundSpeeds
 RECORD = "tune.jsonl"
 
 
+def lines_of(record: str) -> list[dict[str, Any]]:
+    """The lines of a record: what it is of, then its runs. A torn line is left out."""
+    found = []
+    for line in record.splitlines():
+        with suppress(ValueError):
+            if isinstance(one := json.loads(line), dict):
+                found.append(one)
+    return found
+
+
 def read(record: str, folder: Path) -> FoundSpeeds:
     """The speeds of the runs that gave one and were not disturbed. record: the text of its file RECORD.
 
     Raises BadInput if there is none.
     """
     found, left_out = FoundSpeeds([]), 0
-    for line in record.splitlines()[1:]:
+    for run in lines_of(record)[1:]:
         try:
-            run = json.loads(line)
             if run["seconds"] is None or run["disturbed"]:
                 left_out += 1
                 continue
             file = folder / Path(str(run["file"])).name
             printed = llama_bench.read_json(file.read_text("utf-8", "replace"), str(file))
-        except (ValueError, TypeError, KeyError, OSError, BadInput):
+        except (KeyError, OSError, BadInput):
             left_out += 1
             continue
         found.measured.extend(printed.measured)

@@ -158,7 +158,7 @@ def _where_from(found: Recommendation, one: Compared) -> list[str]:
 
 
 def _new_words(found: Recommendation, one: Compared) -> list[str]:
-    """The placeholders of a command that the answer's own has not, nor that of a smaller file above it."""
+    """What words in capitals stand for, of those that no command above this one has."""
     assert one.launch is not None
     known = {**_meanings(found)}
     if found.smaller is not None and found.smaller.best is not one and found.smaller.best.launch is not None:
@@ -167,7 +167,7 @@ def _new_words(found: Recommendation, one: Compared) -> list[str]:
 
 
 def _meanings(found: Recommendation) -> dict[str, str]:
-    """The placeholders of the answer's command; of the model's file with its size, and how to have it downloaded."""
+    """What words in capitals in the answer's command stand for; of the file, also its size and how to download it."""
     launch, model = found.best.best.launch, found.case.model
     assert launch is not None
     meanings = placeholders(launch)

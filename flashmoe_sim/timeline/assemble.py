@@ -306,7 +306,7 @@ class _Served(NamedTuple):
     family_warm_chunk_s: NDArray[np.float64]
 
 
-@lru_cache(maxsize=16)  # most of what is drawn of a machine leaves its reads as they are
+@lru_cache(maxsize=16)  # most draws of a machine change nothing that reads depend on
 def _served(
     reads: _Reads, storage: Storage, copy_gb_s: float | None, least_s: float, in_place: bool, direct_io: bool, hot: bool
 ) -> _Served:

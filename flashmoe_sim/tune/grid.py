@@ -13,7 +13,6 @@ from flashmoe_sim.systems.base import Case, System
 from flashmoe_sim.systems.compare import Compared, at_setting
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.tune.objective import Objective
-from flashmoe_sim.tune.proof import kept_bytes
 from flashmoe_sim.tune.trials import LAYERS, Search, Trial, prospects
 
 BEYOND = 3  # fewer layers on the CPU than the plan says: it may be wrong
@@ -37,7 +36,8 @@ class Grid:
         """A search among them, before any ran."""
         found = [self.timed[one.system] for one in self.trials]
         prior = prospects(self.trials, self.timed, self.case, self.objective)
-        return Search(self.trials, prior, [one.tight for one in found], [kept_bytes(one) for one in found])
+        kept = {"gpu": [one.gpu_bytes or 0 for one in found], "ram": [one.ram_bytes or 0 for one in found]}
+        return Search(self.trials, prior, [one.tight for one in found], kept)
 
 
 def grid(

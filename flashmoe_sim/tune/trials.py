@@ -50,15 +50,16 @@ class Outcome(NamedTuple):
     """What a run gave.
 
     seconds: of a token or, if the objective has a prompt, of it all; None if it failed. sd: of its logarithm, as the
-    program's own repeats say. wall_s: how long the run took; load_s: the part of it that was not timed. failed: why.
-    memory: whether for lack of memory. disturbed: whether other programs ran beside it.
+    program's own repeats say. wall_s: how long the run took; load_s: the part of it that was not timed. failed: why it
+    did. lacks: the memory that was too small, `gpu` or `ram`; empty if none was. disturbed: whether other programs ran
+    meanwhile.
     """
 
     seconds: float | None
     sd: float = 0.0
     wall_s: float = 0.0
     failed: str = ""
-    memory: bool = False
+    lacks: str = ""
     load_s: float = 0.0
     disturbed: bool = False
 
@@ -110,20 +111,21 @@ class Prospects:
 class Search:
     """The search for the fastest of `trials`, which are not all tried: what was tried, and what that says of the rest.
 
-    tight: of each, whether its plan may exceed the memory. bytes: of each, what it keeps there. ran: places and
-    outcomes, in order.
+    tight: of each, whether its plan may exceed the GPU's memory. kept_bytes: by memory, what each keeps there.
+    ran: places and outcomes, in order.
     """
 
     trials: Sequence[Trial]
     prior: Prospects
     tight: Sequence[bool]
-    kept_bytes: Sequence[int]
+    kept_bytes: Mapping[str, Sequence[int]]
     ran: list[tuple[int, Outcome]] = field(default_factory=list)
 
     def hear(self, place: int, outcome: Outcome) -> None:
         """Take a run into account."""
         self.ran.append((place, outcome))
-        self.__dict__.pop("now", None)
+        for name in ("now", "failed", "worth"):
+            self.__dict__.pop(name, None)
 
     @property
     def repeat_sd(self) -> float | None:
@@ -171,12 +173,14 @@ class Search:
         ran = {place for place, outcome in self.ran if outcome.seconds is not None} - self.failed
         return max(ran, key=lambda place: self.now.mean[place], default=None)
 
-    @property
+    @cached_property
     def failed(self) -> set[int]:
-        """Those that failed, and those that need as much memory as one that lacked some."""
-        bad = {place for place, outcome in self.ran if outcome.seconds is None}
-        lacking = [self.kept_bytes[place] for place, outcome in self.ran if outcome.memory]
-        return bad | {place for place, size in enumerate(self.kept_bytes) if lacking and size >= min(lacking)}
+        """Those that failed, and those that need as much of a memory as one for which it was too small."""
+        found = {place for place, outcome in self.ran if outcome.seconds is None}
+        for where, kept in self.kept_bytes.items():
+            lacking = min((kept[place] for place, outcome in self.ran if outcome.lacks == where), default=math.inf)
+            found |= {place for place, size in enumerate(kept) if size >= lacking}
+        return found
 
     @property
     def sure(self) -> float:
@@ -191,12 +195,13 @@ class Search:
         """Whether `best` ran TWICE, and no run of anything is expected to find what is noticeably faster."""
         if self.best is None or len(self.by_place[self.best]) < TWICE:
             return False
-        return float(self.now.of(self._allowed).worth(self.run_sd).max()) < NOTICED
+        return max(self.worth.values()) < NOTICED
 
-    @property
-    def _allowed(self) -> list[int]:
-        """What may run next."""
-        return [place for place in range(len(self.trials)) if place not in self.failed and self._is_safe(place)]
+    @cached_property
+    def worth(self) -> dict[int, float]:
+        """What a run of each setting is worth, of those that may run next; see `Prospects.worth`."""
+        places = [place for place in range(len(self.trials)) if place not in self.failed and self._is_safe(place)]
+        return dict(zip(places, self.now.of(places).worth(self.run_sd).tolist(), strict=True)) if places else {}
 
     def next(self, minutes: Callable[[int], float]) -> int | None:
         """The run that is worth most for its time; None if nothing is left that may run. minutes: that one takes.
@@ -204,24 +209,25 @@ class Search:
         The first is the one that is predicted to be the fastest. What may exceed the memory is tried only after
         everything that keeps less of it ran. Once nothing new is worth a run, the best one is repeated.
         """
-        allowed = self._allowed
-        if not allowed:
+        if not self.worth:
             return None
-        left = self.now.of(allowed)
         if self.best is None:
-            return allowed[int(np.argmax(left.mean))]
-        worth, once = left.worth(self.run_sd), len(self.by_place[self.best]) < TWICE
-        if once and (worth.max() < NOTICED or left.sure(allowed.index(self.best)) >= SURE):
-            return self.best
-        return allowed[int(np.argmax([gain / minutes(place) for gain, place in zip(worth, allowed, strict=True)]))]
+            return max(self.worth, key=lambda place: self.now.mean[place])
+        if len(self.by_place[self.best]) < TWICE:
+            places = [*self.worth]
+            known = self.now.of(places).sure(places.index(self.best))
+            if max(self.worth.values()) < NOTICED or known >= SURE:
+                return self.best
+        return max(self.worth, key=lambda place: self.worth[place] / minutes(place))
 
     def _is_safe(self, place: int) -> bool:
         """Whether it surely has the memory, or everything ran that may lack some and keeps less, and something else."""
         if not self.tight[place]:
             return True
         ran = {number for number, outcome in self.ran if outcome.seconds is not None}
-        less = [number for number, kept in enumerate(self.kept_bytes) if kept < self.kept_bytes[place]]
-        return (bool(ran) or all(self.tight)) and all(number in ran for number in less if self.tight[number])
+        kept = self.kept_bytes["gpu"]
+        less = [number for number, size in enumerate(kept) if self.tight[number] and size < kept[place]]
+        return (bool(ran) or all(self.tight)) and ran.issuperset(less)
 
 
 def prospects(trials: Sequence[Trial], timed: Mapping[System, Compared], case: Case, objective: Objective) -> Prospects:

@@ -12,7 +12,18 @@ from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
 from flashmoe_sim.io.notes import CUT_OFF, code_of
 from flashmoe_sim.io.sections import Command, Item, Part, Section
-from flashmoe_sim.options import FORCE, MEASURED, MODEL, MemoryOptions, Several, option, option_field
+from flashmoe_sim.options import (
+    ANSWER_TOKENS,
+    FORCE,
+    MEASURED,
+    MODEL,
+    OBJECTIVE,
+    PROMPT_TOKENS,
+    MemoryOptions,
+    Several,
+    option,
+    option_field,
+)
 from flashmoe_sim.verbs.base import Progress, Verb
 
 if TYPE_CHECKING:
@@ -78,14 +89,9 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
         flag="--system",
     )
     measured: Several = field(default=(), metadata=MEASURED)
-    objective: str | Objective | None = option_field(
-        "decode",
-        "",
-        "What to make fast: generating, reading a prompt, or a prompt and its answer.",
-        choices=("decode", "prompt", "both"),
-    )
-    prompt_tokens: int | None = option_field(None, "P", "Tokens of the prompt, for --objective.", least=1)
-    answer_tokens: int = option_field(500, "N", "Tokens of the answer, for --objective both.", least=1)
+    objective: str | Objective | None = field(default="decode", metadata=OBJECTIVE)
+    prompt_tokens: int | None = field(default=None, metadata=PROMPT_TOKENS)
+    answer_tokens: int = field(default=500, metadata=ANSWER_TOKENS)
     buy: bool = option_field(False, "", "Show what better parts would gain; give --machine as parts.")
     target: float | None = option_field(None, "TOK/S", "With --buy: a speed to reach.", above=0)
     prices: str | Path | None = option_field(

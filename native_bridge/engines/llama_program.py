@@ -101,6 +101,9 @@ class LlamaProgram(Engine):
             if re.match(r"--?[A-Za-z]", name) and name not in known:
                 raise UnknownName(f"{flag} after --: the runtime has no such flag; see its --help")
 
+    def _answer(self, path: Path, question: str) -> str:
+        return answer_of(path, question, program=self.program, advice=self.advice)
+
     def _at(self, given: str, where: str) -> Path:
         if not given.isprintable():
             raise Malformed(f"{where}: {given!r} cannot be the name of a file", advice=self.advice)
@@ -121,19 +124,21 @@ class LlamaProgram(Engine):
             raise Unusable(f"{where}: {path}: {what}", advice=advice)
         return path
 
-    def _answer(self, path: Path, question: str) -> str:
-        answer: Answer = ask([str(path), question], timeout_s=ASK_S)
-        if answer.timed_out:
-            raise Unusable(
-                f"{path}: {question} does not end within {ASK_S:.0f} s: not a {self.program}", advice=self.advice
-            )
-        if answer.code < 0:
-            raise Unusable(
-                f"{path}: {question} was ended by signal {-answer.code}: a {self.program} that does not run on this "
-                "machine",
-                advice="build it here, or see `sim bridge doctor`",
-            )
-        return answer.stdout + "\n" + answer.stderr
+
+def answer_of(path: Path, question: str, *, program: str, advice: str) -> str:
+    """What a program prints of a question such as --help, on both streams.
+
+    Raises BadInput if it hangs, or does not run on this machine. program: what it should be. advice: how to get one.
+    """
+    answer: Answer = ask([str(path), question], timeout_s=ASK_S)
+    if answer.timed_out:
+        raise Unusable(f"{path}: {question} does not end within {ASK_S:.0f} s: not a {program}", advice=advice)
+    if answer.code < 0:
+        raise Unusable(
+            f"{path}: {question} was ended by signal {-answer.code}: a {program} that does not run on this machine",
+            advice="build it here, or see `sim bridge doctor`",
+        )
+    return answer.stdout + "\n" + answer.stderr
 
 
 def version_of(runtime: Runtime, *, verified: str, to_do: str) -> DoctorFinding:

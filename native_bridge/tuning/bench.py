@@ -22,19 +22,21 @@ from flashmoe_sim.systems.placed import BATCH
 from flashmoe_sim.tune.next_run import bench_words
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.trials import THREADS, UBATCH, Trial
-from native_bridge.process import Answer, ask
+from native_bridge.engines.llama_program import answer_of
 
 PROGRAM = "llama-bench"
-ASK_S = 20.0
 ADVICE = "give the path of llama-bench, which every release of llama.cpp has, with --engine"
+WHAT = {"program": PROGRAM, "advice": ADVICE}
 OURS, IK = ("placed", "all-gpu", "cpu"), ("placed-ik", "cpu-ik")  # systems that it runs
 MMAP, NUMA = "mmap", "numa"  # knobs, beside threads
+KNOB_FLAGS = {THREADS: "-t", NUMA: "--numa", UBATCH: "-ub"}  # of all llama.cpp's programs
 SIZE_OFF = 0.1  # by how much the size that it prints may differ from the file's: of split files it counts tensors only
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _NO_MEMORY = re.compile(
     r"out of memory|unable to allocate|failed to allocate|cudaMalloc failed|OutOfDeviceMemory|cannot allocate memory",
     re.IGNORECASE,
 )
+_OF_GPU = re.compile(r"cuda|hip|rocm|vulkan|vk::|sycl|metal|device", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Bench:
         decodes, prompts = objective.goal != "prompt", objective.goal != "decode"
         placed = bench_words(words)
         flags = dict(zip(placed[::2], placed[1::2], strict=True))
-        flags |= {_FLAGS[name]: value for name, value in trial.knobs if name in _FLAGS}
+        flags |= {KNOB_FLAGS[name]: value for name, value in trial.knobs if name in KNOB_FLAGS}
         if (ubatch := int(flags.get("-ub", 0))) > BATCH:
             flags["-b"] = str(ubatch)  # or it would compute no more at once
         flags |= self._mapping(words, dict(trial.knobs).get(MMAP))
@@ -90,9 +92,6 @@ class Bench:
         if "-lm" in self.flags:
             return {"-lm": "mmap" if mapped else "none"}
         return {"-mmp": "1" if mapped else "0"} if "-mmp" in self.flags else {}
-
-
-_FLAGS = {THREADS: "-t", NUMA: "--numa", UBATCH: "-ub"}
 
 
 def find_bench(given: str | None) -> Bench:
@@ -111,24 +110,13 @@ def find_bench(given: str | None) -> Bench:
         raise Missing(f"--engine {path}: no such file", advice=ADVICE)
     if not os.access(path, os.X_OK):
         raise Unusable(f"--engine {path}: may not be run", advice=f"make it a program: chmod +x {path}")
-    text = _answer(path, "--help")
+    text = answer_of(path, "--help", **WHAT)
     flags = frozenset(_FLAG.findall(text))
     if not {"--n-prompt", "--n-gen", "--output"} <= flags:
         raise Unusable(f"--engine {path}: --help is not that of a {PROGRAM}", advice=ADVICE)
-    version = re.search(r"^version: (.+)$", _answer(path, "--version"), re.MULTILINE) if "--version" in flags else None
+    said = answer_of(path, "--version", **WHAT) if "--version" in flags else ""
+    version = re.search(r"^version: (.+)$", said, re.MULTILINE)
     return Bench(path, flags, version[1] if version else "")
-
-
-def _answer(path: Path, question: str) -> str:
-    answer: Answer = ask([str(path), question], timeout_s=ASK_S)
-    if answer.timed_out:
-        raise Unusable(f"--engine {path}: {question} does not end within {ASK_S:.0f} s", advice=ADVICE)
-    if answer.code < 0:
-        raise Unusable(
-            f"--engine {path}: {question} was ended by signal {-answer.code}: it does not run on this machine",
-            advice="get a build for this processor",
-        )
-    return answer.stdout + "\n" + answer.stderr
 
 
 @dataclass(frozen=True)
@@ -173,9 +161,10 @@ def read_bench(text: str, trial: Trial, words: Sequence[str], *, objective: Obje
     )
 
 
-def lacks_memory(log: str) -> bool:
-    """Whether a log says that memory was not enough."""
-    return _NO_MEMORY.search(log) is not None
+def memory_lacking(log: str) -> str:
+    """The memory that a log says was too small: `gpu` or `ram`; empty if none was."""
+    line = next((line for line in log.splitlines() if _NO_MEMORY.search(line)), "")
+    return "" if not line else "gpu" if _OF_GPU.search(line) else "ram"
 
 
 def _check(row: Measured, trial: Trial, words: Sequence[str], model_bytes: int) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.systems.placed import BATCH
-from flashmoe_sim.tune.trials import THREADS, UBATCH
-from native_bridge.tuning.bench import MMAP, NUMA
+from flashmoe_sim.tune.trials import UBATCH
+from native_bridge.tuning.bench import KNOB_FLAGS, MMAP
 from native_bridge.tuning.session import Session
 
 
@@ -16,7 +16,7 @@ def with_knobs(session: Session, place: int) -> Launch:
     trial, launch = session.grid.trials[place], session.grid.predicted(place).launch
     assert launch is not None
     knobs, words = dict(trial.knobs), list(launch.words)
-    for flag, name in (("-t", THREADS), ("-ub", UBATCH), ("--numa", NUMA)):
+    for name, flag in KNOB_FLAGS.items():
         if name in knobs and flag in words:
             words[words.index(flag) + 1] = knobs[name]
         elif name in knobs:

@@ -15,15 +15,15 @@ from typing import Any
 from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimError, Unusable, shortened
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import SD_90
+from flashmoe_sim.measured.tune_folder import RECORD, lines_of
 from flashmoe_sim.tune.grid import Grid
 from flashmoe_sim.tune.trials import SURE, Outcome, Search, Trial
 from native_bridge.cache import model_files
 from native_bridge.host import system_facts
 from native_bridge.page_cache import total_bytes
 from native_bridge.process import Finished, run_child
-from native_bridge.tuning.bench import Bench, lacks_memory, read_bench
+from native_bridge.tuning.bench import Bench, memory_lacking, read_bench
 
-LEDGER = "tune.jsonl"
 REPEATS = 3
 DECODED, DECODED_S = (16, 128), 8.0  # tokens of a repeat: as many as take so long, within these
 LEAST_FREE = 0.03  # of the RAM: a run that leaves less free is ended, before the system swaps
@@ -74,7 +74,7 @@ class Session:
 
         Raises BadInput for a folder of another search, or one that holds anything else.
         """
-        path = self.folder / LEDGER
+        path = self.folder / RECORD
         try:
             if self.folder.exists() and not self.folder.is_dir():
                 raise Unusable(f"{self.folder}: is not a folder; choose another name")
@@ -103,22 +103,26 @@ class Session:
         }
 
     def _go_on(self, path: Path) -> None:
-        lines = path.read_text("utf-8", "replace").split("\n")
-        whole = [_object(line) for line in lines]
-        if not whole or whole[0].get("tune") != 1:
+        text = path.read_text("utf-8", "replace")
+        about, *runs = lines_of(text) or [{}]
+        if about.get("tune") != 1:
             raise Malformed(f"{path}: is not the record of a search; choose another folder")
-        other = [name for name, value in self._about().items() if whole[0].get(name) != value]
+        other = [name for name, value in self._about().items() if about.get(name) != value]
         if other:
             name = other[0]
             raise Conflict(
-                f"{path}: is of another search: {name} {whole[0].get(name)!r}, and here {self._about()[name]!r}; "
+                f"{path}: is of another search: {name} {about.get(name)!r}, and here {self._about()[name]!r}; "
                 "choose another folder, or --force to start again"
             )
         known = {one.spec: place for place, one in enumerate(self.grid.trials)}
-        for line in whole[1:]:
-            if line.get("setting") in known:
+        for line in runs:
+            place = known.get(line.get("setting", ""))
+            if place is not None and line.keys() >= {*Outcome._fields, "note", "file"}:
                 outcome = Outcome(**{name: line[name] for name in Outcome._fields})
-                self._take(known[line["setting"]], outcome, line["note"], line["file"])
+                self._take(place, outcome, line["note"], line["file"])
+        if not text.endswith("\n"):  # of a run that was killed while it was written down
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write("\n")
 
     @property
     def model_bytes(self) -> int:
@@ -169,7 +173,7 @@ class Session:
         if self.search.sure >= SURE:
             return "sure"
         tried = [run.outcome for run in self.runs]
-        if len(tried) >= GIVE_UP and all(one.seconds is None and not one.memory for one in tried):
+        if len(tried) >= GIVE_UP and all(one.seconds is None and not one.lacks for one in tried):
             return "failed"
         place = self.search.next(self.minutes_of)
         if place is None:
@@ -228,31 +232,28 @@ class Session:
     ) -> tuple[Outcome, str]:
         """What a run gave, and what is odd about it."""
         if finished is None:
-            return Outcome(None, failed=lacking, memory=True), ""
+            return Outcome(None, failed=lacking, lacks="ram"), ""
         text, log = (file.read_text("utf-8", "replace") for file in files)
         if finished.timed_out:
             return Outcome(None, failed=f"was ended after {finished.seconds:.0f} s, many times what is predicted"), ""
         if finished.code or finished.flooded:
             why = f"ended with code {finished.code}" if finished.code >= 0 else f"was ended by signal {-finished.code}"
             why = "printed without end" if finished.flooded else f"{why}{_last(log)}"
-            return Outcome(None, failed=why, memory=lacks_memory(log) or finished.code == -9), ""
+            return Outcome(None, failed=why, lacks=memory_lacking(log) or ("ram" if finished.code == -9 else "")), ""
         try:
             printed = read_bench(text, trial, words, objective=self.grid.objective, model_bytes=self.model_bytes)
         except BadInput as error:
-            return Outcome(None, failed=shortened(str(error), SHOWN), memory=lacks_memory(log)), ""
-        slowed = printed.slowed < SLOWED
-        note = (
-            f"its last repeat had {printed.slowed:.0%} of the first one's speed: heat, or other programs"
-            if slowed
-            else ""
-        )
+            return Outcome(None, failed=shortened(str(error), SHOWN), lacks=memory_lacking(log)), ""
+        note = ""
+        if printed.slowed < SLOWED:
+            note = f"its last repeat had {printed.slowed:.0%} of the first one's speed: heat, or other programs"
         load_s = max(finished.seconds - printed.timed_s, 0.0)
         return Outcome(printed.seconds, printed.sd, finished.seconds, load_s=load_s), note
 
     def _keep(self, run: TunedRun) -> None:
         outcome = run.outcome
         line = {"setting": run.trial.spec, **outcome._asdict(), "note": run.note, "file": run.file}
-        path = self.folder / LEDGER
+        path = self.folder / RECORD
         try:
             with path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
@@ -292,15 +293,6 @@ class _Others:
         """How many processors others took."""
         passed = time.monotonic() - self.began
         return max(self._busy_s() - self.busy_s - finished.cpu_s, 0.0) / max(passed, 1e-3)
-
-
-def _object(line: str) -> dict[str, Any]:
-    """A line of the record; empty for a torn one."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _last(log: str) -> str:

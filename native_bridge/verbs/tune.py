@@ -8,10 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.cli.common import message
+from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, speed, table
 from flashmoe_sim.io.errors import Interrupted, SimError, Unsupported, Unusable
 from flashmoe_sim.io.sections import Command, Part, Section
-from flashmoe_sim.options import FORCE, MEASURED, MemoryOptions, Several, option, option_field
+from flashmoe_sim.options import (
+    ANSWER_TOKENS,
+    FORCE,
+    MEASURED,
+    OBJECTIVE,
+    PROMPT_TOKENS,
+    MemoryOptions,
+    Several,
+    option,
+    option_field,
+)
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import one_line
 
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.machines.machine import OneMachine
     from flashmoe_sim.systems.base import Launch, System
+    from flashmoe_sim.tune.grid import Grid
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.trials import Trial
     from native_bridge.tuning.bench import Bench
@@ -86,14 +98,9 @@ class Tune(MemoryOptions, Verb[Tuned]):
     )
     out: Path | None = option_field(None, "DIR", "The folder of the runs; default: tune-MODEL.")
     minutes: float = option_field(10.0, "M", "Time for all runs.", above=0)
-    objective: str = option_field(
-        "decode",
-        "",
-        "What to make fast: generating, reading a prompt, or a prompt and its answer.",
-        choices=("decode", "prompt", "both"),
-    )
-    prompt_tokens: int | None = option_field(None, "P", "Tokens of the prompt, for --objective.", least=1)
-    answer_tokens: int = option_field(500, "N", "Tokens of the answer, for --objective both.", least=1)
+    objective: str = field(default="decode", metadata=OBJECTIVE)
+    prompt_tokens: int | None = field(default=None, metadata=PROMPT_TOKENS)
+    answer_tokens: int = field(default=500, metadata=ANSWER_TOKENS)
     machine: OneMachine = option_field("this", "X", "This machine; default: as `sim machine this` sees it.")
     systems: str | None = option_field(
         None,
@@ -135,7 +142,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
             raise Interrupted(f"interrupted; {kept}", stop) from None
         return Tuned(session, session.ended(), notes=notes)
 
-    def _grid(self, bench: Bench) -> tuple[Any, tuple[str, ...]]:
+    def _grid(self, bench: Bench) -> tuple[Grid, tuple[str, ...]]:
         """The settings that the engine has, with their predictions."""
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.systems.resolve import resolve
@@ -160,7 +167,11 @@ class Tune(MemoryOptions, Verb[Tuned]):
         assert on.workload is not None
         case = replace(on.case, model=replace(on.case.model, gguf=str(self.model)))
         knobs = values(bench, case.machine, goal)
-        return grid(on.workload, case, on.systems, goal, knobs=knobs, borrowed=bool(on.borrowed)), on.notes
+        with working("predicting") as progress:
+            found = grid(
+                on.workload, case, on.systems, goal, knobs=knobs, borrowed=bool(on.borrowed), progress=progress
+            )
+        return found, on.notes
 
     def _systems(self, bench: Bench) -> list[System]:
         """Those to try. Raises BadInput for one that the engine does not run."""

@@ -212,4 +212,4 @@ def _timed(on: Resolved, system: System, tokens: int) -> Compared:
 
 
 def _outcome(tok_s: float | None, tokens: int) -> Outcome:
-    return Outcome(None, failed="out of memory", memory=True) if tok_s is None else Outcome(tokens / tok_s)
+    return Outcome(None, failed="out of memory", lacks="gpu") if tok_s is None else Outcome(tokens / tok_s)

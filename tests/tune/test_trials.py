@@ -100,7 +100,7 @@ class Program:
     def run(self, trial: Trial) -> Outcome:
         seconds = self.seconds(trial)
         if seconds is None:
-            return Outcome(None, failed="out of memory", memory=True)
+            return Outcome(None, failed="out of memory", lacks="gpu")
         return Outcome(seconds * math.exp(self.drawn.gauss(0, 0.01)))
 
 
@@ -128,16 +128,26 @@ def test_what_may_lack_memory_is_tried_one_step_at_a_time() -> None:
     first = search.next(lambda _: 1.0)
     assert first not in tight
     search.hear(first, Outcome(0.05))
-    lacking = min(tight, key=lambda place: search.kept_bytes[place])
-    search.hear(lacking, Outcome(None, failed="out of memory", memory=True))
-    assert search.failed == {
-        place for place, kept in enumerate(search.kept_bytes) if kept >= search.kept_bytes[lacking]
-    }
+    kept = search.kept_bytes["gpu"]
+    lacking = min(tight, key=lambda place: kept[place])
+    search.hear(lacking, Outcome(None, failed="out of memory", lacks="gpu"))
+    assert search.failed == {place for place, size in enumerate(kept) if size >= kept[lacking]}
     for _ in range(10):
         place = search.next(lambda _: 1.0)
         assert place is not None
         assert place not in search.failed
         search.hear(place, Outcome(0.05))
+
+
+def test_a_gpu_that_is_too_small_says_nothing_of_the_cpu() -> None:
+    of = grid_of()
+    search = of.search()
+    on_gpu = [place for place, size in enumerate(search.kept_bytes["gpu"]) if size]
+    search.hear(min(on_gpu, key=lambda place: search.kept_bytes["gpu"][place]), Outcome(None, failed="no", lacks="gpu"))
+    assert search.failed == {*on_gpu}
+    place = search.next(lambda _: 1.0)
+    assert place is not None
+    assert of.trials[place].system.name == "cpu"
 
 
 def test_a_program_that_becomes_slower_is_not_believed() -> None:

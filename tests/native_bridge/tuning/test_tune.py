@@ -100,9 +100,9 @@ def test_prompts_count_if_they_are_asked_for(
 def test_memory_that_lacks_is_not_asked_for_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tune(tmp_path, "--json", "--system", "placed", least_layers=3) == 0
     found = printed(capsys)
-    layers = [(int(run["setting"].split("=")[1].split(":")[0]), run["memory"]) for run in found["runs"]]
+    layers = [(int(run["setting"].split("=")[1].split(":")[0]), run["lacks"]) for run in found["runs"]]
     assert found["best"].startswith("placed:cpu_layers=3")
-    assert sum(lacks for _, lacks in layers) <= 3
+    assert sum(bool(lacks) for _, lacks in layers) <= 3
     for number, (_, lacks) in enumerate(layers):
         if lacks:
             assert all(later >= 1 for later, _ in layers[number + 1 :])
@@ -188,6 +188,10 @@ def test_ctrl_c_keeps_the_runs(
         stream.write('{"setting": "pla')
     assert tune(tmp_path) == 0
     assert "going on after the 2 runs" in capsys.readouterr().err
+    before = Path("out/tune.jsonl").read_text()
+    assert tune(tmp_path) == 0
+    assert Path("out/tune.jsonl").read_text() == before
+    assert len(list(Path("out").glob("run-*.json"))) == before.count('"wall_s"')
 
 
 def test_a_run_that_would_swap_is_ended(
