@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+LOOK_S = 0.1
 
 # The pieces of a command line, each up to the next option; quotes hold spaces and hyphens.
 _OPTIONS = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\]|\s(?!--?[A-Za-z]))+\s?""")
@@ -81,14 +82,15 @@ def interruptible(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
 
     In this thread, Ctrl-C would wait for the end of a compiled function, or crash it.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from flashmoe_sim.io.waiting import as_done
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     executor = ThreadPoolExecutor(1)
     try:
         with stoppable():
-            return next(as_done([executor.submit(work, *given, **named)])).result()
+            running = executor.submit(work, *given, **named)
+            while not wait([running], LOOK_S).done:  # on Windows, Python hears a signal only between two waits
+                pass
+            return running.result()
     finally:
         executor.shutdown(wait=False)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from flashmoe_sim.io.errors import INTERRUPTED, TERMINATED, Interrupted, SimError, did_you_mean
-from flashmoe_sim.io.printable import let_print, printable
+from flashmoe_sim.io.printable import printable
 
 
 class VerbEntry(NamedTuple):
@@ -250,7 +252,7 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before the start: the next opened file would get its number
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # while the process runs
-        let_print(getattr(sys, name))
+        _let_print(getattr(sys, name))
     if COMPLETING in os.environ:
         from flashmoe_sim.cli.completion import use_shells
 
@@ -281,6 +283,22 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = sim
     except MemoryError:
         return _fail("sim: not enough memory; give fewer or shorter traces at once, or raise the limit", 2)
     return 0
+
+
+_PLAIN = {"─": "-", "…": "...", "±": "+-"}
+
+
+def _let_print(stream: Any) -> None:
+    """Let a stream print what its encoding lacks, as code pages of Windows do, in plainer characters or as `?`."""
+    codecs.register_error("plain", _plainer)
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="plain")
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(one, "?") for one in error.object[error.start : error.end]), error.end
 
 
 def _what_to_give(error: click.UsageError) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 from flashmoe_sim.geometry.attention import Attention
 from flashmoe_sim.geometry.compute_buffers import GraphWidths
@@ -16,8 +17,15 @@ MAX_IO_SPLIT = 8
 OF_ENGINES = ("graph", "width", "format", "widths", "drafting_layers", "unread_bytes", "repository")
 
 
+class _Stored:
+    """Pickled without what is worked out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class LayerGeometry:
+class LayerGeometry(_Stored):
     """One MoE layer: how many experts it has and the bytes of one expert of each tensor family."""
 
     n_experts: int
@@ -48,7 +56,7 @@ class LayerGeometry:
 
 
 @dataclass(frozen=True)
-class ModelGeometry:
+class ModelGeometry(_Stored):
     """A model's MoE layers by layer number, its experts per token and its dense bytes.
 
     dense_bytes: all weights outside the routed experts; None if the source does not record them.

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from flashmoe_sim.ceilings.optimum import ceiling_setup
 from flashmoe_sim.geometry.model import ModelGeometry
-from flashmoe_sim.io.waiting import as_done
 from flashmoe_sim.machines.machine import Machine
 from flashmoe_sim.residency.counts import Counts
 from flashmoe_sim.residency.many import CountPass
@@ -26,6 +26,7 @@ from flashmoe_sim.sweep.workers import OpenWorkers, in_threads
 from flashmoe_sim.timeline.assemble import Conditions
 from flashmoe_sim.timeline.timed import default_execution
 
+LOOK_S = 0.1
 Row = dict[str, Any]
 MOST, PASS_MS = 32, 1.0  # passes per batch, and the time of a pass on the shortest trace
 Key = tuple[str, Setup]  # a workload's content id, and what is counted
@@ -129,7 +130,14 @@ def _run(plan: SweepPlan, workers: OpenWorkers) -> Generator[dict[Task, Row]]:
             executor.submit(run_passes, batch, brought[batch[0].workload_id]): batch
             for batch in _batches(plan.passes, workloads, batch_ms)
         }
-        for future in as_done(list(running)):
+        done: SimpleQueue[Future[Any]] = SimpleQueue()
+        for future in list(running):
+            future.add_done_callback(done.put)
+        while running:
+            try:
+                future = done.get(timeout=LOOK_S)
+            except Empty:  # on Windows, Python hears a signal only between two waits
+                continue
             for one, result in zip(running.pop(future), future.result(), strict=True):
                 yield rows.add(one, result)
 

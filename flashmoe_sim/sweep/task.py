@@ -46,6 +46,7 @@ WORDS: dict[type, tuple[str, ...]] = {
         "cpu_cores",
         "sockets",
         "socket_mode",
+        "unseen",
     ),
     Memory: ("socket_link_gb_s",),
     Quantity: ("source", "condition", "estimated", "guessed"),
