@@ -40,8 +40,8 @@ KNOWN = {
     ("native_bridge/capture/server.py", "import http"),  # the server that was named
     ("native_bridge/capture/server.py", "import urllib"),
     ("native_bridge/capture/transformers.py", ".eval"),  # torch's: a model that is not trained
-    ("native_bridge/engines/hotcache/serve.py", "import socket"),  # the server that it started
-    ("native_bridge/engines/hotcache/serve.py", "import urllib"),
+    ("native_bridge/llama_server.py", "import socket"),  # the server that it started
+    ("native_bridge/llama_server.py", "import urllib"),
 }
 RUNS_CODE = {"eval", ".eval", "exec", "compile", "__import__", ".exec_module", "allow_pickle", "trust_remote_code"}
 UNSAFE = {"pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "zipfile", "tarfile"}

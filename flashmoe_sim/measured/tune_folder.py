@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flashmoe_sim.io.errors import BadInput, Unusable
-from flashmoe_sim.measured import llama_bench
+from flashmoe_sim.measured import llama_bench, responses
 from flashmoe_sim.measured.value import FoundSpeeds
+from flashmoe_sim.systems.table import parse_system
 
 RECORD = "tune.jsonl"
 
@@ -35,8 +37,7 @@ def read(record: str, folder: Path) -> FoundSpeeds:
             if run["seconds"] is None or run["disturbed"]:
                 left_out += 1
                 continue
-            file = folder / Path(str(run["file"])).name
-            printed = llama_bench.read_json(file.read_text("utf-8", "replace"), str(file))
+            printed = _printed(run, folder / Path(str(run["file"])).name)
         except (KeyError, OSError, BadInput):
             left_out += 1
             continue
@@ -47,3 +48,13 @@ def read(record: str, folder: Path) -> FoundSpeeds:
     if not found.measured:
         raise Unusable("has no run of use", where=str(folder), advice="run `sim tune` again while nothing else runs")
     return found
+
+
+def _printed(run: dict[str, Any], file: Path) -> FoundSpeeds:
+    """What llama-bench printed, or what llama-server answered, which says nothing of its setting."""
+    text = file.read_text("utf-8", "replace")
+    if not responses.detect(text):
+        return llama_bench.read_json(text, str(file))
+    found, system = responses.read(text, str(file)), parse_system(str(run["system"]))
+    measured = [replace(one, system=system.spec, engine=system.engine) for one in found.measured]
+    return FoundSpeeds(measured, found.left_out)

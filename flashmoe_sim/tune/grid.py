@@ -21,12 +21,16 @@ EACH, WIDER = 4, 1.25  # so many numbers of layers are tried one by one, and the
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The settings, with the prediction of each system."""
+    """The settings, with the prediction of each system.
+
+    before_s: seconds of each system to fill the context up to the depth; none at depth 0.
+    """
 
     trials: tuple[Trial, ...]
     timed: dict[System, Compared]
     case: Case
     objective: Objective
+    before_s: Mapping[System, float]
 
     def predicted(self, place: int) -> Compared:
         """The prediction of a setting, without its knobs."""
@@ -66,19 +70,23 @@ def grid(
             wanted += _settings(system, case, objective)
         except BadInput as error:
             refused.append((system, str(error)))
-    timed = dict[System, Compared]()
+    timed, before_s = dict[System, Compared](), dict[System, float]()
+    empty = replace(case, depth=0)
     for number, system in enumerate(wanted):
         if progress is not None:
             progress(number, len(wanted))
         one = at_setting(workload, case, system, borrowed=borrowed, prompt_tokens=objective.prompt_tokens)
         if objective.seconds(one) is None:
             refused.append((system, one.why_not))
-        else:
-            timed[system] = one
+            continue
+        timed[system] = one
+        if case.depth:
+            filled = at_setting(workload, empty, system, interval=False, prompt_tokens=case.depth)
+            before_s[system] = case.depth / filled.prompt_tok_s if filled.prompt_tok_s else 0.0
     if not timed:
         raise nothing_runs(case, refused)
     trials = [Trial(system, of) for system in timed for of in _knobs(system, knobs)]
-    return Grid(tuple(trials), timed, case, objective)
+    return Grid(tuple(trials), timed, case, objective, before_s)
 
 
 def _knobs(system: System, knobs: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, str], ...]]:

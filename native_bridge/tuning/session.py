@@ -16,13 +16,15 @@ from flashmoe_sim.io.errors import BadInput, Conflict, Exists, Malformed, SimErr
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.machines.belief import SD_90
 from flashmoe_sim.measured.tune_folder import RECORD, lines_of
+from flashmoe_sim.systems.base import Launch
 from flashmoe_sim.tune.grid import Grid
 from flashmoe_sim.tune.trials import SURE, Outcome, Search, Trial
 from native_bridge.cache import model_files
 from native_bridge.host import system_facts
 from native_bridge.page_cache import total_bytes
-from native_bridge.process import Finished, run_child
-from native_bridge.tuning.bench import Bench, memory_lacking, read_bench
+from native_bridge.process import Around, Finished, run_child
+from native_bridge.tuning.launch import with_knobs
+from native_bridge.tuning.program import Program, Wanted, memory_lacking
 
 REPEATS = 3
 DECODED, DECODED_S = (16, 128), 8.0  # tokens of a repeat: as many as take so long, within these
@@ -59,7 +61,7 @@ class Session:
     """
 
     grid: Grid
-    bench: Bench
+    program: Program
     model: Path
     folder: Path
     minutes: float
@@ -94,8 +96,8 @@ class Session:
             "tune": 1,
             "model": self.model.name,
             "model_bytes": self.model_bytes,
-            "engine": str(self.bench.path),
-            "version": self.bench.version,
+            "engine": str(self.program.path),
+            "version": self.program.version,
             "objective": goal.goal,
             "prompt_tokens": goal.prompt_tokens,
             "answer_tokens": goal.answer_tokens,
@@ -145,6 +147,12 @@ class Session:
         storage = self.grid.case.machine.storage.read_gb_s.value
         return median(beside) if beside else self.model_bytes / (storage * 1e9)
 
+    def launch(self, place: int) -> Launch:
+        """What starts the engine with a setting."""
+        launch = self.grid.predicted(place).launch
+        assert launch is not None
+        return with_knobs(self.grid.trials[place], launch, self.program)
+
     def minutes_of(self, place: int) -> float:
         """How long a run of a setting takes, as is believed now."""
         return self._run_s(place, deviations=0.0) / 60
@@ -154,7 +162,8 @@ class Session:
         seconds = self._seconds(place, deviations=deviations)
         if self.grid.objective.goal == "decode":
             seconds *= self.tokens(place)
-        return self.load_s + (REPEATS + 1) * seconds
+        before_s = self.grid.before_s.get(self.grid.trials[place].system, 0.0)
+        return self.load_s + (REPEATS + 1) * (before_s + seconds)
 
     def _seconds(self, place: int, *, deviations: float) -> float:
         """Of the objective."""
@@ -192,18 +201,11 @@ class Session:
 
     def _run(self, place: int, watch: Callable[[Trial, float], None] | None) -> None:
         trial, number = self.grid.trials[place], len(self.runs) + 1
-        launch = self.grid.predicted(place).launch
-        assert launch is not None
+        launch = self.launch(place)
+        wanted = Wanted(self.grid.objective, self.tokens(place), REPEATS, self.grid.case.depth)
         log, out = self.folder / f"run-{number:02}.log", self.folder / f"run-{number:02}.json"
-        command = self.bench.command(
-            trial,
-            launch.words,
-            model=self.model,
-            objective=self.grid.objective,
-            tokens=self.tokens(place),
-            repeats=REPEATS,
-            depth=self.grid.case.depth,
-        )
+        command = self.program.command(launch.words, self.model, wanted)
+        around = Around({**os.environ, **launch.environment})
         memory, others = _RamWatch(), _Others()
 
         def look(seconds: float) -> None:
@@ -214,11 +216,19 @@ class Session:
         limit_s = max(LEAST_LIMIT_S, SLOWEST * self._run_s(place, deviations=SD_90))
         began, finished, lacking = time.monotonic(), None, ""
         try:
-            finished = run_child(command, output=log, stdout=out, timeout_s=limit_s, watch=look, most_bytes=MOST_BYTES)
+            finished = run_child(
+                command,
+                output=log,
+                stdout=out,
+                timeout_s=limit_s,
+                around=around,
+                watch=look,
+                most_bytes=MOST_BYTES,
+            )
         except _LacksMemory as error:
             lacking = str(error)
         wall_s = time.monotonic() - began
-        outcome, note = self._outcome(finished, lacking, trial, launch.words, (out, log))
+        outcome, note = self._outcome(finished, lacking, launch.words, wanted, (out, log))
         outcome = outcome._replace(wall_s=wall_s)
         busy = 0.0 if finished is None else others.cores(finished)
         if outcome.seconds is not None and busy > OTHERS * others.all:
@@ -228,7 +238,7 @@ class Session:
         self._keep(self.runs[-1])
 
     def _outcome(
-        self, finished: Finished | None, lacking: str, trial: Trial, words: tuple[str, ...], files: tuple[Path, Path]
+        self, finished: Finished | None, lacking: str, words: tuple[str, ...], wanted: Wanted, files: tuple[Path, Path]
     ) -> tuple[Outcome, str]:
         """What a run gave, and what is odd about it."""
         if finished is None:
@@ -241,7 +251,7 @@ class Session:
             why = "printed without end" if finished.flooded else f"{why}{_last(log)}"
             return Outcome(None, failed=why, lacks=memory_lacking(log) or ("ram" if finished.code == -9 else "")), ""
         try:
-            printed = read_bench(text, trial, words, objective=self.grid.objective, model_bytes=self.model_bytes)
+            printed = self.program.read(text, words, wanted, model_bytes=self.model_bytes)
         except BadInput as error:
             return Outcome(None, failed=shortened(str(error), SHOWN), lacks=memory_lacking(log)), ""
         note = ""
@@ -252,7 +262,13 @@ class Session:
 
     def _keep(self, run: TunedRun) -> None:
         outcome = run.outcome
-        line = {"setting": run.trial.spec, **outcome._asdict(), "note": run.note, "file": run.file}
+        line = {
+            "setting": run.trial.spec,
+            "system": run.trial.system.spec,
+            **outcome._asdict(),
+            "note": run.note,
+            "file": run.file,
+        }
         path = self.folder / RECORD
         try:
             with path.open("a", encoding="utf-8") as stream:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flashmoe_sim.tune.grid import Grid
     from flashmoe_sim.tune.objective import Objective
     from flashmoe_sim.tune.trials import Trial
-    from native_bridge.tuning.bench import Bench
+    from native_bridge.tuning.program import Program
     from native_bridge.tuning.session import Session, TunedRun
 
 FIRST = 6  # settings that --dry-run shows
@@ -67,10 +67,8 @@ class Tuned:
     @property
     def launch(self) -> Launch | None:
         """What starts the engine with the fastest setting."""
-        from native_bridge.tuning.launch import with_knobs
-
         place = self.session.search.best
-        return None if place is None else with_knobs(self.session, place)
+        return None if place is None else self.session.launch(place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,17 +112,17 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     def run(self) -> Tuned:
         """Run settings until the fastest is known."""
-        from native_bridge.tuning.bench import find_bench
+        from native_bridge.tuning.find import find_program
         from native_bridge.tuning.session import Session
 
-        bench = find_bench(self.engine)
-        grid, notes = self._grid(bench)
+        program = find_program(self.engine)
+        grid, notes = self._grid(program)
         folder = self.out or Path(f"tune-{self.model.stem}")
-        session = Session(grid, bench, self.model.absolute(), folder, self.minutes)
+        session = Session(grid, program, self.model.absolute(), folder, self.minutes)
         if self.dry_run:
             return Tuned(session, "", dry=True, notes=notes)
         session.open(force=self.force)
-        count = f"{len(grid.trials)} settings of {bench.path.name} with {grid.case.model.name}"
+        count = f"{len(grid.trials)} settings of {program.path.name} with {grid.case.model.name}"
         message(f"{count}, {self.minutes:g} minutes at most; runs are kept in {folder}")
         if session.runs:
             message(f"going on after the {len(session.runs)} runs in {folder}; --force starts again")
@@ -142,7 +140,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
             raise Interrupted(f"interrupted; {kept}", stop) from None
         return Tuned(session, session.ended(), notes=notes)
 
-    def _grid(self, bench: Bench) -> tuple[Grid, tuple[str, ...]]:
+    def _grid(self, program: Program) -> tuple[Grid, tuple[str, ...]]:
         """The settings that the engine has, with their predictions."""
         from flashmoe_sim.geometry.load import load_model
         from flashmoe_sim.systems.resolve import resolve
@@ -152,7 +150,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
         from native_bridge.tuning.knobs import values
 
         if self.draft:
-            raise Unsupported("--draft: llama-bench drafts nothing; leave it out")
+            raise Unsupported("--draft: runs draft nothing; leave it out")
         goal = Objective(goal=self.objective, prompt_tokens=self.prompt_tokens or 0, answer_tokens=self.answer_tokens)
         model = load_model(str(self.model))
         machine = learnt_machine(self.machine, self.measured, workload=None, model=model)
@@ -161,26 +159,26 @@ class Tune(MemoryOptions, Verb[Tuned]):
             workload=None,
             model=model,
             machine=machine,
-            systems=self._systems(bench),
+            systems=self._systems(program),
             memory=replace(self, context=context),
         )
         assert on.workload is not None
         case = replace(on.case, model=replace(on.case.model, gguf=str(self.model)))
-        knobs = values(bench, case.machine, goal)
+        knobs = values(program, case.machine, goal)
         with working("predicting") as progress:
             found = grid(
                 on.workload, case, on.systems, goal, knobs=knobs, borrowed=bool(on.borrowed), progress=progress
             )
-        return found, on.notes
+        return _of_build(found, program), on.notes
 
-    def _systems(self, bench: Bench) -> list[System]:
+    def _systems(self, program: Program) -> list[System]:
         """Those to try. Raises BadInput for one that the engine does not run."""
         from flashmoe_sim.systems.resolve import parse_systems
 
-        found = parse_systems(self.systems or bench.systems)
-        if others := [one.name for one in found if one.name not in bench.systems]:
+        found, runs = parse_systems(self.systems or program.systems), program.systems
+        if others := [one.name for one in found if one.name not in runs and not program.any_system]:
             raise Unsupported(
-                f"--system {others[0]}: {bench.path.name} does not run it", advice=f"it runs {', '.join(bench.systems)}"
+                f"--system {others[0]}: {program.name} does not run it", advice=f"it runs {', '.join(runs)}"
             )
         return found
 
@@ -194,8 +192,8 @@ class Tune(MemoryOptions, Verb[Tuned]):
         return {
             "model": session.grid.case.model.name,
             "machine": session.grid.case.machine.name,
-            "engine": str(session.bench.path),
-            "build": session.bench.version,
+            "engine": str(session.program.path),
+            "build": session.program.version,
             "folder": str(session.folder),
             "settings": len(session.grid.trials),
             "ended": found.ended,
@@ -219,6 +217,26 @@ class Tune(MemoryOptions, Verb[Tuned]):
             return []
         last = found.session.runs[-1].outcome.failed if found.session.runs else "nothing ran"
         return [Unusable(f"no setting gave a speed; the last run {last}", advice=f"see {found.session.folder}")]
+
+
+def _of_build(found: Grid, program: Program) -> Grid:
+    """The settings whose flags a build has. Raises BadInput if there is none."""
+    from native_bridge.tuning.launch import with_knobs
+
+    lacking: list[str] = []
+    trials: list[Trial] = []
+    for trial in found.trials:
+        launch = found.timed[trial.system].launch
+        assert launch is not None
+        if flag := program.lacking(with_knobs(trial, launch, program).words):
+            lacking.append(f"{trial.system.name} is started with {flag}, which {program.path} does not have")
+        elif launch.first_start:
+            lacking.append(f"{trial.system.name} first makes files of its own; start it once, and give them")
+        else:
+            trials.append(trial)
+    if not trials:
+        raise Unsupported(lacking[0], advice="give another --engine or --system")
+    return replace(found, trials=tuple(trials))
 
 
 def _reached(seconds: float | None, goal: Objective) -> str:

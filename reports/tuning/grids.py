@@ -172,7 +172,7 @@ def grid_named(name: str) -> PublishedGrid | None:
             outcomes.append(_outcome(row["tok_s"], tokens or 1))
     if len(trials) < FEWEST or all(one.seconds is None for one in outcomes):
         return None
-    grid = Grid(tuple(trials), timed, on.case, goal)
+    grid = Grid(tuple(trials), timed, on.case, goal, before_s={})
     return PublishedGrid(name, first["who"], first["source"], grid, tuple(outcomes), len(rows) - len(trials))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("--cpu-moe", "--moe-layer-perf-out", PROFILE, BUDGET, "--no-warmup")
 GET_ONE = "build the fork adrianhoehne/llama.cpp and give its llama-server with --runtime or in HOT_CACHE_RUNTIME"
-SERVE = Path(__file__).with_name("serve.py")
+SERVE = [sys.executable, "-P", "-m", "native_bridge.engines.hotcache.serve"]
 PERF = "moe-layer-perf: "
 SERVERS = ("--host", "--port", "--moe-layer-perf-out", "-c", "--ctx-size", "-np", "--parallel")
 _SPEEDS = re.compile(r"^\[ Prompt: (\d+\.\d+) t/s \| Generation: (\d+\.\d+) t/s \]$", re.MULTILINE)
@@ -106,7 +106,7 @@ class HotCacheEngine(LlamaProgram):
         self, request: RunRequest, runtime: Runtime, *, model: Path, sidecar: Path | None, trace: str
     ) -> list[str]:
         """The command, without a warm-up, which would be counted."""
-        program = [sys.executable, str(SERVE), request.prompt, str(request.n_predict)]
+        program = [*SERVE, request.prompt, str(request.n_predict)]
         words = [str(runtime.path), "-m", str(model), "--cpu-moe", "--no-warmup", "-np", "1"]
         words += ["-c", str(context_tokens(request))]
         words += ["-b", str(request.batch), "-ub", str(request.ubatch), "-t", str(request.threads)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from flashmoe_sim.measured.read import read_measured
 from native_bridge.cli.main import main
 from native_bridge.process import run_child
 from native_bridge.tuning import knobs, session
-from native_bridge.tuning.bench import Bench
+from native_bridge.tuning.program import Program
 from native_bridge.verbs.tune import Tune
 from tests.native_bridge.conftest import MODEL
 from tests.native_bridge.tuning.fake_bench import write
@@ -26,11 +27,12 @@ GRIDS: dict[str, Any] = {}
 OWN = Tune._grid
 
 
-def grid_once(asked: Tune, bench: Bench) -> Any:
+def grid_once(asked: Tune, program: Program) -> Any:
     """The settings of a question, which take a second to predict."""
-    key = f"{bench.systems}{asked.systems}{asked.objective}{asked.prompt_tokens}{asked.answer_tokens}{asked.draft}"
+    question = replace(asked, engine=None, out=None, minutes=1.0, dry_run=False, force=False)
+    key = f"{sorted(program.flags)}{question}"
     if key not in GRIDS:
-        GRIDS[key] = OWN(asked, bench)
+        GRIDS[key] = OWN(asked, program)
     return GRIDS[key]
 
 
@@ -93,7 +95,8 @@ def test_a_dry_run_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_prompts_count_if_they_are_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], goal: str, more: tuple[str, ...], seconds: float
 ) -> None:
-    assert tune(tmp_path, "--json", "--objective", goal, "--prompt-tokens", "1000", *more) == 0
+    asked = ("--objective", goal, "--prompt-tokens", "1000", "--system", "all-gpu", *more)
+    assert tune(tmp_path, "--json", *asked) == 0
     assert printed(capsys)["seconds"] == pytest.approx(seconds, rel=0.03)
 
 
@@ -209,14 +212,14 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     def said(*given: object) -> str:
         return refusal(capsys, "tune", MODEL, "--machine", MACHINE, *given)
 
-    assert "no such file; give the path of llama-bench" in said("--engine", tmp_path / "none")
+    assert "no such file; give the path of llama-bench or llama-server" in said("--engine", tmp_path / "none")
     assert f"is a folder; give {engine}" in said("--engine", tmp_path)
     other = tmp_path / "other"
     other.write_text("#!/bin/sh\necho usage: other\n")
     assert "may not be run; make it a program: chmod +x" in said("--engine", other)
     other.chmod(0o755)
-    assert "--help is not that of a llama-bench" in said("--engine", other)
-    assert "drafts nothing" in said("--engine", engine, "--draft", "2")
+    assert "--help is not that of llama-bench or llama-server" in said("--engine", other)
+    assert "runs draft nothing" in said("--engine", engine, "--draft", "2")
     Path("full").mkdir()
     Path("full/file").write_text("")
     assert "holds other files" in said("--engine", engine, "--out", "full")

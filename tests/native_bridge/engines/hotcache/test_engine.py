@@ -94,7 +94,7 @@ def test_a_run_keeps_the_text_the_speeds_and_the_uses(runtime: Runtime, tmp_path
     assert run.log.lines == {"layer 0": {"calls": "3", "hot": "0", "cold": "6"}}
     assert (run.folder / "text.txt").read_text().startswith("9 tokens\n[ Prompt: 1.0")
     command = json.loads((run.folder / "run.json").read_text())["command"]
-    assert command[2:6] == [PROMPT, "9", str(runtime.path), "-m"]
+    assert command[4:8] == [PROMPT, "9", str(runtime.path), "-m"]
     assert command[-4:] == ["--seed", "1", "--temp", "0"]
 
 

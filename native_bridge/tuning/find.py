@@ -1,0 +1,48 @@
+"""Which program a search runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from flashmoe_sim.io.errors import Missing, Unusable
+from native_bridge.engines.llama_program import answer_of
+from native_bridge.tuning.bench import Bench
+from native_bridge.tuning.program import Program
+from native_bridge.tuning.server import Server
+
+PROGRAMS: dict[type[Program], set[str]] = {  # flags that only each has; the first one found is taken
+    Bench: {"--n-prompt", "--n-gen", "--output"},
+    Server: {"--port", "--host", "--n-predict"},
+}
+NAMES = " or ".join(kind.name for kind in PROGRAMS)
+ADVICE = "give the path of llama-bench or llama-server, which every release of llama.cpp has, with --engine"
+WHAT = {"program": NAMES, "advice": ADVICE}
+_FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+
+
+def find_program(given: str | None) -> Program:
+    """The program given, else the first of PROGRAMS on the PATH.
+
+    Raises BadInput if there is none, it may not be run, it does not run here, or it is none of PROGRAMS.
+    """
+    found = given or next(filter(None, (shutil.which(kind.name) for kind in PROGRAMS)), None)
+    if found is None:
+        raise Missing(f"no {NAMES} on the PATH", advice=ADVICE)
+    path = Path(found).expanduser().absolute()
+    if path.is_dir():
+        inside = next((path / kind.name for kind in PROGRAMS if (path / kind.name).is_file()), None)
+        raise Unusable(f"--engine {path}: is a folder", advice=f"give {inside}" if inside else ADVICE)
+    if not path.is_file():
+        raise Missing(f"--engine {path}: no such file", advice=ADVICE)
+    if not os.access(path, os.X_OK):
+        raise Unusable(f"--engine {path}: may not be run", advice=f"make it a program: chmod +x {path}")
+    flags = frozenset(_FLAG.findall(answer_of(path, "--help", **WHAT)))
+    kind = next((kind for kind, own in PROGRAMS.items() if own <= flags), None)
+    if kind is None:
+        raise Unusable(f"--engine {path}: --help is not that of {NAMES}", advice=ADVICE)
+    said = answer_of(path, "--version", **WHAT) if "--version" in flags else ""
+    version = re.search(r"^version: (.+)$", said, re.MULTILINE)
+    return kind(path, flags, version[1] if version else "")
