@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 READY_S, ENDED_S, LOOK_S = 600.0, 30.0, 0.05
@@ -42,6 +42,8 @@ class Served:
             said = error.read().decode("utf-8", "replace")
             raise NoAnswer(f"the server answered {error.code} to /{page}: {said}", 1) from None
         except (OSError, ValueError) as error:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(1.0)  # it may be about to end
             raise NoAnswer(f"the server gave no answer ({error})", self.process.poll() or 1) from None
         return answer
 

@@ -196,10 +196,11 @@ class Session:
         while not self.ended():
             place = self.search.next(self.minutes_of)
             assert place is not None
-            self._run(place, watch)
+            self.measure(place, watch)
             yield self.runs[-1]
 
-    def _run(self, place: int, watch: Callable[[Trial, float], None] | None) -> None:
+    def measure(self, place: int, watch: Callable[[Trial, float], None] | None = None) -> None:
+        """Run a setting, and keep what it gave."""
         trial, number = self.grid.trials[place], len(self.runs) + 1
         launch = self.launch(place)
         wanted = Wanted(self.grid.objective, self.tokens(place), REPEATS, self.grid.case.depth)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flashmoe_sim.cli.common import message
 from flashmoe_sim.cli.progress import working
 from flashmoe_sim.io.cells import Column, speed, table
-from flashmoe_sim.io.errors import Interrupted, SimError, Unsupported, Unusable
+from flashmoe_sim.io.errors import BadInput, Interrupted, SimError, Unsupported, Unusable
 from flashmoe_sim.io.sections import Command, Part, Section
 from flashmoe_sim.options import (
     ANSWER_TOKENS,
@@ -27,9 +27,9 @@ from flashmoe_sim.verbs.base import Verb
 from native_bridge.verbs.base import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from flashmoe_sim.machines.machine import OneMachine
+    from flashmoe_sim.machines.machine import Machine, OneMachine
     from flashmoe_sim.systems.base import Launch, System
     from flashmoe_sim.tune.grid import Grid
     from flashmoe_sim.tune.objective import Objective
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from native_bridge.tuning.program import Program
     from native_bridge.tuning.session import Session, TunedRun
 
+MACHINE = "machine.toml"  # in the folder
 FIRST = 6  # settings that --dry-run shows
 UNSTEADY = 0.1  # of a speed: runs alike that differ by more are told
 
@@ -80,8 +81,9 @@ class Tune(MemoryOptions, Verb[Tuned]):
         str
     ] = """Find the fastest setting of an engine on this machine: run it at a few, and let each run say which is next.
 
-    MODEL is a GGUF file. llama-bench is part of llama.cpp and of ik_llama.cpp. Tried are layers on the CPU, threads,
-    loading and, if the prompt counts, micro-batches: nothing that changes the text. It ends when nothing else is likely
+    MODEL is a GGUF file. llama-bench and llama-server are part of llama.cpp and of ik_llama.cpp. Tried are layers on
+    the CPU, threads, loading and, if the prompt counts, micro-batches; with a llama-server that has it, the cache of
+    experts, and with --system a fork's own settings: nothing that changes the text. It ends when nothing else is likely
     more than 3% faster, or when the time is up. Every run is kept in the folder of --out; the same command goes on.
 
     \b
@@ -92,7 +94,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     model: Path = field(kw_only=False, metadata=option("MODEL", "", positional=True))
     engine: str | None = option_field(
-        None, "PROGRAM", "The llama-bench to run; default: the one on the PATH.", on_command_line=True
+        None, "PROGRAM", "The llama-bench or llama-server to run; default: the one on the PATH.", on_command_line=True
     )
     out: Path | None = option_field(None, "DIR", "The folder of the runs; default: tune-MODEL.")
     minutes: float = option_field(10.0, "M", "Time for all runs.", above=0)
@@ -112,17 +114,12 @@ class Tune(MemoryOptions, Verb[Tuned]):
 
     def run(self) -> Tuned:
         """Run settings until the fastest is known."""
-        from native_bridge.tuning.find import find_program
-        from native_bridge.tuning.session import Session
-
-        program = find_program(self.engine)
-        grid, notes = self._grid(program)
-        folder = self.out or Path(f"tune-{self.model.stem}")
-        session = Session(grid, program, self.model.absolute(), folder, self.minutes)
+        session, notes = self.session()
         if self.dry_run:
             return Tuned(session, "", dry=True, notes=notes)
         session.open(force=self.force)
-        count = f"{len(grid.trials)} settings of {program.path.name} with {grid.case.model.name}"
+        grid, folder = session.grid, session.folder
+        count = f"{len(grid.trials)} settings of {session.program.path.name} with {grid.case.model.name}"
         message(f"{count}, {self.minutes:g} minutes at most; runs are kept in {folder}")
         if session.runs:
             message(f"going on after the {len(session.runs)} runs in {folder}; --force starts again")
@@ -139,6 +136,16 @@ class Tune(MemoryOptions, Verb[Tuned]):
             kept = f"{len(session.runs)} runs are kept in {folder}; the same command goes on from there"
             raise Interrupted(f"interrupted; {kept}", stop) from None
         return Tuned(session, session.ended(), notes=notes)
+
+    def session(self) -> tuple[Session, tuple[str, ...]]:
+        """The search before any run, and notes on its predictions."""
+        from native_bridge.tuning.find import find_program
+        from native_bridge.tuning.session import Session
+
+        program = find_program(self.engine)
+        grid, notes = self._grid(program)
+        folder = self.out or Path(f"tune-{self.model.stem}")
+        return Session(grid, program, self.model.absolute(), folder, self.minutes), notes
 
     def _grid(self, program: Program) -> tuple[Grid, tuple[str, ...]]:
         """The settings that the engine has, with their predictions."""
@@ -212,11 +219,57 @@ class Tune(MemoryOptions, Verb[Tuned]):
     def notes(self, found: Tuned) -> Sequence[str]:
         return found.notes
 
+    def finish(self, found: Tuned) -> Iterator[str]:
+        """Write what the runs taught of the machine, and a page of them, into their folder."""
+        if found.dry or found.best is None:
+            return
+        from flashmoe_sim.io.sections import markdown
+        from flashmoe_sim.io.today import today
+        from flashmoe_sim.io.version import program
+        from flashmoe_sim.io.whole import atomic_writer
+        from flashmoe_sim.machines.write import write_machine
+        from flashmoe_sim.measured.learn import LEARNT
+        from flashmoe_sim.report.page import check_installed, html
+
+        session = found.session
+        case, folder = session.grid.case, session.folder
+        with working("learning from the runs"):
+            taught, said = _taught(session, self.machine, self.measured)
+        yield from (line for line in said if not line.startswith(LEARNT))
+        if any(line.startswith(LEARNT) for line in said):
+            write_machine(taught, folder / MACHINE, force=True)
+            yield f"wrote {folder / MACHINE}"
+        of = f"{case.model.name} on {case.machine.title}"
+        by = f"{today()}, {program()}; {session.program.name} {session.program.version}".rstrip()
+        answer = [part for section in _answer(found) for part in section.parts]
+        content = [Section(of, (by, *answer)), replace(_table(found), title="Runs")]
+        try:
+            check_installed()
+            page, text = folder / "page.html", html(of, content)
+        except BadInput:  # without the extra `report`
+            page, text = folder / "page.md", markdown(content)
+        with atomic_writer(page, force=True) as file:
+            file.write(text.encode())
+        yield f"wrote {page}"
+
     def failures(self, found: Tuned) -> list[SimError]:
         if found.dry or found.best is not None:
             return []
         last = found.session.runs[-1].outcome.failed if found.session.runs else "nothing ran"
         return [Unusable(f"no setting gave a speed; the last run {last}", advice=f"see {found.session.folder}")]
+
+
+def _taught(session: Session, machine: OneMachine, measured: Several) -> tuple[Machine, list[str]]:
+    """The machine after the runs of a search, and what is said of each. machine, measured: as they were given."""
+    from flashmoe_sim.verbs.given import learnt_machine, machine_of
+
+    before = machine_of(machine)
+    try:
+        found = learnt_machine(before, (*measured, str(session.folder)), model=session.grid.case.model)
+    except BadInput as error:  # none is of use
+        return before, [str(error)]
+    known = len(before.learnt.notes) if before.learnt else 0
+    return replace(found, name=session.folder.name), list(found.learnt.notes[known:]) if found.learnt else []
 
 
 def _of_build(found: Grid, program: Program) -> Grid:
@@ -291,11 +344,12 @@ def _answer(found: Tuned) -> list[Section]:
     spread = session.search.repeat_sd
     if spread is not None and spread > UNSTEADY:
         parts.append(f"Runs alike differ by {spread:.0%}: something else slows this machine now and then.")
-    known = Command(shlex.join(["sim", "recommend", session.grid.case.gguf, "--measured", str(session.folder)]))
+    learnt = session.folder / MACHINE
+    known = Command(shlex.join(["sim", "recommend", session.grid.case.gguf, "--machine", str(learnt)]))
     return [
         Section("", tuple(parts)),
         Section("", (Command(found.launch.line),)),
-        Section("", ("Later answers for this machine are sharper with", known)),
+        *([Section("", ("Later answers for this machine are sharper with", known))] if learnt.is_file() else []),
     ]
 
 

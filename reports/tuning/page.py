@@ -9,7 +9,7 @@ import polars as pl
 from reports.pages import joined, table
 
 PAGE = Path(__file__).with_name("README.md")
-RUNS = Path(__file__).with_name("runs.csv")
+RUNS, REAL = (Path(__file__).with_name(name) for name in ("runs.csv", "real.csv"))
 WAYS = {"runs": "`sim tune`", "tpe": "Optuna's TPE", "at_random": "at random", "in_order": "in the table's order"}
 MOST = 6
 INTRO = """\

@@ -49,7 +49,7 @@ def test_the_cache_of_a_new_build_is_tried(tmp_path: Path, capsys: pytest.Captur
     assert "cached" in find_program(str(tmp_path / "llama-server")).systems
     assert tune(tmp_path, "--dry-run", "--system", "cached") == 0
     assert "cached:cache_mib=" in capsys.readouterr().out
-    write(tmp_path, help=HELP.replace("--moe-cache-mib N\n", ""))
+    write(tmp_path, help=HELP.replace("--moe-cache-mib N", ""))
     assert "cached" not in find_program(str(tmp_path / "llama-server")).systems
     assert tune(tmp_path, "--dry-run", "--system", "cached") == 2
     assert "cached is started with --moe-cache-mib, which" in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""A real engine here: every setting measured in interleaved rounds, and three searches among them.
+
+python -m reports.tuning.real MODEL.gguf PROGRAM   # real.csv
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from flashmoe_sim.cli.progress import working
+from native_bridge.tuning.session import Session
+from native_bridge.verbs.tune import Tune
+from reports.tuning.page import REAL
+
+ROUNDS, SEARCHES = 2, 3
+PROMPT_TOKENS, ANSWER_TOKENS = 1024, 64
+GRID = "grid"
+
+
+def begun(model: Path, program: str, folder: Path) -> Session:
+    """A search that has no runs yet."""
+    asked = Tune(
+        model=model,
+        engine=program,
+        out=folder,
+        minutes=60.0,
+        objective="both",
+        prompt_tokens=PROMPT_TOKENS,
+        answer_tokens=ANSWER_TOKENS,
+    )
+    session, _ = asked.session()
+    session.open()
+    return session
+
+
+def lines(session: Session, what: str) -> list[dict[str, object]]:
+    """The runs of a session."""
+    return [
+        {
+            "what": what,
+            "setting": run.trial.spec,
+            "seconds": run.outcome.seconds,
+            "wall_s": round(run.outcome.wall_s, 1),
+            "ended": session.ended() if what != GRID else "",
+        }
+        for run in session.runs
+    ]
+
+
+if __name__ == "__main__":
+    model, program = Path(sys.argv[1]), sys.argv[2]
+    with TemporaryDirectory() as place:
+        every = begun(model, program, Path(place) / GRID)
+        settings = range(len(every.grid.trials))
+        for number in range(ROUNDS):
+            with working(f"measuring, round {number + 1} of {ROUNDS}") as progress:
+                for done, setting in enumerate(random.Random(number).sample(settings, len(settings))):
+                    progress(done, len(settings))
+                    every.measure(setting)
+        found = lines(every, GRID)
+        for number in range(1, SEARCHES + 1):
+            search = begun(model, program, Path(place) / f"search-{number}")
+            for run in search.run():
+                print(f"search {number}: {run.trial.spec} {run.outcome.seconds}", file=sys.stderr)
+            found += lines(search, f"search {number}")
+    pl.DataFrame(found).write_csv(REAL)
