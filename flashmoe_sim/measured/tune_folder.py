@@ -29,19 +29,27 @@ def lines_of(record: str) -> list[dict[str, Any]]:
 def read(record: str, folder: Path) -> FoundSpeeds:
     """The speeds of the runs that gave one and were not disturbed. record: the text of its file RECORD.
 
+    Only those with the knobs of the fastest one, such as its threads: with others an engine is slower than it can be.
     Raises BadInput if there is none.
     """
-    found, left_out = FoundSpeeds([]), 0
-    for run in lines_of(record)[1:]:
+    found = FoundSpeeds([])
+    about, *runs = lines_of(record) or [{}]
+    model, size = str(about.get("model", "")), about.get("model_bytes")
+    good = [run for run in runs if isinstance(run.get("seconds"), float) and not run.get("disturbed")]
+    left_out = len(runs) - len(good)
+    knobs = _knobs(min(good, key=lambda run: float(run["seconds"]))) if good else ""
+    for run in good:
         try:
-            if run["seconds"] is None or run["disturbed"]:
-                left_out += 1
+            if _knobs(run) != knobs:
                 continue
             printed = _printed(run, folder / Path(str(run["file"])).name)
         except (KeyError, OSError, BadInput):
             left_out += 1
             continue
-        found.measured.extend(printed.measured)
+        found.measured.extend(
+            replace(one, model=model, model_bytes=size if isinstance(size, int) else one.model_bytes)
+            for one in printed.measured
+        )
         found.left_out.extend(printed.left_out)
     if left_out:
         found.left_out.append(f"{folder}: {left_out} runs that failed, or ran beside other programs, are not used")
@@ -50,10 +58,15 @@ def read(record: str, folder: Path) -> FoundSpeeds:
     return found
 
 
+def _knobs(run: dict[str, Any]) -> str:
+    """What a run's setting has behind its system."""
+    return str(run.get("setting")).removeprefix(str(run.get("system")))
+
+
 def _printed(run: dict[str, Any], file: Path) -> FoundSpeeds:
     """What llama-bench printed, or what llama-server answered, which says nothing of its setting."""
     text = file.read_text("utf-8", "replace")
-    if not responses.detect(text):
+    if '"timings"' not in text:
         return llama_bench.read_json(text, str(file))
     found, system = responses.read(text, str(file)), parse_system(str(run["system"]))
     measured = [replace(one, system=system.spec, engine=system.engine) for one in found.measured]

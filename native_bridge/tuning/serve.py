@@ -16,6 +16,7 @@ from native_bridge.llama_server import NoAnswer, Served, served
 
 LEAST = 32
 KEPT = ("model", "timings", "tokens_evaluated", "tokens_predicted", "truncated")
+SPEEDS = ("prompt_per_second", "predicted_per_second")  # of a prompt and an answer
 PLACES = ("harbour", "workshop", "orchard", "library", "station", "kitchen", "quarry")
 EVENTS = (
     "the clock stopped at noon, and a letter came that nobody had expected",
@@ -55,6 +56,10 @@ def main(arguments: list[str]) -> int:
     except NoAnswer as error:
         print(error, file=sys.stderr)
         return error.code
+    for one in answers:
+        for name, timed in zip(SPEEDS, (asked > 0, tokens > 1), strict=True):
+            if not timed and isinstance(one.get("timings"), dict):
+                one["timings"].pop(name, None)  # of too few tokens to say how fast it was
     print(json.dumps([{name: one[name] for name in KEPT if name in one} for one in answers[1:]], indent=1))
     return 0
 

@@ -94,7 +94,8 @@ class Session:
         goal = self.grid.objective
         return {
             "tune": 1,
-            "model": self.model.name,
+            "model": self.grid.case.model.name,
+            "file": self.model.name,
             "model_bytes": self.model_bytes,
             "engine": str(self.program.path),
             "version": self.program.version,

@@ -264,8 +264,9 @@ def _taught(session: Session, machine: OneMachine, measured: Several) -> tuple[M
     from flashmoe_sim.verbs.given import learnt_machine, machine_of
 
     before = machine_of(machine)
+    given = [measured] if isinstance(measured, str | Path) else [*measured]
     try:
-        found = learnt_machine(before, (*measured, str(session.folder)), model=session.grid.case.model)
+        found = learnt_machine(before, [*given, session.folder], model=session.grid.case.model)
     except BadInput as error:  # none is of use
         return before, [str(error)]
     known = len(before.learnt.notes) if before.learnt else 0

@@ -18,7 +18,7 @@ from native_bridge.verbs.tune import Tune
 from reports.tuning.page import REAL
 
 ROUNDS, SEARCHES = 2, 3
-PROMPT_TOKENS, ANSWER_TOKENS = 1024, 64
+PROMPT_TOKENS, ANSWER_TOKENS = 640, 64
 GRID = "grid"
 
 
