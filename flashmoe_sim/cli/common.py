@@ -146,7 +146,8 @@ def print_sections(sections: Iterable[Section]) -> None:
             click.secho(wrapped(section.title), bold=True)
         for part in section.parts:
             if isinstance(part, Command):
-                echo("\n".join(f"    {line}" for whole in part.line.splitlines() for line in _to_paste(whole)))
+                lines = [line for whole in part.line.splitlines() for line in _to_paste(whole)]
+                echo("\n".join([f"{part.label or '    '}{lines[0]}", *(f"    {line}" for line in lines[1:])]))
             elif isinstance(part, Verbatim):
                 echo(part.text.removesuffix("\n"))
             elif isinstance(part, Table):

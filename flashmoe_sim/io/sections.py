@@ -19,9 +19,10 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Command:
-    """One or several lines to paste into a shell."""
+    """One or several lines to paste into a shell. label: what stands before them on a terminal."""
 
     line: str
+    label: str = ""
 
 
 @dataclass(frozen=True)

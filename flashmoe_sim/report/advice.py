@@ -49,9 +49,9 @@ SAME = "no change"
 def sections(found: Recommendation) -> list[Section]:
     """The whole advice."""
     made = [_run(found), _get(found), _size(found), _settings(found), _waits(found)]
-    made += [_cache_pays(found), _bought(found), _others(found)]
+    made += [_cache_pays(found), what_to_buy(found), _others(found)]
     made.append(Section("What to watch", tuple(cliffs(found))))
-    made.append(_enough(found))
+    made.append(is_enough(found))
     made.append(Section("What this rests on", tuple(evidence(found))))
     return [one for one in made if one.parts]
 
@@ -64,7 +64,7 @@ def memory(one: Compared) -> str:
     return " and ".join(parts) or "no memory of its own"
 
 
-def _sockets(found: Recommendation) -> list[Part]:
+def sockets(found: Recommendation) -> list[Part]:
     """How the answer uses two sockets, and what the second one adds or costs; nothing with one."""
     best, case, other = found.best.best, found.case, found.otherwise_seated
     mode = best.system.socket_mode(case)
@@ -85,6 +85,14 @@ def _sockets(found: Recommendation) -> list[Part]:
     return [f"{start}. Try that too:", Command(other.launch.line)]
 
 
+def objective_s(found: Recommendation) -> float:
+    """How long the prompt takes or, if an answer counts, both."""
+    goal, best = found.objective, found.best.best
+    seconds = goal.seconds(best)
+    assert seconds is not None
+    return seconds + (goal.answer_tokens * _slower_s(found) if goal.goal == "both" else 0.0)
+
+
 def _slower_s(found: Recommendation) -> float:
     """How much longer a token of the answer takes than one at `depth`, since the prompt and half of the answer are in
     the context: in proportion to what a full one takes."""
@@ -102,25 +110,21 @@ def _run(found: Recommendation) -> Section:
     doubt = "" if found.proof.common or found.proof.shown else ", unproven"
     first = f"Run {best.system.title} ({best.system.spec}): {speed(best)}{doubt}."
     if goal.prompt_tokens:
-        seconds = goal.seconds(best)
-        assert seconds is not None
-        if goal.goal == "both":
-            seconds += goal.answer_tokens * _slower_s(found)
         take = "takes" if goal.goal == "prompt" else f"and an answer of {goal.answer_tokens:,} take"
         first += (
             f" It reads a prompt at {prompt_speed(best)}: a prompt of {goal.prompt_tokens:,} tokens {take} "
-            f"{three(seconds)} s."
+            f"{three(objective_s(found))} s."
         )
     learnt = found.case.machine.learnt
     measured = [] if learnt is None else [f"{note[:1].upper()}{note[1:]}." for note in learnt.notes]
-    words = [f"{word}: {meaning}." for word, meaning in _meanings(found).items()]
+    words = [f"{word}: {meaning}." for word, meaning in meanings_of(found).items()]
     taken = filter(None, (basis(found.case.machine), uncounted(found.case.machine)))
     less = _smaller(found)
     much = less if found.smaller is not None and found.smaller.times >= MANY else []
-    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *_where_from(found, best)]
+    parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *where_from(found, best)]
     parts += [*words, *much]
-    parts += [*_sockets(found), *taken]
-    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
+    parts += [*sockets(found), *taken]
+    parts.append(f"It takes {memory(best)}{left_free(best)}{mapped(found)}. {_depth(found)}")
     parts += filter(None, (_faults(found), _drafts(found)))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
@@ -138,7 +142,7 @@ def _run(found: Recommendation) -> Section:
         parts += [
             f"What anybody can install, {plain.system.title} ({plain.system.spec}), gives {speed(plain)}:",
             Command(plain.launch.line),
-            *_where_from(found, plain),
+            *where_from(found, plain),
         ]
     if found.faster:
         parts.append(_faster(found))
@@ -149,7 +153,7 @@ def _run(found: Recommendation) -> Section:
     return Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts))
 
 
-def _where_from(found: Recommendation, one: Compared) -> list[str]:
+def where_from(found: Recommendation, one: Compared) -> list[str]:
     """Where a program comes from, in a sentence; nothing for the answer's own, which stands with its command."""
     best = found.best.best
     if one is not best and one.system.program == best.system.program:
@@ -160,13 +164,13 @@ def _where_from(found: Recommendation, one: Compared) -> list[str]:
 def _new_words(found: Recommendation, one: Compared) -> list[str]:
     """What words in capitals stand for, of those that no command above this one has."""
     assert one.launch is not None
-    known = {**_meanings(found)}
+    known = {**meanings_of(found)}
     if found.smaller is not None and found.smaller.best is not one and found.smaller.best.launch is not None:
         known |= placeholders(found.smaller.best.launch)
     return [f"{word}: {meaning}." for word, meaning in sorted(placeholders(one.launch).items()) if word not in known]
 
 
-def _meanings(found: Recommendation) -> dict[str, str]:
+def meanings_of(found: Recommendation) -> dict[str, str]:
     """What words in capitals in the answer's command stand for; of the file, also its size and how to download it."""
     launch, model = found.best.best.launch, found.case.model
     assert launch is not None
@@ -199,7 +203,7 @@ def _smaller(found: Recommendation) -> list[Part]:
         f"A smaller file of {size_gb:,.1f} GB, --model {less.name},{found_where} changes the text and runs "
         f"{less.times:.1f} times as fast, with {less.best.system.title}: {speed(less.best)}:"
     )
-    return [sentence, Command(less.best.launch.line), *_where_from(found, less.best), *_new_words(found, less.best)]
+    return [sentence, Command(less.best.launch.line), *where_from(found, less.best), *_new_words(found, less.best)]
 
 
 def _faults(found: Recommendation) -> str:
@@ -261,7 +265,7 @@ def _drafts(found: Recommendation) -> str:
     return f"{sentence}; they pay from an acceptance of {least:.2f} on."
 
 
-def _free(one: Compared) -> str:
+def left_free(one: Compared) -> str:
     """What a setting leaves free of the GPU's memory, if it uses any."""
     if not one.gpu_bytes or not one.gpu_free_bytes:
         return ""
@@ -295,7 +299,7 @@ def _reads_itself(found: Recommendation) -> list[Part]:
         return []
     system = one.best.system
     get = None if system.facts is None else system.facts.get
-    below = _where_from(found, one.best)
+    below = where_from(found, one.best)
     where = "" if get is None or below else f" ({get.address})"
     sentence = (
         f"Most of a token waits for pages of mapped files. {system.title}{where} reads experts into its own cache, and "
@@ -321,7 +325,7 @@ def _other_quant(model: ModelGeometry) -> str:
     return f"; --model {other.name} is another quantization, of {gib:,.1f} GiB{found_where}"
 
 
-def _mapped(found: Recommendation) -> str:
+def mapped(found: Recommendation) -> str:
     """Files that it computes from in place in RAM, and how much of them RAM can hold."""
     best = found.best.best
     mapped, pages = best.mapped_bytes, best.page_cache_bytes
@@ -420,7 +424,7 @@ def _gain(found: Recommendation, one: Compared) -> str:
     return SAME if abs(change) < 0.005 else f"{change:+.0%}"
 
 
-def _spent_on(group: str, ms: Mapping[str, float]) -> str:
+def spent_on(group: str, ms: Mapping[str, float]) -> str:
     """What a part of a token's time goes to, beside the other parts."""
     return "other computing" if group == "compute" and ms.get("cpu") else WAITS[group][1]
 
@@ -432,9 +436,7 @@ def _waits(found: Recommendation) -> Section:
     if not total:
         return Section("", ())
     order = sorted(spent, key=lambda group: -spent[group])
-    shares = [
-        f"{spent[group] / total:.0%} {_spent_on(group, spent)}" for group in order if spent[group] >= 0.01 * total
-    ]
+    shares = [f"{spent[group] / total:.0%} {spent_on(group, spent)}" for group in order if spent[group] >= 0.01 * total]
     token = "decoded token" if found.objective.prompt_tokens else "token"
     sentence = f"A {token} takes {three(total)} ms: {listed(shares)}." + (_cores(found) if spent.get("cpu") else "")
     machine = found.case.machine
@@ -499,7 +501,7 @@ def _why_pays(one: CachePays) -> str:
     """What a token waits for less with the cache, and what more."""
     least = SMALLEST_PART * sum((one.plain.ms_per_token or {}).values())
     changes = [
-        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {_spent_on(group, one.more_ms)}"
+        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {spent_on(group, one.more_ms)}"
         for group, ms in sorted(one.more_ms.items(), key=lambda item: -abs(item[1]))
         if abs(ms) > least
     ]
@@ -517,7 +519,7 @@ def _breaks_even(one: CachePays) -> str:
     return f"{name} is predicted to be faster {', and '.join(clauses)}." if clauses else ""
 
 
-def _bought(found: Recommendation) -> Section:
+def what_to_buy(found: Recommendation) -> Section:
     """What to buy, if requested."""
     bought = found.bought
     if bought is None:
@@ -576,7 +578,7 @@ def _without_a_price(bought: NextBetter, levers: Sequence[Lever]) -> str:
     )
 
 
-def _enough(found: Recommendation) -> Section:
+def is_enough(found: Recommendation) -> Section:
     """Whether the trace is long enough, and how the choice holds on other traces."""
     parts: list[str | Table | Command] = []
     if found.enough is not None:

@@ -107,6 +107,9 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
         "Without a model: show only models that likely reach this speed; default: all, in groups by 10.",
         above=0,
     )
+    why: bool = option_field(
+        False, "", "The whole advice: sizes, settings, other systems, what it rests on.", on_command_line=True
+    )
     save: Path | None = option_field(
         None,
         "FILE",
@@ -396,9 +399,9 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
         from flashmoe_sim.tune.recommend import Recommendation
 
         if isinstance(found, Recommendation):
-            from flashmoe_sim.report.advice import sections
+            from flashmoe_sim.report import advice, first_screen
 
-            return sections(found)
+            return advice.sections(found) if self.why else first_screen.sections(found)
         from flashmoe_sim.tune.runs_here import WhatRuns
 
         if isinstance(found, WhatRuns):

@@ -6,7 +6,7 @@ import polars as pl
 
 from flashmoe_sim.cli.progress import working
 from reports.tuning.grids import PublishedGrid, grid_named, names
-from reports.tuning.page import PAGE, RUNS, markdown
+from reports.tuning.page import PAGE, REAL, RUNS, markdown
 
 
 def line(one: PublishedGrid) -> dict[str, object]:
@@ -38,4 +38,4 @@ if __name__ == "__main__":
             progress(number, len(known))
     table = pl.DataFrame(lines)
     table.write_csv(RUNS)
-    PAGE.write_text(markdown(table), encoding="utf-8")
+    PAGE.write_text(markdown(table, pl.read_csv(REAL)), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -12,6 +13,9 @@ PAGE = Path(__file__).with_name("README.md")
 RUNS, REAL = (Path(__file__).with_name(name) for name in ("runs.csv", "real.csv"))
 WAYS = {"runs": "`sim tune`", "tpe": "Optuna's TPE", "at_random": "at random", "in_order": "in the table's order"}
 MOST = 6
+NEAR = 1.05  # times the seconds of the fastest
+GRID = "grid"  # of REAL: what is no search
+ON = "a made model of 1.25 GiB, a prompt of 640 tokens and an answer of 64"
 INTRO = """\
 # Runs until the fastest setting
 
@@ -44,7 +48,58 @@ def scores(lines: pl.DataFrame) -> dict[str, dict[str, float]]:
     }
 
 
-def markdown(lines: pl.DataFrame) -> str:
+class Played(NamedTuple):
+    """A search on a real engine.
+
+    first: runs until one was within NEAR of the fastest of all settings. runs: until it ended. slower: its choice, than
+    the fastest.
+    """
+
+    first: int
+    runs: int
+    choice: str
+    slower: float
+    ended: str
+
+
+def real_searches(real: pl.DataFrame) -> list[Played]:
+    """The searches of REAL against every setting's mean time in the interleaved rounds."""
+    grid = real.filter(what=GRID).group_by("setting").agg(pl.col("seconds").mean())
+    seconds = dict(grid.iter_rows())
+    fastest, played = min(seconds.values()), []
+    for (_,), runs in real.filter(pl.col("what") != GRID).group_by(["what"], maintain_order=True):
+        means = dict(runs.group_by("setting").agg(pl.col("seconds").mean()).iter_rows())
+        choice = min(means, key=lambda setting: means[setting])
+        near = [number for number, setting in enumerate(runs["setting"], 1) if seconds[setting] <= NEAR * fastest]
+        first, slower = min(near, default=len(seconds)), seconds[choice] / fastest - 1
+        played.append(Played(first, len(runs), choice, slower, runs["ended"][-1]))
+    return played
+
+
+def _real(real: pl.DataFrame) -> str:
+    grid = real.filter(what=GRID)
+    rows = sorted(grid.group_by("setting").agg(pl.col("seconds").mean()).iter_rows(), key=lambda row: float(row[1]))
+    fastest = rows[0][1]
+    return joined(
+        "## On a real engine",
+        f"llama-server b11434 on two cores without a GPU, {ON}: {len(rows)} settings, each measured in "
+        f"{len(grid) // len(rows)} interleaved rounds, and three searches.",
+        table(
+            ("search", f"runs until within {NEAR - 1:.0%}", "runs", "choice", "slower than the fastest", "ended"),
+            [
+                (str(number), str(one.first), str(one.runs), f"`{one.choice}`", f"{one.slower:.1%}", one.ended)
+                for number, one in enumerate(real_searches(real), 1)
+            ],
+        ),
+        table(
+            ("setting", "seconds", "slower"),
+            [(f"`{setting}`", f"{seconds:.1f}", f"{seconds / fastest - 1:.0%}") for setting, seconds in rows],
+        ),
+        "```sh\npython -m reports.tuning.real MODEL.gguf PROGRAM   # of sim model make-fixture --size seconds\n```",
+    )
+
+
+def markdown(lines: pl.DataFrame, real: pl.DataFrame) -> str:
     """The page."""
     known, other = lines.filter("known"), lines.filter(~pl.col("known"))
     each = table(
@@ -67,6 +122,7 @@ def markdown(lines: pl.DataFrame) -> str:
         _scored(known),
         f"## Something that it cannot predict as well: {_what(other)}",
         _scored(other),
+        _real(real),
         "## Each grid",
         each,
     )

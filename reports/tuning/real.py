@@ -15,11 +15,10 @@ import polars as pl
 from flashmoe_sim.cli.progress import working
 from native_bridge.tuning.session import Session
 from native_bridge.verbs.tune import Tune
-from reports.tuning.page import REAL
+from reports.tuning.page import GRID, REAL
 
 ROUNDS, SEARCHES = 2, 3
 PROMPT_TOKENS, ANSWER_TOKENS = 640, 64
-GRID = "grid"
 
 
 def begun(model: Path, program: str, folder: Path) -> Session:
@@ -52,20 +51,25 @@ def lines(session: Session, what: str) -> list[dict[str, object]]:
     ]
 
 
+def keep(found: list[dict[str, object]], more: list[dict[str, object]]) -> None:
+    """Write what was measured so far: an hour of it may be interrupted."""
+    found += more
+    pl.DataFrame(found).write_csv(REAL)
+
+
 if __name__ == "__main__":
-    model, program = Path(sys.argv[1]), sys.argv[2]
+    model, program, found = Path(sys.argv[1]), sys.argv[2], list[dict[str, object]]()
     with TemporaryDirectory() as place:
-        every = begun(model, program, Path(place) / GRID)
-        settings = range(len(every.grid.trials))
-        for number in range(ROUNDS):
-            with working(f"measuring, round {number + 1} of {ROUNDS}") as progress:
-                for done, setting in enumerate(random.Random(number).sample(settings, len(settings))):
+        for round_ in range(ROUNDS):
+            every = begun(model, program, Path(place) / f"{GRID}-{round_}")
+            settings = range(len(every.grid.trials))
+            with working(f"measuring, round {round_ + 1} of {ROUNDS}") as progress:
+                for done, setting in enumerate(random.Random(round_).sample(settings, len(settings))):
                     progress(done, len(settings))
                     every.measure(setting)
-        found = lines(every, GRID)
+            keep(found, lines(every, GRID))
         for number in range(1, SEARCHES + 1):
             search = begun(model, program, Path(place) / f"search-{number}")
-            for run in search.run():
-                print(f"search {number}: {run.trial.spec} {run.outcome.seconds}", file=sys.stderr)
-            found += lines(search, f"search {number}")
-    pl.DataFrame(found).write_csv(REAL)
+            for _ in search.run():
+                pass
+            keep(found, lines(search, f"search {number}"))

@@ -22,7 +22,7 @@ PARTS = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 32GiB + nvme-gen4"
 
 
 def test_the_page_names_what_to_run_its_size_and_its_evidence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(ASKED) == 0
+    assert main([*ASKED, "--why"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert max(len(line) for line in printed.out.splitlines() if not line.startswith("    ")) <= 80
@@ -58,7 +58,7 @@ def test_facts_older_than_three_months_are_said_to_be_old(
 
 def test_what_the_machine_was_taken_as_stands_below_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "deepseek-v2-lite", "--system", "cpu", "--machine"]
-    output = " ".join(printed_by(capsys, *asked, "ryzen-5600 + 64GiB").split())
+    output = " ".join(printed_by(capsys, *asked, "ryzen-5600 + 64GiB", "--why").split())
     sentence = (
         "Given: ryzen-5600 and 64GiB; guessed: the speed of the RAM (18.4 to 48.6 GB/s) and the SSD (0.5 to 7 GB/s); "
         'name them, as in `--machine "ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4"`.'
@@ -66,7 +66,7 @@ def test_what_the_machine_was_taken_as_stands_below_the_command(capsys: pytest.C
     assert output.count(sentence) == 1
     assert output.index("Run ") < output.index("llama-") < output.index(sentence) < output.index("It takes ")
     assert "guessed" not in printed_by(capsys, *asked, "ryzen-5600 + ddr4-3200 + 64GiB + nvme-gen4")
-    preset = " ".join(printed_by(capsys, *asked, "rtx-3060").split())
+    preset = " ".join(printed_by(capsys, *asked, "rtx-3060", "--why").split())
     assert preset.count("From the preset rtx-3060: 32 GiB of RAM at 45 GB/s, ") == 1
     assert document(capsys, *asked, "rtx-3060")["notes"][0].startswith("From the preset rtx-3060: ")
 
@@ -124,7 +124,7 @@ def test_a_saved_page_and_the_files_of_its_command(
 def test_a_saved_page_shows_the_systems_in_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Below the command, by their names in words; what does not run is in the table. A preview says the verdict."""
     out = tmp_path / "advice.html"
-    assert main([*ASKED[:-1], "placed,cpu,all-gpu,turbofieldfare", "--save", str(out)]) == 0
+    assert main([*ASKED[:-1], "placed,cpu,all-gpu,turbofieldfare", "--why", "--save", str(out)]) == 0
     verdict = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Run "))
     page = out.read_text()
     assert f'<meta property="og:description" content="{verdict}' in page
@@ -151,7 +151,7 @@ def test_a_prompt_that_the_trace_does_not_have(capsys: pytest.CaptureFixture[str
     best = document(capsys, *asked)["best"]
     assert "-c 4500" in best["command"]
     assert best["prompt_tok_s_lo"] < best["prompt_tok_s"] < best["prompt_tok_s_hi"]
-    output = " ".join(printed_by(capsys, *asked).split())
+    output = " ".join(printed_by(capsys, *asked, "--why").split())
     assert "a prompt of 4,000 tokens and an answer of 500 take" in output
     assert "The prompt consists of 1,024 decoded tokens, repeated up to 4,000 tokens." in output
     assert "prompt and answer have 4,500 tokens; give at least as many" in refusal(capsys, *asked, "--context", "4096")
@@ -233,7 +233,7 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
 
 def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "gemma-4-26b-a4b", "--machine", "m3-max-48", "--system", "cpu,turbofieldfare"]
-    output = " ".join(printed_by(capsys, *asked).split())
+    output = " ".join(printed_by(capsys, *asked, "--why").split())
     instead = "give --model gemma-4-26b-a4b:mlx-4bit, 14.3 GiB, nearest in size."
     assert f"TurboFieldfare loads mlx-4bit only, not q4_k_m; {instead}" in output
     state = facts_of("llama-cpp").state.words
@@ -242,7 +242,7 @@ def test_an_engine_that_is_shown_with_another_file_is_named(capsys: pytest.Captu
 
 def test_a_system_that_memory_cannot_hold_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["recommend", "--model", "olmoe-1b-7b", "--machine", "m1-8", "--system", "all-gpu,cpu"]
-    assert "Too large for this machine: all-gpu." in " ".join(printed_by(capsys, *asked).split())
+    assert "Too large for this machine: all-gpu." in " ".join(printed_by(capsys, *asked, "--why").split())
 
 
 def test_an_engine_that_would_ignore_its_flags_is_never_advised(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,7 +106,7 @@ def test_what_an_answer_says_of_its_accuracy_is_the_accuracy_of_the_answers() ->
 
 
 def test_recommend_prints_these_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed"]) == 0
+    assert main(["recommend", "gpt-oss-120b", "--machine", "rtx-4090", "--system", "placed", "--why"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     of = SYSTEMS.filter(system="placed")
     ratio = (of["without_source_tok_s"] / of["measured_tok_s"]).to_list()

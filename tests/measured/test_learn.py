@@ -392,7 +392,7 @@ def test_every_verb_with_seconds_takes_a_measurement(words: list[str], capsys: p
     assert "learnt from placed:cpu_layers=32, 15.0 tok/s" in printed.out + printed.err
 
 
-@pytest.mark.parametrize("verb", [["recommend"], ["machine", "next"]], ids=" ".join)
+@pytest.mark.parametrize("verb", [["recommend", "--why"], ["machine", "next"]], ids=" ".join)
 def test_answers_say_what_was_learnt_and_what_was_not_used(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     files = [word for file in sorted(FILES.glob("gpt-oss-120b-rtx-4070*")) for word in ("--measured", str(file))]
     assert main([*verb, "gpt-oss-120b", "--system", "placed", "--machine", OWNER, *files]) == 0

@@ -110,7 +110,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     row = json.loads(shown(*asked, "--json"))["rows"][0]
     assert row["tok_s"] > row["filled_tok_s"] > row["filled_tok_s_lo"]
     output = " ".join(
-        shown("recommend", TRACE, "--machine", "rtx-4090", "--system", "placed", "--depth", "8192").split()
+        shown("recommend", TRACE, "--machine", "rtx-4090", "--system", "placed", "--depth", "8192", "--why").split()
     )
     assert "All speeds are with 8,192 tokens in the context; more tokens in it are slower." in output
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from reports.tuning.grids import grid_named
-from reports.tuning.page import PAGE, RUNS, WAYS, markdown, scores
+from reports.tuning.page import PAGE, REAL, RUNS, WAYS, markdown, real_searches, scores
 
 LINES = pl.read_csv(RUNS)
 KNOWN = LINES.filter("known")
@@ -16,7 +16,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tune.md"
 
 
 def test_the_page_is_of_the_table() -> None:
-    assert PAGE.read_text() == markdown(LINES)
+    assert PAGE.read_text() == markdown(LINES, pl.read_csv(REAL))
 
 
 @pytest.mark.parametrize("name", ["luka-flashnext-ncmoe-decode", "mcgyvr-srv2-threads-decode", "lucaspwo-qc30-ncmoe"])
@@ -43,3 +43,10 @@ def test_the_guide_says_how_few() -> None:
     ours, tpe = (of[WAYS[name]]["median"] for name in ("runs", "tpe"))
     told = f"within 3% of the fastest took it {ours:.1f} runs in the median, Optuna's TPE {tpe:.1f}"
     assert told in " ".join(GUIDE.read_text().split())
+
+
+def test_a_real_engine_is_tuned_in_a_quarter_of_its_runs() -> None:
+    real = pl.read_csv(REAL)
+    settings, played = real.filter(what="grid")["setting"].n_unique(), real_searches(real)
+    assert len(played) == 3
+    assert all(one.slower <= 0.05 and one.first <= settings / 4 for one in played)

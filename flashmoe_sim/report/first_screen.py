@@ -1,0 +1,274 @@
+"""A recommendation on one screen: what to run, how fast, what others measured, and what would help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from flashmoe_sim.budget import WIRED, wired_limit_advice
+from flashmoe_sim.geometry.named import file_bytes, named_model
+from flashmoe_sim.io.sections import Command, Item, Part, Section, Verbatim, Verdict
+from flashmoe_sim.io.sizes import GIB
+from flashmoe_sim.io.today import today
+from flashmoe_sim.io.version import program
+from flashmoe_sim.machines.guessed import basis, heading, uncounted
+from flashmoe_sim.measured.learn import LEARNT
+from flashmoe_sim.report import advice
+from flashmoe_sim.report.strip import Dots, Span, strip
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.systems.facts import listed
+from flashmoe_sim.tune.levers import named
+from flashmoe_sim.tune.others import Group, nearest
+from flashmoe_sim.tune.recommend import Recommendation
+
+INDENT, WIDE = 7, 80
+SPEED = "tokens a second"
+SAME, OTHER, READS = "*", "o", "x"
+MARKS = {SAME: "the same engine", OTHER: "another", READS: "waits for a drive"}
+LEAST = 0.1  # tokens a second: less is not told apart
+NEAR, HELPS, LIMITS = 2, 3, 2  # so many other engines, changes of the machine and parts of a token's time are named
+SMALLEST = 0.1  # of a token's time: a smaller part is not named
+SLOWER = 0.97  # of the speed at an empty context: with more left, a full one is not told
+_IN_BRACKETS = re.compile(r" \([^)]*\)")
+Row: TypeAlias = tuple[str, str]
+
+
+def sections(found: Recommendation) -> list[Section]:
+    """The screen, and behind it what was asked for beside it."""
+    best, plain = found.best.best, None if found.main_line is None else found.main_line.best
+    assert best.launch is not None
+    verdict = f"{in_words(best)}, with {best.system.title}"
+    parts: list[Part] = [Verdict(verdict if len(verdict) <= WIDE else f"{in_words(best)}, with {_short(best)}")]
+    if plain is not None:
+        parts.append(f"{in_words(plain)}, with {_short(plain)}, nothing to build")
+    parts += [*_prompt(found), Verbatim(f"\n{_strip(found, plain)}\n"), _command("Run", best.launch.line)]
+    before = ""
+    for label, text in _rows(found):
+        parts.append(_item("" if label == before else label, text))
+        before = label
+    parts += [*_sockets(found), *_or(found, plain)]
+    parts.append(_item("Date", f"{today()}, {program()}; more: --why; a page: --save page.html"))
+    asked = [advice.what_to_buy(found)] if found.bought is not None else []
+    asked += [advice.is_enough(found)] if found.transfers else []
+    return [Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts)), *asked]
+
+
+def number(tok_s: float) -> str:
+    """A speed in two digits and words: `25`, `6.6`, `0.35`, `below 0.1`."""
+    if tok_s < LEAST:
+        return f"below {LEAST}"
+    return f"{tok_s:,.0f}" if tok_s >= 9.95 else f"{tok_s:.1f}" if tok_s >= 0.995 else f"{tok_s:.2g}"
+
+
+def in_words(one: Compared) -> str:
+    """`25 tokens a second, most likely 13 to 37`, as far as the interval is known."""
+    speed, lo, hi = one.tok_s or 0.0, one.tok_s_lo, one.tok_s_hi
+    said = f"{number(speed)} {SPEED}"
+    if lo is None or hi is None or number(hi) == number(lo):
+        return said
+    return f"{said}, most likely {f'{number(lo)} to' if lo >= LEAST else 'up to'} {number(hi)}"
+
+
+def _brief(one: Compared) -> str:
+    """`25 (13 to 37)`."""
+    speed, lo, hi = one.tok_s or 0.0, one.tok_s_lo, one.tok_s_hi
+    return number(speed) if lo is None or hi is None else f"{number(speed)} ({number(lo)} to {number(hi)})"
+
+
+def _item(label: str, text: str) -> Item:
+    return Item(f"{label:<{INDENT}}{text}", INDENT)
+
+
+def _command(label: str, line: str) -> Command:
+    return Command(line, f"{label:<{INDENT}}")
+
+
+def _short(one: Compared) -> str:
+    """Its engine: `leloch's llama.cpp`."""
+    return one.system.title.partition(",")[0]
+
+
+def _prompt(found: Recommendation) -> list[Part]:
+    goal, best = found.objective, found.best.best
+    if not goal.prompt_tokens or best.prompt_tok_s is None:
+        return []
+    what = "takes" if goal.goal == "prompt" else f"and an answer of {goal.answer_tokens:,} take"
+    seconds = number(advice.objective_s(found))
+    return [f"{number(best.prompt_tok_s)} {SPEED} of a prompt: {goal.prompt_tokens:,} of them {what} {seconds} s"]
+
+
+def _strip(found: Recommendation, plain: Compared | None) -> str:
+    """The answer, what anybody can install, and what others measured."""
+    best = found.best.best
+    spans = [_span("this computer", best, first=True)]
+    if plain is not None:
+        spans.append(_span(f"with {_short(plain)}", plain, first=False))
+    groups = nearest(best.system, found.case)
+    dots = [Dots(_label(one), [speed.tok_s for speed in one.speeds], _mark(one)) for one in groups]
+    known = {_mark(one) for one in groups}
+    legend = ", ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in known)
+    below = f"Others measured: {legend}" if known else "No published speed of this model is known here."
+    return f"{strip(spans, dots, SPEED)}\n{below}"
+
+
+def _span(label: str, one: Compared, *, first: bool) -> Span:
+    speed = one.tok_s or 0.0
+    return Span(label, one.tok_s_lo or speed, speed, one.tok_s_hi or speed, first)
+
+
+def _label(one: Group) -> str:
+    return f"{one.on}, {one.title.partition(',')[0]}"
+
+
+def _mark(one: Group) -> str:
+    return READS if one.reads else SAME if one.same else OTHER
+
+
+def _rows(found: Recommendation) -> Iterator[Row]:
+    """What is said beside the speeds, by a word each."""
+    best, machine = found.best.best, found.case.machine
+    if raised := wired_limit_advice(machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
+        yield "First", raised
+    for one in found.others:
+        if WIRED in one.best.why_not:
+            yield "Or", f"{one.best.system.title}: {one.best.why_not}"
+    yield from (("Get", sentence) for sentence in _get(found))
+    yield "Needs", _needs(found)
+    if limit := _limit(found):
+        yield "Limit", limit
+    yield "Helps", _helps(found)
+    if near := _near(found):
+        yield "Near", near
+    full = found.filled
+    if full is not None and full.tok_s is not None and full.tok_s < SLOWER * (best.tok_s or 0.0):
+        yield "Full", f"{_brief(full)} once all {found.case.context:,} tokens of the context are in use"
+    if doubt := _doubt(found):
+        yield "Doubt", doubt
+    learnt = () if machine.learnt is None else machine.learnt.notes
+    if learnt:
+        taught = sum(note.startswith(LEARNT) for note in learnt)
+        yield "Heard", f"{taught} measured speeds taught this answer; --why says which, and why others did not"
+    yield from _given(found)
+
+
+def _sockets(found: Recommendation) -> Iterator[Part]:
+    for part in advice.sockets(found):
+        if isinstance(part, Command):
+            yield _command("Or", part.line)
+        else:
+            yield _item("NUMA", str(part).removeprefix("Sockets: "))
+
+
+def _get(found: Recommendation) -> Iterator[str]:
+    """Where the engine is, and what the words in capitals of its line stand for."""
+    best = found.best.best
+    facts = best.system.facts
+    if facts is not None and facts.get is not None and facts.get.programs:
+        branch = f", branch {facts.get.branch}" if facts.get.branch else ""
+        yield f"{facts.get.address}{branch}{f'; building: {facts.get.building}' if facts.get.building else ''}"
+    else:
+        address = [] if facts is None or facts.get is None else [facts.get.address]
+        yield from advice.where_from(found, best) or address
+    words = advice.meanings_of(found)
+    if advice.NO_FILE in words:
+        words[advice.NO_FILE] = f"the model's file, {file_bytes(found.case.model) / 1e9:,.1f} GB"
+    yield from (f"{word}: {meaning}" for word, meaning in words.items())
+
+
+def _needs(found: Recommendation) -> str:
+    """Memory, and how much of it stays free."""
+    best, machine = found.best.best, found.case.machine
+    size = None if machine.gpu is None else machine.gpu.memory_gib
+    needs = []
+    if best.gpu_bytes:
+        of = "" if size is None or machine.unified else f" of {size.value:.1f}"
+        left = f" ({best.gpu_free_bytes / GIB:.1f} stay free)" if best.gpu_free_bytes else ""
+        needs.append(f"{best.gpu_bytes / GIB:.1f}{of} GiB of GPU memory{left}")
+    if (held := best.held_bytes or 0) and not (machine.unified and best.gpu_bytes):
+        ram_gib = 0.0 if machine.memory is None else machine.memory.ram_gib.value
+        room = best.page_cache_bytes
+        too_much = "" if room is None or room >= best.mapped_bytes else f", for {best.mapped_bytes / GIB:,.1f}"
+        needs.append(f"{held / GIB:.1f}{f' of {ram_gib:.0f}' if ram_gib else ''} GiB of RAM{too_much}")
+    return listed(needs) if needs else advice.memory(best)
+
+
+def _limit(found: Recommendation) -> str:
+    """What most of a token's time is spent on."""
+    spent = found.best.best.ms_per_token or {}
+    total = sum(spent.values())
+    large = [group for group in spent if spent[group] > SMALLEST * total]
+    order = sorted(large, key=lambda group: -spent[group])[:LIMITS]
+    shares = [f"{spent[group] / total:.0%} is {advice.spent_on(group, spent)}" for group in order]
+    return f"of a token's time {', '.join(shares)}" if shares else ""
+
+
+def _helps(found: Recommendation) -> str:
+    helps = named(found.levers)[:HELPS]
+    if not helps:
+        return "no single change of this computer gains 3%"
+    each = [(_IN_BRACKETS.sub("", one.change), number(one.after.tok_s or 0.0), one.gain) for one in helps]
+    return "; ".join(f"{change}: {speed} ({gain:+.0%})" for change, speed, gain in each)
+
+
+def _near(found: Recommendation) -> str:
+    """Other engines that may be as fast; those of one program by their whole names."""
+    said = [_short(found.best.best), *([] if found.main_line is None else [_short(found.main_line.best)])]
+    near = []
+    told = (found.main_line, found.reads_itself)
+    for one in [each.best for each in found.rivals if each not in told][:NEAR]:
+        near.append(f"{one.system.title if _short(one) in said else _short(one)} {_brief(one)}")
+        said.append(_short(one))
+    return "; ".join(near)
+
+
+def _doubt(found: Recommendation) -> str:
+    """The one thing that may be wrong with the answer, if there is one."""
+    best, proof = found.best.best, found.proof
+    if best.tight:
+        return "it may not fit: little of the GPU's memory stays free"
+    if changed := best.system.changes_text(found.case):
+        return f"it changes the text: {changed}"
+    if found.pages:
+        return f"most of a token waits for the drive, and how fast is the largest unknown{_measure(found)}"
+    if not proof.rows:
+        return f"nobody has published a speed of this engine with {proof.arch or 'such a model'} on such a GPU"
+    if proof.machines == 1 and not proof.common:
+        return f"its {proof.rows} published speeds with such a model are all from one computer"
+    if found.borrowed:
+        return "no recorded routing of this model is at hand; that of others stands in"
+    return ""
+
+
+def _measure(found: Recommendation) -> str:
+    known = found.case.machine.storage.faults_gb_s is not None
+    return "" if known else ": `sim machine probe --file MODEL.gguf --out mine.toml` measures it"
+
+
+def _given(found: Recommendation) -> Iterator[Row]:
+    """What of the computer nobody said."""
+    machine = found.case.machine
+    sentence = basis(machine)
+    _, guessed, names = sentence.partition("guessed: ")
+    if guessed:
+        yield "Guess", names
+    elif not sentence.startswith("Given: ") and sentence:
+        yield "Guess", sentence.removeprefix("Guessed: ")
+    if unseen := uncounted(machine):
+        yield "Unseen", unseen
+    facts = found.best.best.system.facts
+    if facts is not None and (old := facts.if_old(today())):
+        yield "Old", old
+
+
+def _or(found: Recommendation, plain: Compared | None) -> Iterator[Part]:
+    """Other lines that may be better for who asks."""
+    other, less = found.reads_itself, found.smaller
+    if other is not None and other.best.launch is not None:
+        yield _item("Or", f"{other.best.system.title}, which reads experts itself, {_brief(other.best)}:")
+        yield _command("", other.best.launch.line)
+    elif plain is not None and plain.launch is not None:
+        yield _command("Or", plain.launch.line)
+    if less is not None and less.best.launch is not None:
+        size_gb = file_bytes(named_model(less.name)) / 1e9
+        yield _item("Or", f"{less.name}, of {size_gb:,.1f} GB, which changes the text: {_brief(less.best)}")
