@@ -24,7 +24,7 @@ class NoAnswer(Exception):
         self.code = code
 
 
-class Served:
+class RunningServer:
     """A server that runs. address: of its pages."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
@@ -60,7 +60,7 @@ class Served:
 
 
 @contextmanager
-def served(command: Sequence[str]) -> Iterator[Served]:
+def served(command: Sequence[str]) -> Iterator[RunningServer]:
     """Start a server on a free port, and wait until it is ready. What it prints goes to stderr.
 
     Raises NoAnswer if it ends before.
@@ -71,7 +71,7 @@ def served(command: Sequence[str]) -> Iterator[Served]:
     words = [*command, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     try:
-        server = Served(process, port)
+        server = RunningServer(process, port)
         if not server.is_ready():
             raise NoAnswer("the server did not start", process.poll() or 1)
         yield server

@@ -53,6 +53,7 @@ ONLY_IN_A_TERMINAL = {
     "timeline",
     "all_layers",
     "dry_run",
+    "why",
 }
 ONLY_IN_A_TERMINAL |= {"dry_run", "in_chunks"}  # of a replay and a curve
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from flashmoe_sim.report.strip import Dots, Span, strip
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import listed
 from flashmoe_sim.tune.levers import named
-from flashmoe_sim.tune.others import Group, nearest
+from flashmoe_sim.tune.others import OthersSpeeds, nearest
 from flashmoe_sim.tune.recommend import Recommendation
 
 INDENT, WIDE = 7, 80
@@ -117,11 +117,11 @@ def _span(label: str, one: Compared, *, first: bool) -> Span:
     return Span(label, one.tok_s_lo or speed, speed, one.tok_s_hi or speed, first)
 
 
-def _label(one: Group) -> str:
+def _label(one: OthersSpeeds) -> str:
     return f"{one.on}, {one.title.partition(',')[0]}"
 
 
-def _mark(one: Group) -> str:
+def _mark(one: OthersSpeeds) -> str:
     return READS if one.reads else SAME if one.same else OTHER
 
 

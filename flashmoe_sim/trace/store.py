@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from flashmoe_sim.io.version import program
 from flashmoe_sim.io.whole import atomic_writer
 from flashmoe_sim.trace._store_columns import CHECKSUM, Checksum, arrays_of, arrays_of_calls, columns_of
 from flashmoe_sim.trace.calls import ID_MAX
-from flashmoe_sim.trace.check import BY_LAYER
+from flashmoe_sim.trace.check import BY_LAYER, PER_REFERENCE
 from flashmoe_sim.trace.chunk import Chunk, LongTrace, cut_up, joined, regrouped, whole
 from flashmoe_sim.trace.requests import DEFAULTS, ReadOptions
 from flashmoe_sim.trace.routing import RoutingTrace
@@ -82,7 +82,7 @@ def write_chunks(
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     with (
         atomic_writer(path, force=force) as stream,
-        pq.ParquetWriter(stream, schema, compression="zstd") as writer,
+        pq.ParquetWriter(stream, schema, compression="zstd", **_encodings(schema.names)) as writer,
     ):
         for chunk in regrouped(trace.read(), calls=CALLS_PER_ROW_GROUP, refs=REFS_PER_ROW_GROUP):
             checksum.add(chunk)
@@ -94,6 +94,15 @@ def write_chunks(
         about[CHECKSUM] = checksum.of(about)
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about, sort_keys=True).encode()})
     return StoreSize(checksum.calls, checksum.refs, int(tokens.max()))
+
+
+def _encodings(columns: Sequence[str]) -> dict[str, Any]:
+    """Weights by all their first bytes, then their second ones and so on, which compresses to two thirds."""
+    if "weight" not in columns:
+        return {}
+    leaf = {name: f"{name}.list.element" if name in PER_REFERENCE else name for name in columns}
+    others = [leaf[name] for name in columns if name != "weight"]
+    return {"use_dictionary": others, "column_encoding": {leaf["weight"]: "BYTE_STREAM_SPLIT"}}
 
 
 def read(path: Path, options: ReadOptions = DEFAULTS) -> RoutingTrace:

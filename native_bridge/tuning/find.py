@@ -11,11 +11,11 @@ from flashmoe_sim.io.errors import Missing, Unusable
 from native_bridge.engines.llama_program import answer_of
 from native_bridge.tuning.bench import Bench
 from native_bridge.tuning.program import Program
-from native_bridge.tuning.server import Server
+from native_bridge.tuning.server import LlamaServer
 
 PROGRAMS: dict[type[Program], set[str]] = {  # flags that only each has; the first one found is taken
     Bench: {"--n-prompt", "--n-gen", "--output"},
-    Server: {"--port", "--host", "--n-predict"},
+    LlamaServer: {"--port", "--host", "--n-predict"},
 }
 NAMES = " or ".join(kind.name for kind in PROGRAMS)
 ADVICE = "give the path of llama-bench or llama-server, which every release of llama.cpp has, with --engine"

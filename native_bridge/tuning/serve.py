@@ -12,7 +12,7 @@ import json
 import sys
 from itertools import count
 
-from native_bridge.llama_server import NoAnswer, Served, served
+from native_bridge.llama_server import NoAnswer, RunningServer, served
 
 LEAST = 32
 KEPT = ("model", "timings", "tokens_evaluated", "tokens_predicted", "truncated")
@@ -33,7 +33,7 @@ def text(about: int) -> str:
     return f"{about}. On day {about * 37 % 365} at the {where}, {event}. What happened next, and why?\n"
 
 
-def tokens_of(server: Served, number: int, first: int) -> list[int]:
+def tokens_of(server: RunningServer, number: int, first: int) -> list[int]:
     """So many tokens of text, from a paragraph on."""
     found: list[int] = []
     for about in count(first):

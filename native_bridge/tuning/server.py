@@ -22,7 +22,7 @@ ASKS = [sys.executable, "-P", "-m", "native_bridge.tuning.serve"]
 FEWER = 0.05  # of the tokens that were asked for
 
 
-class Server(Program):
+class LlamaServer(Program):
     """A llama-server. It also runs any other system whose flags it has, if that is named."""
 
     name = "llama-server"
