@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, TypeAlias, TypedDict, TypeVar, Unpack
 
 Default = TypeVar("Default")
 
@@ -55,6 +55,7 @@ OBJECTIVE = option(
 )
 PROMPT_TOKENS = option("P", "Tokens of the prompt, for --objective.", least=1)
 ANSWER_TOKENS = option("N", "Tokens of the answer, for --objective both.", least=1)
+MEMORY = "Context and memory"  # a group of options
 MODEL = option("SPEC", "The model: a repository, GGUF file, config.json, sidecar or name.")
 
 MEASURED = option(
@@ -67,6 +68,8 @@ MEASURED = option(
 @dataclass(frozen=True, kw_only=True)
 class DraftOptions:
     """Tokens that are drafted, and verified together: speculative decoding."""
+
+    group: ClassVar[str] = "Drafts"
 
     draft: int | None = option_field(None, "N", "Tokens drafted before each pass, which verifies them; default: 0.")
     accept: float | None = option_field(
@@ -84,6 +87,8 @@ class DraftOptions:
 class ContextOptions(DraftOptions):
     """What is in a machine's memory besides routed experts; sizes have their unit (`2GiB`), or are bytes."""
 
+    group: ClassVar[str] = MEMORY
+
     dense: str | int | None = option_field(None, "SIZE", "Dense weights, such as 5GiB; default: the model's.")
     context: int | None = option_field(None, "N", "Tokens of the context; the model gives their size; default: 0.")
     depth: int | None = option_field(
@@ -98,6 +103,8 @@ class ContextOptions(DraftOptions):
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions(ContextOptions):
     """The memory of a real system: also what else uses it."""
+
+    group: ClassVar[str] = MEMORY
 
     context: int | None = option_field(None, "N", "Tokens of the context; the model gives their size; default: 4096.")
     reserve: str | int | None = option_field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.options import MEASURED, ContextOptions, Several, option, option_field
 from flashmoe_sim.prefetchers.table import PREFETCHERS
@@ -74,6 +74,8 @@ class SetupOptions(BankOptions):
 @dataclass(frozen=True, kw_only=True)
 class ConditionOptions(ContextOptions):
     """How a setup runs on a machine."""
+
+    group: ClassVar[str] = "Seconds"
 
     execution: str | None = option_field(
         None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import MISSING, Field
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,9 +81,66 @@ def command_of(name: str, verb: type[Verb[Any]], *, short_help: str | None = Non
             raise first
 
     made: Any = command
-    for add in reversed(options):
+    for add in reversed([*options, _help_all] if verb.shown else options):
         made = add(made)
-    return click.command(name=name, help=verb.help, short_help=short_help)(made)
+    of_verb: VerbCommand = click.command(cls=VerbCommand, name=name, help=verb.help, short_help=short_help)(made)
+    of_verb.shown, of_verb.groups = verb.shown, _groups(verb)
+    return of_verb
+
+
+class VerbCommand(click.Command):
+    """A command whose help shows the options that people use first; --help-all shows all, in groups.
+
+    shown: the names of the fields that are shown first; all if it is empty. groups: the group of a field, by name.
+    """
+
+    shown: tuple[str, ...] = ()
+    groups: Mapping[str, str] = MappingProxyType({})
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups, or the first ones and how many others there are."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        records = [(one, record) for one in options if (record := one.get_help_record(ctx))]
+        first = [record for one, record in records if one.name in self.shown or {"--help", "--help-all"} & {*one.opts}]
+        if self.shown and not ctx.meta.get(HELP_ALL):
+            with formatter.section(f"Options; {len(records) - len(first)} more with --help-all"):
+                formatter.write_dl(first)
+            return
+        titled = dict[str, list[tuple[str, str]]]()
+        for one, record in records:
+            titled.setdefault(self.groups.get(one.name or "", "Options"), []).append(record)
+        for title, of in titled.items():
+            with formatter.section(title):
+                formatter.write_dl(of)
+
+
+HELP_ALL = "help_all"
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # click calls it so
+    if asked:
+        ctx.meta[HELP_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_help_all = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show every option, and exit.",
+)
+
+
+def _groups(verb: type[Verb[Any]]) -> dict[str, str]:
+    """The group of each field: that of the class that declares it."""
+    found = dict[str, str]()
+    for kind in reversed(verb.__mro__):
+        if "group" in vars(kind):
+            found |= dict.fromkeys(vars(kind).get("__annotations__", ()), vars(kind)["group"])
+    return found
 
 
 def _run(question: Verb[Any], takes: Iterable[str], *, lenient: bool) -> Any:

@@ -145,13 +145,11 @@ def _made(name: str, verb: VerbEntry) -> click.Command:
 START = """\
 Usage: sim VERB ...
 
-Three commands that run on bundled data:
-  sim sweep --bank 16..256                                 what banks would hit
-  sim recommend gpt-oss-120b --machine rtx-4090            what to run there
-  sim ceilings gpt-oss-120b --bank 32 --machine m3-max-48  what holds it back
-
-Your own, as one page:
-  sim report TRACE --model MODEL --machine "rtx-3060 + 32GiB" --out report.html
+Three things to ask:
+  sim recommend gpt-oss-120b             what to run here, and how fast
+      ... --machine "rtx-3060 + 32GiB"   or on another computer
+  sim tune model.gguf                    the fastest flags, measured here
+  sim sweep gpt-oss-120b --bank 16..256  what banks of experts would hit
 
 All verbs: sim --help; options of one: sim VERB --help"""
 COMPLETING = "_SIM_COMPLETE"  # click's own: it is set while a shell asks for completions

@@ -29,12 +29,14 @@ def stage(stages: Stages | None, what: str) -> Progress | None:
 class Verb(ABC, Generic[Found]):
     """A verb: its fields are its options.
 
-    help: of its command. reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument
-    `read` or `load`. writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets
-    Ctrl-C and SIGTERM as KeyboardInterrupt, to keep what is done.
+    help: of its command. shown: the fields that `--help` shows; `--help-all` shows all; empty for all at once.
+    reads: whether the command reads TRACE, with notes on stderr, before `run` or by its argument `read` or `load`.
+    writes: whether the command can write the `table` of a result to a file. keeps: whether `run` gets Ctrl-C and
+    SIGTERM as KeyboardInterrupt, to keep what is done.
     """
 
     help: ClassVar[str]
+    shown: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
     keeps: ClassVar[bool] = False

@@ -32,6 +32,7 @@ class Ceilings(SetupOptions, ConditionOptions, Verb["SpeedCeilings"]):
     """
 
     reads: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ("bank", "policy", "contract", "model", "machine", "context")
     help: ClassVar[str] = """Show how fast TRACE could decode at best on a machine, and what limits it.
 
     TRACE is a file, - for stdin, or a name from `sim trace catalog`. docs/background/ceilings.md explains each ceiling.

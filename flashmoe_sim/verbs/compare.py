@@ -82,6 +82,7 @@ class Compare(MemoryOptions, DrawnVerb[Comparison]):
     """
 
     reads: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ("model", "machine", "systems", "context", "depth", "measured")
     help: ClassVar[str] = """Compare engines and settings on a machine, and give the flags of each.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is

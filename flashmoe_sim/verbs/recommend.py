@@ -53,6 +53,7 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
     """
 
     reads: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ("model", "machine", "context", "measured", "why", "save")
     help: ClassVar[str] = """Recommend an engine and its flags for a model on a machine, with the evidence.
 
     TRACE is a file, or a name from `sim trace catalog`. Without one, or with a model's name in its place, a trace is

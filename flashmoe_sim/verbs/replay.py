@@ -113,6 +113,7 @@ class Replay(SetupOptions, ConditionOptions, Verb[Counted]):
     """
 
     reads: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ("bank", "policy", "contract", "prefetch", "model", "machine")
     help: ClassVar[str] = """Replay TRACE against one bank and count hits, misses and evictions exactly.
 
     --machine adds the decode speed and where the time goes.

@@ -145,6 +145,7 @@ class Sweep(SweepOptions, Verb[Swept | PlannedSweep]):
 
     reads: ClassVar[bool] = True
     keeps: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ("bank", "policy", "contract", "model", "machine", "out")
     help: ClassVar[str] = """Count the hits of banks of many sizes, and the best that any policy could reach.
 
     TRACE is a file, or a name from `sim trace catalog`; without one the first of the catalogue is used. Several traces

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.errors import Conflict, Malformed, Missing, TooLarge, Unusable
 from flashmoe_sim.options import option, option_field
@@ -36,6 +36,8 @@ PARAMETERS = option("NAME", "A further number to fit.", flag="--parameter")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How the runtime is run."""
+
+    group: ClassVar[str] = "The runtime"
 
     runtime: str | None = field(default=None, metadata=RUNTIME)
     sidecar: Path | None = option_field(

@@ -77,6 +77,7 @@ class Tune(MemoryOptions, Verb[Tuned]):
     """Find the fastest setting of a real engine by running it, like `sim tune`."""
 
     keeps: ClassVar[bool] = True
+    shown: ClassVar[tuple[str, ...]] = ("engine", "minutes", "objective", "machine", "systems", "dry_run")
     help: ClassVar[
         str
     ] = """Find the fastest setting of an engine on this machine: run it at a few, and let each run say which is next.

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flashmoe_sim.cli.common import KEPT_WHOLE, message
 from flashmoe_sim.io.cells import Column, interval, speed, table
@@ -38,6 +38,8 @@ class MayVerify:
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(RunOptions, MayVerify):
     """The options of --verify, which all say what they do without a value: without --verify none may have one."""
+
+    group: ClassVar[str] = "With --verify"
 
     runtime: str | None = option_field(
         None, "PROGRAM", "The patched llama-cli for --verify; default: FLASHMOE_RUNTIME.", on_command_line=True

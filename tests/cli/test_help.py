@@ -14,6 +14,7 @@ import pytest
 import flashmoe_sim.verbs
 import native_bridge.verbs
 from flashmoe_sim.cli import main as simulator
+from flashmoe_sim.cli.commands import VerbCommand
 from flashmoe_sim.verbs.base import Verb
 from native_bridge.cli import main as bridge
 from native_bridge.cli.main import main, sim
@@ -100,3 +101,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_other_name_of_the_catalogue_works_in_the_installed_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed_by(capsys, "trace", "list") == printed_by(capsys, "trace", "catalog")
+
+
+LONG = {path: command for path, command in ALL.items() if isinstance(command, VerbCommand) and command.shown}
+
+
+@pytest.mark.parametrize("path", LONG, ids=" ".join)
+def test_a_long_help_shows_what_people_use_first(capsys: pytest.CaptureFixture[str], path: tuple[str, ...]) -> None:
+    """Six options, and every one in groups with --help-all."""
+    command = LONG[path]
+    every = {one.opts[0] for one in command.params if isinstance(one, click.Option)}
+    first = {one.opts[0] for one in command.params if one.name in command.shown}
+    assert len(first) == len(command.shown) == 6
+    short, whole = (printed_by(capsys, *path, option) for option in ("--help", "--help-all"))
+    named = [set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) for text in (short, whole)]
+    assert named[0] == first | {"--help-all"}
+    assert named[1] == every
+    assert f"Options; {len(every) - len(named[0])} more with --help-all:" in short
+    assert "\nContext and memory:\n" in whole
+    assert max(map(len, whole.splitlines())) <= 80
