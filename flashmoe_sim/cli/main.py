@@ -69,6 +69,7 @@ VERBS: dict[str, VerbEntry] = {
         "List and explain the systems that `sim compare` puts side by side.",
     ),
     "notebook": VerbEntry(f"{CLASSES}.notebook:CopyNotebooks", "copy notebooks that start a study, and open them"),
+    "mcp": VerbEntry("flashmoe_sim.cli.mcp", "answer an assistant by the Model Context Protocol"),
     "completion": VerbEntry("flashmoe_sim.cli.completion", "print a script that completes words in bash, zsh or fish"),
 }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.named import file_bytes, named_model
@@ -18,7 +18,7 @@ from flashmoe_sim.report import advice
 from flashmoe_sim.report.strip import Dots, Span, strip
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import listed
-from flashmoe_sim.tune.levers import named
+from flashmoe_sim.tune.levers import Lever, named
 from flashmoe_sim.tune.others import OthersSpeeds, nearest
 from flashmoe_sim.tune.recommend import Recommendation
 
@@ -39,9 +39,9 @@ def sections(found: Recommendation) -> list[Section]:
     best, plain = found.best.best, None if found.main_line is None else found.main_line.best
     assert best.launch is not None
     verdict = f"{in_words(best)}, with {best.system.title}"
-    parts: list[Part] = [Verdict(verdict if len(verdict) <= WIDE else f"{in_words(best)}, with {_short(best)}")]
+    parts: list[Part] = [Verdict(verdict if len(verdict) <= WIDE else f"{in_words(best)}, with {short_name(best)}")]
     if plain is not None:
-        parts.append(f"{in_words(plain)}, with {_short(plain)}, nothing to build")
+        parts.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
     parts += [*_prompt(found), Verbatim(f"\n{_strip(found, plain)}\n"), _command("Run", best.launch.line)]
     before = ""
     for label, text in _rows(found):
@@ -52,6 +52,31 @@ def sections(found: Recommendation) -> list[Section]:
     asked = [advice.what_to_buy(found)] if found.bought is not None else []
     asked += [advice.is_enough(found)] if found.transfers else []
     return [Section(f"{found.case.model.name} on {heading(found.case.machine)}", tuple(parts)), *asked]
+
+
+def document_of(found: Recommendation) -> dict[str, Any]:
+    """The same for a program: speeds as numbers, the rest as the screen says it."""
+    best, plain = found.best.best, None if found.main_line is None else found.main_line.best
+    assert best.launch is not None
+    rows = dict[str, list[str]]()
+    for label, text in _rows(found):
+        rows.setdefault(label.lower(), []).append(text)
+    return {
+        "model": found.case.model.name,
+        "machine": heading(found.case.machine),
+        "answer": f"{in_words(best)}, with {best.system.title}",
+        "tok_s": best.tok_s,
+        "tok_s_90": [best.tok_s_lo, best.tok_s_hi],
+        "command": best.launch.line,
+        **{label: " ".join(texts) for label, texts in rows.items()},
+        "nothing_to_build": None
+        if plain is None or plain.launch is None
+        else {"answer": f"{in_words(plain)}, with {plain.system.title}", "command": plain.launch.line},
+        "measured_by_others": [
+            {"on": one.on, "engine": one.title, "tok_s": [each.tok_s for each in one.speeds], "url": one.speeds[0].url}
+            for one in nearest(best.system, found.case)
+        ],
+    }
 
 
 def number(tok_s: float) -> str:
@@ -84,7 +109,7 @@ def _command(label: str, line: str) -> Command:
     return Command(line, f"{label:<{INDENT}}")
 
 
-def _short(one: Compared) -> str:
+def short_name(one: Compared) -> str:
     """Its engine: `leloch's llama.cpp`."""
     return one.system.title.partition(",")[0]
 
@@ -101,28 +126,33 @@ def _prompt(found: Recommendation) -> list[Part]:
 def _strip(found: Recommendation, plain: Compared | None) -> str:
     """The answer, what anybody can install, and what others measured."""
     best = found.best.best
-    spans = [_span("this computer", best, first=True)]
-    if plain is not None:
-        spans.append(_span(f"with {_short(plain)}", plain, first=False))
-    groups = nearest(best.system, found.case)
-    dots = [Dots(_label(one), [speed.tok_s for speed in one.speeds], _mark(one)) for one in groups]
-    known = {_mark(one) for one in groups}
+    spans = spans_of(best, plain)
+    dots = dots_of(nearest(best.system, found.case))
+    known = {one.mark for one in dots}
     legend = ", ".join(f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in known)
     below = f"Others measured: {legend}" if known else "No published speed of this model is known here."
     return f"{strip(spans, dots, SPEED)}\n{below}"
 
 
-def _span(label: str, one: Compared, *, first: bool) -> Span:
-    speed = one.tok_s or 0.0
-    return Span(label, one.tok_s_lo or speed, speed, one.tok_s_hi or speed, first)
+def spans_of(best: Compared, plain: Compared | None) -> list[Span]:
+    """The answer and what anybody can install, with their intervals."""
+    ran = [("this computer", best)] + ([] if plain is None else [(f"with {short_name(plain)}", plain)])
+    return [
+        Span(label, one.tok_s_lo or one.tok_s or 0.0, one.tok_s or 0.0, one.tok_s_hi or one.tok_s or 0.0, one is best)
+        for label, one in ran
+    ]
 
 
-def _label(one: OthersSpeeds) -> str:
-    return f"{one.on}, {one.title.partition(',')[0]}"
-
-
-def _mark(one: OthersSpeeds) -> str:
-    return READS if one.reads else SAME if one.same else OTHER
+def dots_of(groups: Sequence[OthersSpeeds]) -> list[Dots]:
+    """What others measured, with a mark for how."""
+    return [
+        Dots(
+            f"{one.on}, {one.title.partition(',')[0]}",
+            [speed.tok_s for speed in one.speeds],
+            READS if one.reads else SAME if one.same else OTHER,
+        )
+        for one in groups
+    ]
 
 
 def _rows(found: Recommendation) -> Iterator[Row]:
@@ -143,7 +173,7 @@ def _rows(found: Recommendation) -> Iterator[Row]:
     full = found.filled
     if full is not None and full.tok_s is not None and full.tok_s < SLOWER * (best.tok_s or 0.0):
         yield "Full", f"{_brief(full)} once all {found.case.context:,} tokens of the context are in use"
-    if doubt := _doubt(found):
+    if doubt := doubt_of(found):
         yield "Doubt", doubt
     learnt = () if machine.learnt is None else machine.learnt.notes
     if learnt:
@@ -203,26 +233,28 @@ def _limit(found: Recommendation) -> str:
     return f"of a token's time {', '.join(shares)}" if shares else ""
 
 
+def helps_of(found: Recommendation) -> list[tuple[str, Lever]]:
+    """Changes of the computer that bring most, in words."""
+    return [(_IN_BRACKETS.sub("", one.change), one) for one in named(found.levers)[:HELPS]]
+
+
 def _helps(found: Recommendation) -> str:
-    helps = named(found.levers)[:HELPS]
-    if not helps:
-        return "no single change of this computer gains 3%"
-    each = [(_IN_BRACKETS.sub("", one.change), number(one.after.tok_s or 0.0), one.gain) for one in helps]
-    return "; ".join(f"{change}: {speed} ({gain:+.0%})" for change, speed, gain in each)
+    each = [f"{change}: {number(one.after.tok_s or 0.0)} ({one.gain:+.0%})" for change, one in helps_of(found)]
+    return "; ".join(each) or "no single change of this computer gains 3%"
 
 
 def _near(found: Recommendation) -> str:
     """Other engines that may be as fast; those of one program by their whole names."""
-    said = [_short(found.best.best), *([] if found.main_line is None else [_short(found.main_line.best)])]
+    said = [short_name(found.best.best), *([] if found.main_line is None else [short_name(found.main_line.best)])]
     near = []
     told = (found.main_line, found.reads_itself)
     for one in [each.best for each in found.rivals if each not in told][:NEAR]:
-        near.append(f"{one.system.title if _short(one) in said else _short(one)} {_brief(one)}")
-        said.append(_short(one))
+        near.append(f"{one.system.title if short_name(one) in said else short_name(one)} {_brief(one)}")
+        said.append(short_name(one))
     return "; ".join(near)
 
 
-def _doubt(found: Recommendation) -> str:
+def doubt_of(found: Recommendation) -> str:
     """The one thing that may be wrong with the answer, if there is one."""
     best, proof = found.best.best, found.proof
     if best.tight:

@@ -49,7 +49,7 @@
   }
 
   async function drawAll() {
-    for (const figure of document.querySelectorAll("figure")) await draw(figure);
+    for (const figure of document.querySelectorAll("figure[id]")) await draw(figure);
     document.documentElement.dataset.drawn = dark.matches ? "dark" : "light";
   }
 

@@ -1,4 +1,4 @@
-"""Sections as one self-contained HTML file: no network, and no scripts except to draw its figures."""
+"""Sections as one self-contained HTML file: no network, and no scripts but to draw its figures and to copy a line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from flashmoe_sim.io.version import program
 if TYPE_CHECKING:
     import jinja2
 
+    from flashmoe_sim.report.card import Card
+
 INSTALL = "pip install '.[report]'"
 MOST_BYTES = 2_900_000  # of a page, which must fit in an e-mail
 FEW_ROWS = 24  # of a figure's table that is printed in full
 MOST_ROWS = 60  # of another table that is open
 NAVIGATED = 4  # the least sections for a table of contents
 WIDE = 680  # pixels of a figure on paper, and without scripts
+PREVIEW_X, PREVIEW_WIDTH, PREVIEW_ROWS = 700, 408, 5  # of the strip in a preview: pixels, and so many of other people
 
 
 @dataclass(frozen=True)
@@ -43,20 +46,37 @@ class Drawn:
     still: str
 
 
-def html(title: str, sections: Sequence[Section]) -> str:
+def html(title: str, sections: Sequence[Section], *, card: Card | None = None, image: str = "") -> str:
     """The page: readable on a phone, in the dark, on paper and without scripts; without the path of the user's home.
 
+    card: stands above the sections. image: the address of the picture in a preview of the page.
     Every figure is drawn twice, by the page itself and as a picture; if the page would be too large, the largest
     pictures are left out. Raises BadInput without the extra `report`.
     """
     drawn = {figure.name: _drawn(figure) for section in sections for figure in section.figures}
-    page = _render(title, sections, drawn)
+    page = _render(title, sections, drawn, card, image)
     for name in sorted(drawn, key=lambda name: -len(drawn[name].still)):
         if len(page.encode()) <= MOST_BYTES:
             break
         drawn[name] = replace(drawn[name], still="")
-        page = _render(title, sections, drawn)
+        page = _render(title, sections, drawn, card, image)
     return page
+
+
+def preview(card: Card) -> bytes:
+    """A picture of the card for previews of links, as a PNG of 1200 x 630 pixels.
+
+    Raises BadInput without the extra `report`.
+    """
+    from flashmoe_sim.report.figures.save import converter
+
+    def x(per_cent: float) -> float:
+        return round(PREVIEW_X + PREVIEW_WIDTH * per_cent / 100, 1)
+
+    rows = min(len(card.seen), PREVIEW_ROWS) + len(card.bands) - 1
+    svg = _template("preview.svg.j2").render(card=replace(card, seen=card.seen[:PREVIEW_ROWS]), x=x, rows=rows)
+    png: bytes = converter().svg_to_png(svg)
+    return png
 
 
 def check_installed() -> None:
@@ -67,14 +87,16 @@ def check_installed() -> None:
     _template(), converter(), altair_module()
 
 
-def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn]) -> str:
+def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn], card: Card | None, image: str) -> str:
     from markupsafe import Markup
 
     kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]
-    scripts = _scripts() if drawn else ()
+    scripts = [*(_scripts() if drawn else ()), *([_own("card.js")] if card else [])]
     return _template().render(
         title=title,
-        says=_says(sections[0]),
+        says=card.says if card else _says(sections[0]),
+        card=card,
+        image=image,
         sections=list(zip(sections, kinds, strict=True)),
         drawn=drawn,
         navigated=len(sections) >= NAVIGATED,
@@ -139,8 +161,12 @@ def _scripts() -> tuple[str, str]:
     from flashmoe_sim.report.figures.save import converter
 
     library: str = converter().javascript_bundle()
-    own = resources.files("flashmoe_sim.report").joinpath("page.js").read_text("utf-8")
-    return library.replace("</script", r"<\/script").replace("<!--", r"<\!--"), own
+    return library.replace("</script", r"<\/script").replace("<!--", r"<\!--"), _own("page.js")
+
+
+def _own(name: str) -> str:
+    """A script of ours."""
+    return resources.files("flashmoe_sim.report").joinpath(name).read_text("utf-8")
 
 
 def _hash(text: str) -> str:
@@ -148,7 +174,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _template() -> jinja2.Template:
+def _template(name: str = "page.html.j2") -> jinja2.Template:
     try:
         import jinja2
         from markupsafe import Markup, escape
@@ -174,4 +200,4 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["worded"] = worded
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)

@@ -30,14 +30,38 @@ class Dots(NamedTuple):
     mark: str
 
 
+class Axis(NamedTuple):
+    """A logarithmic axis of speeds, from `least` to `most`."""
+
+    least: float
+    most: float
+
+    def share(self, value: float) -> float:
+        """How far along the axis a speed is: 0 to 1."""
+        share = math.log(max(value, self.least) / self.least) / math.log(self.most / self.least)
+        return min(share, 1.0)
+
+    @property
+    def ticks(self) -> list[float]:
+        """1, 2, 5, 10 and so on."""
+        return [tick for tick in _every() if self.least * 0.999 <= tick <= self.most * 1.001]
+
+
+def axis_of(spans: Sequence[Span], dots: Sequence[Dots]) -> Axis:
+    """The axis that holds them all: LEAST to MOST, or to the next ticks beyond."""
+    every = [value for span in spans for value in (span.lo, span.hi)] + [value for one in dots for value in one.tok_s]
+    least, most = min(every), max(every)
+    low = LEAST if least >= LEAST else max((tick for tick in _every() if tick <= least), default=least)
+    high = MOST if most <= MOST else min((tick for tick in _every() if tick >= most), default=most)
+    return Axis(low, high)
+
+
 def strip(spans: Sequence[Span], dots: Sequence[Dots], unit: str) -> str:
     """The lines, at most 80 columns wide."""
-    every = [value for span in spans for value in (span.lo, span.hi)] + [value for one in dots for value in one.tok_s]
-    least, most = _ends(min(every), max(every))
+    axis = axis_of(spans, dots)
 
     def place(value: float) -> int:
-        share = math.log(value / least) / math.log(most / least)
-        return round(min(max(share, 0.0), 1.0) * (AXIS - 1))
+        return round(axis.share(value) * (AXIS - 1))
 
     lines = [_span(span, place) for span in spans]
     for one in dots:
@@ -46,7 +70,7 @@ def strip(spans: Sequence[Span], dots: Sequence[Dots], unit: str) -> str:
             cells[place(value)] = one.mark
         lines.append(f"{_cut(one.label)} {''.join(cells)}".rstrip())
     rule, numbers = ["-"] * AXIS, [" "] * (AXIS + 4)
-    for tick in _ticks(least, most):
+    for tick in axis.ticks:
         rule[place(tick)] = "+"
         text = f"{tick:g}"
         at = max(place(tick) - len(text) // 2, 0)
@@ -67,22 +91,8 @@ def _span(span: Span, place: Place) -> str:
     return f"{_cut(span.label)} {''.join(cells)}".rstrip()
 
 
-def _ends(least: float, most: float) -> tuple[float, float]:
-    """The ends of the axis: numbers of TICKS times a power of ten."""
-    low, high = LEAST, MOST
-    if least < low:
-        low = max((tick for tick in _every() if tick <= least), default=least)
-    if most > high:
-        high = min((tick for tick in _every() if tick >= most), default=most)
-    return low, high
-
-
 def _every() -> list[float]:
     return [tick * 10.0**power for power in range(-6, 7) for tick in TICKS]
-
-
-def _ticks(least: float, most: float) -> list[float]:
-    return [tick for tick in _every() if least * 0.999 <= tick <= most * 1.001]
 
 
 def _cut(label: str) -> str:

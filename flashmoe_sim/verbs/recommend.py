@@ -114,7 +114,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
     save: Path | None = option_field(
         None,
         "FILE",
-        "Also write the advice to FILE.md or FILE.html, and the files named in its command next to it.",
+        "Also write the advice to FILE.md, or to FILE.html with a card on top and its picture FILE.png; and the files "
+        "named in its command next to it.",
         on_command_line=True,
     )
     force: bool = field(default=False, metadata=FORCE)
@@ -141,7 +142,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
 
                 check_installed()
             earlier = any(save.with_suffix(suffix).exists() for suffix in PAGES)  # whose files may well be the same
-            for path in (save, *([] if earlier else possible_files(save.parent, save.stem))):
+            picture = [save.with_suffix(".png")] if save.suffix == ".html" else []
+            for path in (save, *picture, *([] if earlier else possible_files(save.parent, save.stem))):
                 refuse_existing(path, force=self.force)
         trace, model = trace_and_model(self.trace, self.model)
         if self._asks_what_runs():
@@ -361,21 +363,27 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
         from flashmoe_sim.io.sections import markdown
         from flashmoe_sim.io.today import today
         from flashmoe_sim.io.version import program
+        from flashmoe_sim.question import command_line
         from flashmoe_sim.report.advice import sections
-        from flashmoe_sim.report.page import html
+        from flashmoe_sim.report.card import card_of
+        from flashmoe_sim.report.page import html, preview
         from flashmoe_sim.report.side_by_side import picture
         from flashmoe_sim.systems.files import write_together
 
         content = sections(_with_files(found, Path(), self.save.stem)[0])  # its reader has another folder
         content[0] = replace(content[0], parts=(f"{today()}, {program()}", *content[0].parts))
+        _, files = _with_files(found, self.save.parent, self.save.stem)
         if self.save.suffix == ".html":
+            card = card_of(found, command_line("recommend", replace(self, save=None, force=False)))
             at = next(number for number, part in enumerate(content[0].parts, 1) if isinstance(part, Command))
             parts = content[0].parts
             content[0] = replace(content[0], parts=(*parts[:at], picture(found), *parts[at:]))
-            page = html(content[0].title, content)
+            title, image = content[0].title, self.save.with_suffix(".png")
+            content[0] = replace(content[0], title="The whole advice")
+            page = html(title, content, card=card, image=image.name)
+            files[image] = preview(card)
         else:
             page = markdown(content)
-        _, files = _with_files(found, self.save.parent, self.save.stem)
         files[self.save] = page.encode()
         write_together(files, force=self.force)
         yield from (f"wrote {path}" for path in files)

@@ -83,7 +83,8 @@ def _real(real: pl.DataFrame) -> str:
     return joined(
         "## On a real engine",
         f"llama-server b11434 on two cores without a GPU, {ON}: {len(rows)} settings, each measured in "
-        f"{len(grid) // len(rows)} interleaved rounds, and three searches.",
+        f"{len(grid) // len(rows)} interleaved rounds, and three searches, each in a quarter of a round's time. "
+        f"Rounds of one setting differed by up to {_apart(grid):.0%}.",
         table(
             ("search", f"runs until within {NEAR - 1:.0%}", "runs", "choice", "slower than the fastest", "ended"),
             [
@@ -97,6 +98,11 @@ def _real(real: pl.DataFrame) -> str:
         ),
         "```sh\npython -m reports.tuning.real MODEL.gguf PROGRAM   # of sim model make-fixture --size seconds\n```",
     )
+
+
+def _apart(grid: pl.DataFrame) -> float:
+    of = grid.group_by("setting").agg(pl.col("seconds").max() / pl.col("seconds").min())["seconds"]
+    return float(of.max()) - 1  # type: ignore[arg-type]
 
 
 def markdown(lines: pl.DataFrame, real: pl.DataFrame) -> str:

@@ -18,16 +18,17 @@ from native_bridge.verbs.tune import Tune
 from reports.tuning.page import GRID, REAL
 
 ROUNDS, SEARCHES = 2, 3
+SHARE = 0.25  # of the time for every setting once: what a search gets
 PROMPT_TOKENS, ANSWER_TOKENS = 640, 64
 
 
-def begun(model: Path, program: str, folder: Path) -> Session:
+def begun(model: Path, program: str, folder: Path, minutes: float = 60.0) -> Session:
     """A search that has no runs yet."""
     asked = Tune(
         model=model,
         engine=program,
         out=folder,
-        minutes=60.0,
+        minutes=minutes,
         objective="both",
         prompt_tokens=PROMPT_TOKENS,
         answer_tokens=ANSWER_TOKENS,
@@ -57,19 +58,29 @@ def keep(found: list[dict[str, object]], more: list[dict[str, object]]) -> None:
     pl.DataFrame(found).write_csv(REAL)
 
 
+def measured(model: Path, program: str, place: Path) -> list[dict[str, object]]:
+    """Every setting, once in each round, in an order of its own; those of an earlier run of this program."""
+    if REAL.exists():
+        return pl.read_csv(REAL).filter(what=GRID).to_dicts()
+    found = list[dict[str, object]]()
+    for round_ in range(ROUNDS):
+        every = begun(model, program, place / f"{GRID}-{round_}")
+        settings = range(len(every.grid.trials))
+        with working(f"measuring, round {round_ + 1} of {ROUNDS}") as progress:
+            for done, setting in enumerate(random.Random(round_).sample(settings, len(settings))):
+                progress(done, len(settings))
+                every.measure(setting)
+        keep(found, lines(every, GRID))
+    return found
+
+
 if __name__ == "__main__":
-    model, program, found = Path(sys.argv[1]), sys.argv[2], list[dict[str, object]]()
-    with TemporaryDirectory() as place:
-        for round_ in range(ROUNDS):
-            every = begun(model, program, Path(place) / f"{GRID}-{round_}")
-            settings = range(len(every.grid.trials))
-            with working(f"measuring, round {round_ + 1} of {ROUNDS}") as progress:
-                for done, setting in enumerate(random.Random(round_).sample(settings, len(settings))):
-                    progress(done, len(settings))
-                    every.measure(setting)
-            keep(found, lines(every, GRID))
+    model, program = Path(sys.argv[1]), sys.argv[2]
+    with TemporaryDirectory() as folder:
+        found = measured(model, program, Path(folder))
+        minutes = sum(float(str(one["wall_s"])) for one in found) / ROUNDS / 60 * SHARE
         for number in range(1, SEARCHES + 1):
-            search = begun(model, program, Path(place) / f"search-{number}")
+            search = begun(model, program, Path(folder) / f"search-{number}", minutes)
             for _ in search.run():
                 pass
             keep(found, lines(search, f"search {number}"))

@@ -50,3 +50,4 @@ def test_a_real_engine_is_tuned_in_a_quarter_of_its_runs() -> None:
     settings, played = real.filter(what="grid")["setting"].n_unique(), real_searches(real)
     assert len(played) == 3
     assert all(one.slower <= 0.05 and one.first <= settings / 4 for one in played)
+    assert all(one.runs <= settings / 4 + 1 for one in played)

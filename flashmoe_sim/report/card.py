@@ -1,0 +1,211 @@
+"""One answer as a card to send: the speed, its range beside what others measured, the line, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import NamedTuple
+
+from flashmoe_sim.io.today import today
+from flashmoe_sim.io.version import program
+from flashmoe_sim.machines.guessed import heading
+from flashmoe_sim.report import advice
+from flashmoe_sim.report.first_screen import (
+    MARKS,
+    OTHER,
+    READS,
+    SAME,
+    SMALLEST,
+    dots_of,
+    doubt_of,
+    helps_of,
+    number,
+    short_name,
+    spans_of,
+)
+from flashmoe_sim.report.strip import axis_of
+from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.tune.objective import ANSWER_TOKENS
+from flashmoe_sim.tune.others import nearest
+from flashmoe_sim.tune.recommend import Recommendation
+
+LONG = 4  # letters of a speed that is written smaller
+KINDS = {SAME: "same", OTHER: "other", READS: "reads"}
+HUES = {"cpu": 3, "compute": 1, "upload": 2, "read": 5, "host": 4}  # of parts of a token's time
+
+
+class Band(NamedTuple):
+    """A speed with its interval. lo, mid, hi: per cent of the strip's width; words: for those who cannot see it."""
+
+    label: str
+    lo: float
+    mid: float
+    hi: float
+    ends: tuple[str, str]
+    words: str
+    first: bool
+
+
+class SeenElsewhere(NamedTuple):
+    """What others measured on one computer. at: per cent of the strip's width. kind: of KINDS. url: of one of them."""
+
+    label: str
+    at: tuple[float, ...]
+    words: str
+    kind: str
+    url: str
+
+
+class Part(NamedTuple):
+    """A part of a token's time. share: per cent. hue: its number in the page's colours."""
+
+    label: str
+    share: float
+    hue: int
+
+
+class Help(NamedTuple):
+    """A change of the computer. width, before: per cent of the widest bar."""
+
+    change: str
+    speed: str
+    gain: str
+    width: float
+    before: float
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything on it, as it is written.
+
+    lines: names and command lines; the answer's first. ticks: speeds, and per cent of the strip's width. asked: the
+    command that gives the same answer.
+    """
+
+    title: str
+    under: str
+    speed: str
+    likely: str
+    engine: str
+    plain: str
+    doubt: str
+    bands: tuple[Band, ...]
+    seen: tuple[SeenElsewhere, ...]
+    ticks: tuple[tuple[str, float], ...]
+    legend: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
+    waits: str
+    helps: tuple[Help, ...]
+    day: date
+    program: str
+    asked: str
+
+    @property
+    def says(self) -> str:
+        """What a preview says."""
+        return (
+            f"{self.speed} tokens a second{f', most likely {self.likely}' if self.likely else ''}, with {self.engine}"
+        )
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the speed is written smaller."""
+        return len(self.speed) > LONG
+
+
+def card_of(found: Recommendation, asked: str) -> Card:
+    """The card of an answer. asked: the command that gives it."""
+    best, plain = found.best.best, None if found.main_line is None else found.main_line.best
+    assert best.launch is not None
+    machine, _, rest = heading(found.case.machine).partition(", ")
+    groups = nearest(best.system, found.case)
+    spans, dots = spans_of(best, plain), dots_of(groups)
+    axis = axis_of(spans, dots)
+
+    def at(value: float) -> float:
+        return round(100 * axis.share(value), 2)
+
+    seen = tuple(
+        SeenElsewhere(one.label, tuple(map(at, one.tok_s)), _list(one.tok_s), KINDS[one.mark], group.speeds[0].url)
+        for one, group in zip(dots, groups, strict=True)
+    )
+    bands = tuple(
+        Band(
+            short_name(best) if span.first else span.label.removeprefix("with "),
+            at(span.lo),
+            at(span.tok_s),
+            at(span.hi),
+            (number(span.lo), number(span.hi)),
+            f"{number(span.tok_s)} tokens a second, {number(span.lo)} to {number(span.hi)}",
+            span.first,
+        )
+        for span in spans
+    )
+    parts = _parts(best)
+    lines = [(best.system.title, best.launch.line)]
+    if plain is not None and plain.launch is not None:
+        lines.append(
+            (f"What anybody can install: {short_name(plain)}, {number(plain.tok_s or 0.0)}", plain.launch.line)
+        )
+    return Card(
+        f"{found.case.model.name} on {machine}",
+        rest,
+        number(best.tok_s or 0.0),
+        "" if best.tok_s_lo is None or best.tok_s_hi is None else f"{number(best.tok_s_lo)} to {number(best.tok_s_hi)}",
+        best.system.title,
+        _plain(found, best),
+        doubt_of(found),
+        bands,
+        seen,
+        tuple((f"{tick:g}", at(tick)) for tick in axis.ticks),
+        tuple((KINDS[mark], MARKS[mark]) for mark in KINDS if KINDS[mark] in {one.kind for one in seen}),
+        tuple(lines),
+        parts,
+        f"{parts[0].share:.0f}% of a token's time is {parts[0].label}" if parts else "",
+        _helps(found),
+        today(),
+        program(),
+        asked,
+    )
+
+
+def _list(speeds: Sequence[float]) -> str:
+    return f"{', '.join(map(number, sorted(speeds)))} tokens a second"
+
+
+def _plain(found: Recommendation, best: Compared) -> str:
+    """How long an answer takes."""
+    goal = found.objective
+    if goal.prompt_tokens:
+        return f"A prompt of {goal.prompt_tokens:,} tokens and its answer take {number(advice.objective_s(found))} s."
+    return f"An answer of {ANSWER_TOKENS} tokens takes about {number(ANSWER_TOKENS / (best.tok_s or 1.0))} s."
+
+
+def _parts(best: Compared) -> tuple[Part, ...]:
+    """The parts of a token's time, small ones as one."""
+    spent = best.ms_per_token or {}
+    total = sum(spent.values())
+    if not total:
+        return ()
+    order = sorted(spent, key=lambda group: -spent[group])
+    shares = {group: 100 * spent[group] / total for group in order if spent[group] > SMALLEST * total}
+    parts = [Part(advice.spent_on(group, spent), share, HUES[group]) for group, share in shares.items()]
+    rest = 100 - sum(shares.values())
+    return (*parts, *([Part("everything else", rest, HUES["host"])] if rest >= 1 else []))
+
+
+def _helps(found: Recommendation) -> tuple[Help, ...]:
+    helps = helps_of(found)
+    most = max((one.after.tok_s or 0.0 for _, one in helps), default=1.0)
+    return tuple(
+        Help(
+            change,
+            number(one.after.tok_s or 0.0),
+            f"{one.gain:+.0%}",
+            round(100 * (one.after.tok_s or 0.0) / most, 1),
+            round(100 * (one.before.tok_s or 0.0) / most, 1),
+        )
+        for change, one in helps
+    )
