@@ -54,6 +54,7 @@ ONLY_IN_A_TERMINAL = {
     "all_layers",
     "dry_run",
     "why",
+    "help_all",
 }
 ONLY_IN_A_TERMINAL |= {"dry_run", "in_chunks"}  # of a replay and a curve
 ROOT = Path(__file__).parents[1]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import click
 import pytest
 
 from flashmoe_sim import reference, schema
@@ -22,7 +23,7 @@ from flashmoe_sim.timeline.models.table import EXECUTION_MODELS, parse_execution
 from flashmoe_sim.trace.bundled import catalog
 from flashmoe_sim.trace.formats import FORMATS, find_format
 from flashmoe_sim.trace.load import load_trace
-from native_bridge.cli.main import main
+from native_bridge.cli.main import main, sim
 from native_bridge.cli.reference import markdown as commands
 from tests.examples import BEGIN, END, refreshed
 
@@ -88,7 +89,9 @@ WORKFLOW = re.findall(
 def test_the_commands_of_the_workflow_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     verb, *rest = command.split()
     verbs = [verb, rest.pop(0)] if verb in ("bridge", "model", "prefetch", "trace") else [verb]
-    assert main([*verbs, "--help"]) == 0
+    with click.Context(sim) as context:
+        long = getattr(sim.get_command(context, verb), "shown", ())
+    assert main([*verbs, "--help-all" if long else "--help"]) == 0
     assert {word for word in rest if word.startswith("--")} <= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
 
 

@@ -67,13 +67,17 @@ def test_importing_models_and_traces_stays_light() -> None:
 
 
 def test_all_that_is_imported_is_a_dependency() -> None:
-    """Only a sweep on a cluster and reports need an extra."""
+    """Only a sweep on a cluster, an assistant's server and reports need an extra."""
     of_cluster, of_reports = PACKAGE / "sweep" / "cluster.py", PACKAGE / "report"
-    beside = [source for source in SOURCES if source != of_cluster and of_reports not in source.parents]
+    of_assistants = PACKAGE / "cli" / "mcp.py"
+    alone = (of_cluster, of_assistants)
+    beside = [source for source in SOURCES if source not in alone and of_reports not in source.parents]
     used = {name.split(".")[0] for source in beside for name in imported(source)}
     assert used - dependencies(extras=False) == {"flashmoe_sim"}
     used = {name.split(".")[0] for name in imported(of_cluster)}
     assert used - dependencies(extras=False) == {"flashmoe_sim", "cloudpickle", "dask", "distributed"}
+    used = {name.split(".")[0] for name in imported(of_assistants)}
+    assert used - dependencies(extras=False) == {"flashmoe_sim", "mcp"}
     used = {name.split(".")[0] for source in of_reports.rglob("*.py") for name in imported(source)}
     assert used - dependencies(extras=False) == {"flashmoe_sim", "altair", "jinja2", "markupsafe", "vl_convert"}
     assert used - dependencies(extras=True) == {"flashmoe_sim"}

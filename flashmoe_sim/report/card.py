@@ -57,7 +57,7 @@ class SeenElsewhere(NamedTuple):
     url: str
 
 
-class Part(NamedTuple):
+class PartOfToken(NamedTuple):
     """A part of a token's time. share: per cent. hue: its number in the page's colours."""
 
     label: str
@@ -76,7 +76,7 @@ class Help(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Card:
+class AnswerCard:
     """Everything on it, as it is written.
 
     lines: names and command lines; the answer's first. ticks: speeds, and per cent of the strip's width. asked: the
@@ -95,7 +95,7 @@ class Card:
     ticks: tuple[tuple[str, float], ...]
     legend: tuple[tuple[str, str], ...]
     lines: tuple[tuple[str, str], ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PartOfToken, ...]
     waits: str
     helps: tuple[Help, ...]
     day: date
@@ -115,7 +115,7 @@ class Card:
         return len(self.speed) > LONG
 
 
-def card_of(found: Recommendation, asked: str) -> Card:
+def card_of(found: Recommendation, asked: str) -> AnswerCard:
     """The card of an answer. asked: the command that gives it."""
     best, plain = found.best.best, None if found.main_line is None else found.main_line.best
     assert best.launch is not None
@@ -149,7 +149,7 @@ def card_of(found: Recommendation, asked: str) -> Card:
         lines.append(
             (f"What anybody can install: {short_name(plain)}, {number(plain.tok_s or 0.0)}", plain.launch.line)
         )
-    return Card(
+    return AnswerCard(
         f"{found.case.model.name} on {machine}",
         rest,
         number(best.tok_s or 0.0),
@@ -183,7 +183,7 @@ def _plain(found: Recommendation, best: Compared) -> str:
     return f"An answer of {ANSWER_TOKENS} tokens takes about {number(ANSWER_TOKENS / (best.tok_s or 1.0))} s."
 
 
-def _parts(best: Compared) -> tuple[Part, ...]:
+def _parts(best: Compared) -> tuple[PartOfToken, ...]:
     """The parts of a token's time, small ones as one."""
     spent = best.ms_per_token or {}
     total = sum(spent.values())
@@ -191,9 +191,9 @@ def _parts(best: Compared) -> tuple[Part, ...]:
         return ()
     order = sorted(spent, key=lambda group: -spent[group])
     shares = {group: 100 * spent[group] / total for group in order if spent[group] > SMALLEST * total}
-    parts = [Part(advice.spent_on(group, spent), share, HUES[group]) for group, share in shares.items()]
+    parts = [PartOfToken(advice.spent_on(group, spent), share, HUES[group]) for group, share in shares.items()]
     rest = 100 - sum(shares.values())
-    return (*parts, *([Part("everything else", rest, HUES["host"])] if rest >= 1 else []))
+    return (*parts, *([PartOfToken("everything else", rest, HUES["host"])] if rest >= 1 else []))
 
 
 def _helps(found: Recommendation) -> tuple[Help, ...]:

@@ -21,7 +21,7 @@ from flashmoe_sim.io.version import program
 if TYPE_CHECKING:
     import jinja2
 
-    from flashmoe_sim.report.card import Card
+    from flashmoe_sim.report.card import AnswerCard
 
 INSTALL = "pip install '.[report]'"
 MOST_BYTES = 2_900_000  # of a page, which must fit in an e-mail
@@ -46,7 +46,7 @@ class Drawn:
     still: str
 
 
-def html(title: str, sections: Sequence[Section], *, card: Card | None = None, image: str = "") -> str:
+def html(title: str, sections: Sequence[Section], *, card: AnswerCard | None = None, image: str = "") -> str:
     """The page: readable on a phone, in the dark, on paper and without scripts; without the path of the user's home.
 
     card: stands above the sections. image: the address of the picture in a preview of the page.
@@ -63,7 +63,7 @@ def html(title: str, sections: Sequence[Section], *, card: Card | None = None, i
     return page
 
 
-def preview(card: Card) -> bytes:
+def preview(card: AnswerCard) -> bytes:
     """A picture of the card for previews of links, as a PNG of 1200 x 630 pixels.
 
     Raises BadInput without the extra `report`.
@@ -87,7 +87,9 @@ def check_installed() -> None:
     _template(), converter(), altair_module()
 
 
-def _render(title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn], card: Card | None, image: str) -> str:
+def _render(
+    title: str, sections: Sequence[Section], drawn: Mapping[str, Drawn], card: AnswerCard | None, image: str
+) -> str:
     from markupsafe import Markup
 
     kinds = [[(type(part).__name__, part) for part in section.parts] for section in sections]

@@ -30,7 +30,7 @@ class Dots(NamedTuple):
     mark: str
 
 
-class Axis(NamedTuple):
+class SpeedAxis(NamedTuple):
     """A logarithmic axis of speeds, from `least` to `most`."""
 
     least: float
@@ -47,13 +47,13 @@ class Axis(NamedTuple):
         return [tick for tick in _every() if self.least * 0.999 <= tick <= self.most * 1.001]
 
 
-def axis_of(spans: Sequence[Span], dots: Sequence[Dots]) -> Axis:
+def axis_of(spans: Sequence[Span], dots: Sequence[Dots]) -> SpeedAxis:
     """The axis that holds them all: LEAST to MOST, or to the next ticks beyond."""
     every = [value for span in spans for value in (span.lo, span.hi)] + [value for one in dots for value in one.tok_s]
     least, most = min(every), max(every)
     low = LEAST if least >= LEAST else max((tick for tick in _every() if tick <= least), default=least)
     high = MOST if most <= MOST else min((tick for tick in _every() if tick >= most), default=most)
-    return Axis(low, high)
+    return SpeedAxis(low, high)
 
 
 def strip(spans: Sequence[Span], dots: Sequence[Dots], unit: str) -> str:
