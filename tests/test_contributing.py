@@ -129,7 +129,7 @@ def test_the_new_policy_equals_its_twin(passed: list[str]) -> None:
 
 
 def test_the_new_execution_model_equals_its_twin_and_obeys_the_laws(run: Run, passed: list[str]) -> None:
-    assert "hits-first" in printed(run, "sweep --help")[0]
+    assert "hits-first" in printed(run, "sweep --help-all")[0]
     assert count(passed, "hits-first", "found_by_its_name") >= 4
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flashmoe_sim.io.errors import BadInput, Missing
+from flashmoe_sim.io.errors import BadInput, Conflict, Missing
 from flashmoe_sim.io.version import program, version
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from flashmoe_sim.tune.recommend import Recommendation
 
-INSTALL = "pip install 'flashmoe-sim[mcp]', or '.[mcp]' in a clone"
+INSTALL = "pip install '.[mcp]'"
 SAY = "Speeds are predicted: pass one on only with its range, which holds nine times in ten."
 INSTRUCTIONS = f"""How fast a mixture-of-experts model runs on a computer, with which engine and which flags.
 A model is written as people write it: a Hugging Face repository with or without :QUANTIZATION, the name of a GGUF file,
@@ -99,7 +99,7 @@ def _advised(model: str, machine: str, context: int | None) -> Recommendation:
     asked.check()
     found = asked.run()
     if not isinstance(found, Recommendation):
-        raise BadInput("several machines or models; ask about one of each")
+        raise Conflict("several machines or models; ask about one of each")
     return found
 
 

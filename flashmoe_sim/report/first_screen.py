@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.named import file_bytes, named_model
+from flashmoe_sim.io.notes import CUT_OFF, TAKEN, code_of
 from flashmoe_sim.io.sections import Command, Item, Part, Section, Verbatim, Verdict
 from flashmoe_sim.io.sizes import GIB
 from flashmoe_sim.io.today import today
@@ -180,6 +181,7 @@ def _rows(found: Recommendation) -> Iterator[Row]:
         taught = sum(note.startswith(LEARNT) for note in learnt)
         yield "Heard", f"{taught} measured speeds taught this answer; --why says which, and why others did not"
     yield from _given(found)
+    yield from (("Note", note) for note in found.notes if code_of(note) in (TAKEN, CUT_OFF))
 
 
 def _sockets(found: Recommendation) -> Iterator[Part]:

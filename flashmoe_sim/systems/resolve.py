@@ -10,7 +10,7 @@ from flashmoe_sim.drafts import given_drafts
 from flashmoe_sim.geometry.attention import DEFAULT_TYPE
 from flashmoe_sim.geometry.model import ModelGeometry
 from flashmoe_sim.io.errors import Incomplete, TooLarge
-from flashmoe_sim.io.notes import TAKEN, code_of
+from flashmoe_sim.io.notes import TAKEN, Note, code_of
 from flashmoe_sim.io.sizes import given_size, size
 from flashmoe_sim.machines.guessed import notes as machine_notes
 from flashmoe_sim.machines.machine import Machine
@@ -93,7 +93,7 @@ def resolve(
             workload=None, model=other[0], machine=machine, systems=chosen, memory=memory, may_borrow=may_borrow
         )
         taken = [note for note in of.notes if code_of(note) == TAKEN]
-        return replace(found, notes=(*taken, instead(case, chosen, other), *found.notes))
+        return replace(found, notes=(*taken, Note(TAKEN, instead(case, chosen, other)), *found.notes))
     borrowed = ""
     if workload is None and may_borrow:
         from flashmoe_sim.systems.borrow import borrow, bundled

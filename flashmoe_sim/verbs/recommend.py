@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashmoe_sim.io.cells import Column, brief_interval, speed, table
 from flashmoe_sim.io.errors import Conflict, Incomplete, Malformed, OutOfRange
-from flashmoe_sim.io.notes import CUT_OFF, code_of
+from flashmoe_sim.io.notes import CUT_OFF, Note, code_of
 from flashmoe_sim.io.sections import Command, Item, Part, Section
 from flashmoe_sim.options import (
     ANSWER_TOKENS,
@@ -253,7 +253,8 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
             purchase=Purchase(parts_of(runs_on.name), self.target, prices) if self.buy else None,
             progress=progress,
         )
-        cut_off = [f"{on.case.model.name}: {note}" for note in on.case.model.notes if code_of(note) == CUT_OFF]
+        of_model = [note for note in on.case.model.notes if code_of(note) == CUT_OFF]
+        cut_off = [Note(CUT_OFF, f"{on.case.model.name}: {note}") for note in of_model]
         return replace(found, notes=(*on.notes, *cut_off))
 
     def what_runs(self, progress: Progress | None = None) -> WhatRuns:

@@ -34,7 +34,7 @@ def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("verb", ["replay", "sweep"])
 def test_help_names_every_predictor(capsys: pytest.CaptureFixture[str], verb: str) -> None:
-    words = "".join(printed_by(capsys, verb, "--help").split())  # names are broken at their hyphens
+    words = "".join(printed_by(capsys, verb, "--help-all").split())  # names are broken at their hyphens
     assert f": {', '.join(PREFETCHERS)}.".replace(" ", "") in words
 
 

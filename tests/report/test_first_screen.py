@@ -92,3 +92,8 @@ def test_what_is_asked_for_stands_below(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_two_digits(tok_s: float, says: str) -> None:
     assert number(tok_s) == says
+
+
+def test_it_says_which_file_or_model_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "recommend", "kimi-k2", "--machine", "m1-pro-32", "--system", "cpu,slot-bank")
+    assert "Note no system can run kimi-k2:q4_k_m here" in " ".join(out.split())
