@@ -20,7 +20,7 @@ from flashmoe_sim.report.strip import Dots, Span, strip
 from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import listed
 from flashmoe_sim.tune.levers import Lever, named
-from flashmoe_sim.tune.others import OthersSpeeds, nearest
+from flashmoe_sim.tune.others import OnOneComputer, nearest
 from flashmoe_sim.tune.recommend import Recommendation
 
 INDENT, WIDE = 7, 80
@@ -144,7 +144,7 @@ def spans_of(best: Compared, plain: Compared | None) -> list[Span]:
     ]
 
 
-def dots_of(groups: Sequence[OthersSpeeds]) -> list[Dots]:
+def dots_of(groups: Sequence[OnOneComputer]) -> list[Dots]:
     """What others measured, with a mark for how."""
     return [
         Dots(

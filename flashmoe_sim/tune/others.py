@@ -44,7 +44,7 @@ class OthersSpeed:
 
 
 @dataclass(frozen=True)
-class OthersSpeeds:
+class OnOneComputer:
     """The speeds of one engine on one card or computer. same: whether it is the engine of the answer."""
 
     on: str
@@ -81,7 +81,7 @@ def speeds_of_others() -> tuple[OthersSpeed, ...]:
         )
 
 
-def nearest(system: System, case: Case, *, most: int = MOST) -> list[OthersSpeeds]:
+def nearest(system: System, case: Case, *, most: int = MOST) -> list[OnOneComputer]:
     """The groups of speeds with the model of a case that are nearest to a system's on it; none in a deep context.
 
     The nearest one of the same system is among them.
@@ -99,7 +99,7 @@ def nearest(system: System, case: Case, *, most: int = MOST) -> list[OthersSpeed
     same = next((key for key in order if key[1] == system.name), None)
     order = order[:most] if same is None or same in order[:most] else [*order[: most - 1], same]
     return [
-        OthersSpeeds(on, SYSTEMS[name].title, name == system.name, reads, tuple(groups[on, name, reads]))
+        OnOneComputer(on, SYSTEMS[name].title, name == system.name, reads, tuple(groups[on, name, reads]))
         for on, name, reads in order
     ]
 
