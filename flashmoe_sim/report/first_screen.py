@@ -219,8 +219,7 @@ def _needs(found: Recommendation) -> str:
         needs.append(f"{best.gpu_bytes / GIB:.1f}{of} GiB of GPU memory{left}")
     if (held := best.held_bytes or 0) and not (machine.unified and best.gpu_bytes):
         ram_gib = 0.0 if machine.memory is None else machine.memory.ram_gib.value
-        room = best.page_cache_bytes
-        too_much = "" if room is None or room >= best.mapped_bytes else f", for {best.mapped_bytes / GIB:,.1f}"
+        too_much = f", for {best.mapped_bytes / GIB:,.1f} of experts" if best.mapped_bytes > held else ""
         needs.append(f"{held / GIB:.1f}{f' of {ram_gib:.0f}' if ram_gib else ''} GiB of RAM{too_much}")
     return listed(needs) if needs else advice.memory(best)
 
