@@ -135,7 +135,7 @@ _help_all = click.option(
 
 
 def _groups(verb: type[Verb[Any]]) -> dict[str, str]:
-    """The group of each field: that of the class that declares it."""
+    """The heading under which the help shows each field, by name: `group` of the class that declares it."""
     found = dict[str, str]()
     for kind in reversed(verb.__mro__):
         if "group" in vars(kind):

@@ -104,7 +104,7 @@ def _advised(model: str, machine: str, context: int | None) -> Recommendation:
 
 
 def _in_one_line(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """The tool, whose bad inputs are told in one line instead of failing the server."""
+    """The tool, which answers bad input with one line."""
     from functools import wraps
 
     from mcp.server.mcpserver.exceptions import ToolError

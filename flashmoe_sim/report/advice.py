@@ -44,6 +44,7 @@ LIKELY = 0.5
 SMALLEST_PART = 0.02  # of a token's time: less of a difference is not told
 SMALLEST_ALIASING = 0.001
 SAME = "no change"
+OTHER_COMPUTING = "other computing"  # beside that of experts on the CPU
 
 
 def sections(found: Recommendation) -> list[Section]:
@@ -124,7 +125,7 @@ def _run(found: Recommendation) -> Section:
     parts: list[Part] = [Verdict(first), *measured, Command(best.launch.line), *where_from(found, best)]
     parts += [*words, *much]
     parts += [*sockets(found), *taken]
-    parts.append(f"It takes {memory(best)}{left_free(best)}{mapped(found)}. {_depth(found)}")
+    parts.append(f"It takes {memory(best)}{_free(best)}{_mapped(found)}. {_depth(found)}")
     parts += filter(None, (_faults(found), _drafts(found)))
     if raised := wired_limit_advice(found.case.machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         parts.append(f"That is near the limit of the GPU's share of the RAM: {raised}.")
@@ -265,7 +266,7 @@ def _drafts(found: Recommendation) -> str:
     return f"{sentence}; they pay from an acceptance of {least:.2f} on."
 
 
-def left_free(one: Compared) -> str:
+def _free(one: Compared) -> str:
     """What a setting leaves free of the GPU's memory, if it uses any."""
     if not one.gpu_bytes or not one.gpu_free_bytes:
         return ""
@@ -325,7 +326,7 @@ def _other_quant(model: ModelGeometry) -> str:
     return f"; --model {other.name} is another quantization, of {gib:,.1f} GiB{found_where}"
 
 
-def mapped(found: Recommendation) -> str:
+def _mapped(found: Recommendation) -> str:
     """Files that it computes from in place in RAM, and how much of them RAM can hold."""
     best = found.best.best
     mapped, pages = best.mapped_bytes, best.page_cache_bytes
@@ -424,9 +425,17 @@ def _gain(found: Recommendation, one: Compared) -> str:
     return SAME if abs(change) < 0.005 else f"{change:+.0%}"
 
 
-def spent_on(group: str, ms: Mapping[str, float]) -> str:
+def _spent_on(group: str, ms: Mapping[str, float]) -> str:
     """What a part of a token's time goes to, beside the other parts."""
-    return "other computing" if group == "compute" and ms.get("cpu") else WAITS[group][1]
+    return OTHER_COMPUTING if group == "compute" and ms.get("cpu") else WAITS[group][1]
+
+
+def shares_of(one: Compared, *, least: float) -> dict[str, float]:
+    """The parts of a token's time in words, the largest first, without those of a smaller share than `least`."""
+    spent = one.ms_per_token or {}
+    total = sum(spent.values())
+    order = sorted(spent, key=lambda group: -spent[group])
+    return {_spent_on(group, spent): spent[group] / total for group in order if total and spent[group] >= least * total}
 
 
 def _waits(found: Recommendation) -> Section:
@@ -435,8 +444,7 @@ def _waits(found: Recommendation) -> Section:
     total = sum(spent.values())
     if not total:
         return Section("", ())
-    order = sorted(spent, key=lambda group: -spent[group])
-    shares = [f"{spent[group] / total:.0%} {spent_on(group, spent)}" for group in order if spent[group] >= 0.01 * total]
+    shares = [f"{share:.0%} {what}" for what, share in shares_of(found.best.best, least=0.01).items()]
     token = "decoded token" if found.objective.prompt_tokens else "token"
     sentence = f"A {token} takes {three(total)} ms: {listed(shares)}." + (_cores(found) if spent.get("cpu") else "")
     machine = found.case.machine
@@ -501,7 +509,7 @@ def _why_pays(one: CachePays) -> str:
     """What a token waits for less with the cache, and what more."""
     least = SMALLEST_PART * sum((one.plain.ms_per_token or {}).values())
     changes = [
-        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {spent_on(group, one.more_ms)}"
+        f"{three(abs(ms))} ms {'more' if ms > 0 else 'less'} on {_spent_on(group, one.more_ms)}"
         for group, ms in sorted(one.more_ms.items(), key=lambda item: -abs(item[1]))
         if abs(ms) > least
     ]

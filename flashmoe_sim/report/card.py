@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
+from flashmoe_sim.io.cells import WAITS
 from flashmoe_sim.io.today import today
 from flashmoe_sim.io.version import program
 from flashmoe_sim.machines.guessed import heading
@@ -20,7 +21,10 @@ from flashmoe_sim.report.first_screen import (
     dots_of,
     doubt_of,
     helps_of,
+    in_words,
+    likely,
     number,
+    prompt_in_words,
     short_name,
     spans_of,
 )
@@ -32,7 +36,12 @@ from flashmoe_sim.tune.recommend import Recommendation
 
 LONG = 4  # letters of a speed that is written smaller
 KINDS = {SAME: "same", OTHER: "other", READS: "reads"}
-HUES = {"cpu": 3, "compute": 1, "upload": 2, "read": 5, "host": 4}  # of parts of a token's time
+OTHERS_HUE = 4
+HUES = {  # of parts of a token's time, by their words
+    **{WAITS[group][1]: hue for group, hue in {"cpu": 3, "compute": 1, "upload": 2, "read": 5}.items()},
+    WAITS["host"][1]: OTHERS_HUE,
+    advice.OTHER_COMPUTING: 1,
+}
 
 
 class Band(NamedTuple):
@@ -79,12 +88,13 @@ class Help(NamedTuple):
 class AnswerCard:
     """Everything on it, as it is written.
 
-    lines: names and command lines; the answer's first. ticks: speeds, and per cent of the strip's width. asked: the
-    command that gives the same answer.
+    says: what a preview says. lines: names and command lines; the answer's first. ticks: speeds, and per cent of the
+    strip's width. asked: the command that gives the same answer.
     """
 
     title: str
     under: str
+    says: str
     speed: str
     likely: str
     engine: str
@@ -103,13 +113,6 @@ class AnswerCard:
     asked: str
 
     @property
-    def says(self) -> str:
-        """What a preview says."""
-        return (
-            f"{self.speed} tokens a second{f', most likely {self.likely}' if self.likely else ''}, with {self.engine}"
-        )
-
-    @property
     def is_long(self) -> bool:
         """Whether the speed is written smaller."""
         return len(self.speed) > LONG
@@ -117,7 +120,7 @@ class AnswerCard:
 
 def card_of(found: Recommendation, asked: str) -> AnswerCard:
     """The card of an answer. asked: the command that gives it."""
-    best, plain = found.best.best, None if found.main_line is None else found.main_line.best
+    best, plain = found.best.best, found.plain
     assert best.launch is not None
     machine, _, rest = heading(found.case.machine).partition(", ")
     groups = nearest(best.system, found.case)
@@ -133,7 +136,7 @@ def card_of(found: Recommendation, asked: str) -> AnswerCard:
     )
     bands = tuple(
         Band(
-            short_name(best) if span.first else span.label.removeprefix("with "),
+            short_name(one),
             at(span.lo),
             at(span.tok_s),
             at(span.hi),
@@ -141,19 +144,18 @@ def card_of(found: Recommendation, asked: str) -> AnswerCard:
             f"{number(span.tok_s)} tokens a second, {number(span.lo)} to {number(span.hi)}",
             span.first,
         )
-        for span in spans
+        for span, one in zip(spans, filter(None, (best, plain)), strict=True)
     )
     parts = _parts(best)
     lines = [(best.system.title, best.launch.line)]
     if plain is not None and plain.launch is not None:
-        lines.append(
-            (f"What anybody can install: {short_name(plain)}, {number(plain.tok_s or 0.0)}", plain.launch.line)
-        )
+        lines.append((f"{in_words(plain)}, with {short_name(plain)}, nothing to build", plain.launch.line))
     return AnswerCard(
         f"{found.case.model.name} on {machine}",
         rest,
+        f"{in_words(best)}, with {best.system.title}",
         number(best.tok_s or 0.0),
-        "" if best.tok_s_lo is None or best.tok_s_hi is None else f"{number(best.tok_s_lo)} to {number(best.tok_s_hi)}",
+        likely(best.tok_s_lo, best.tok_s_hi),
         best.system.title,
         _plain(found, best),
         doubt_of(found),
@@ -177,23 +179,17 @@ def _list(speeds: Sequence[float]) -> str:
 
 def _plain(found: Recommendation, best: Compared) -> str:
     """How long an answer takes."""
-    goal = found.objective
-    if goal.prompt_tokens:
-        return f"A prompt of {goal.prompt_tokens:,} tokens and its answer take {number(advice.objective_s(found))} s."
+    if prompt := prompt_in_words(found):
+        return f"{prompt}."
     return f"An answer of {ANSWER_TOKENS} tokens takes about {number(ANSWER_TOKENS / (best.tok_s or 1.0))} s."
 
 
 def _parts(best: Compared) -> tuple[PartOfToken, ...]:
     """The parts of a token's time, small ones as one."""
-    spent = best.ms_per_token or {}
-    total = sum(spent.values())
-    if not total:
-        return ()
-    order = sorted(spent, key=lambda group: -spent[group])
-    shares = {group: 100 * spent[group] / total for group in order if spent[group] > SMALLEST * total}
-    parts = [PartOfToken(advice.spent_on(group, spent), share, HUES[group]) for group, share in shares.items()]
-    rest = 100 - sum(shares.values())
-    return (*parts, *([PartOfToken("everything else", rest, HUES["host"])] if rest >= 1 else []))
+    shares = advice.shares_of(best, least=SMALLEST)
+    parts = [PartOfToken(what, 100 * share, HUES[what]) for what, share in shares.items()]
+    rest = 100 - sum(one.share for one in parts)
+    return (*parts, *([PartOfToken("everything else", rest, OTHERS_HUE)] if parts and rest >= 1 else []))
 
 
 def _helps(found: Recommendation) -> tuple[Help, ...]:

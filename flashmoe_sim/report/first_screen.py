@@ -21,29 +21,32 @@ from flashmoe_sim.systems.compare import Compared
 from flashmoe_sim.systems.facts import listed
 from flashmoe_sim.tune.levers import Lever, named
 from flashmoe_sim.tune.others import OnOneComputer, nearest
+from flashmoe_sim.tune.proof import count
 from flashmoe_sim.tune.recommend import Recommendation
 
 INDENT, WIDE = 7, 80
 SPEED = "tokens a second"
 SAME, OTHER, READS = "*", "o", "x"
 MARKS = {SAME: "the same engine", OTHER: "another", READS: "waits for a drive"}
-LEAST = 0.1  # tokens a second: less is not told apart
+LEAST = 0.1  # tokens a second: a slower speed is written as `below 0.1`
 NEAR, HELPS, LIMITS = 2, 3, 2  # so many other engines, changes of the machine and parts of a token's time are named
 SMALLEST = 0.1  # of a token's time: a smaller part is not named
-SLOWER = 0.97  # of the speed at an empty context: with more left, a full one is not told
+SLOWER = 0.97  # of the speed at an empty context: a full context that leaves more of it is not mentioned
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
 Row: TypeAlias = tuple[str, str]
 
 
 def sections(found: Recommendation) -> list[Section]:
-    """The screen, and behind it what was asked for beside it."""
-    best, plain = found.best.best, None if found.main_line is None else found.main_line.best
+    """The screen, and then what else was asked for, such as what to buy."""
+    best, plain = found.best.best, found.plain
     assert best.launch is not None
     verdict = f"{in_words(best)}, with {best.system.title}"
     parts: list[Part] = [Verdict(verdict if len(verdict) <= WIDE else f"{in_words(best)}, with {short_name(best)}")]
     if plain is not None:
         parts.append(f"{in_words(plain)}, with {short_name(plain)}, nothing to build")
-    parts += [*_prompt(found), Verbatim(f"\n{_strip(found, plain)}\n"), _command("Run", best.launch.line)]
+    if prompt := prompt_in_words(found):
+        parts.append(prompt)
+    parts += [Verbatim(f"\n{_strip(found, plain)}\n"), _command("Run", best.launch.line)]
     before = ""
     for label, text in _rows(found):
         parts.append(_item("" if label == before else label, text))
@@ -57,7 +60,7 @@ def sections(found: Recommendation) -> list[Section]:
 
 def document_of(found: Recommendation) -> dict[str, Any]:
     """The same for a program: speeds as numbers, the rest as the screen says it."""
-    best, plain = found.best.best, None if found.main_line is None else found.main_line.best
+    best, plain = found.best.best, found.plain
     assert best.launch is not None
     rows = dict[str, list[str]]()
     for label, text in _rows(found):
@@ -87,19 +90,38 @@ def number(tok_s: float) -> str:
     return f"{tok_s:,.0f}" if tok_s >= 9.95 else f"{tok_s:.1f}" if tok_s >= 0.995 else f"{tok_s:.2g}"
 
 
+def likely(lo: float | None, hi: float | None) -> str:
+    """`13 to 37`, or `up to 3.2`; empty without an interval."""
+    if lo is None or hi is None or number(hi) == number(lo):
+        return ""
+    return f"{f'{number(lo)} to' if lo >= LEAST else 'up to'} {number(hi)}"
+
+
 def in_words(one: Compared) -> str:
     """`25 tokens a second, most likely 13 to 37`, as far as the interval is known."""
-    speed, lo, hi = one.tok_s or 0.0, one.tok_s_lo, one.tok_s_hi
-    said = f"{number(speed)} {SPEED}"
-    if lo is None or hi is None or number(hi) == number(lo):
-        return said
-    return f"{said}, most likely {f'{number(lo)} to' if lo >= LEAST else 'up to'} {number(hi)}"
+    return _with_range(one.tok_s, likely(one.tok_s_lo, one.tok_s_hi))
+
+
+def prompt_in_words(found: Recommendation) -> str:
+    """How fast a prompt is read, and how long it and its answer take; empty if prompts do not count."""
+    goal, best = found.objective, found.best.best
+    if not goal.prompt_tokens or best.prompt_tok_s is None:
+        return ""
+    what = "takes" if goal.goal == "prompt" else f"and an answer of {goal.answer_tokens:,} take"
+    speed = _with_range(best.prompt_tok_s, likely(best.prompt_tok_s_lo, best.prompt_tok_s_hi))
+    seconds = number(advice.objective_s(found))
+    return f"A prompt is read at {speed}: one of {goal.prompt_tokens:,} tokens {what} {seconds} s"
+
+
+def _with_range(tok_s: float | None, range_: str) -> str:
+    said = f"{number(tok_s or 0.0)} {SPEED}"
+    return f"{said}, most likely {range_}" if range_ else said
 
 
 def _brief(one: Compared) -> str:
     """`25 (13 to 37)`."""
-    speed, lo, hi = one.tok_s or 0.0, one.tok_s_lo, one.tok_s_hi
-    return number(speed) if lo is None or hi is None else f"{number(speed)} ({number(lo)} to {number(hi)})"
+    range_ = likely(one.tok_s_lo, one.tok_s_hi)
+    return f"{number(one.tok_s or 0.0)} ({range_})" if range_ else number(one.tok_s or 0.0)
 
 
 def _item(label: str, text: str) -> Item:
@@ -113,15 +135,6 @@ def _command(label: str, line: str) -> Command:
 def short_name(one: Compared) -> str:
     """Its engine: `leloch's llama.cpp`."""
     return one.system.title.partition(",")[0]
-
-
-def _prompt(found: Recommendation) -> list[Part]:
-    goal, best = found.objective, found.best.best
-    if not goal.prompt_tokens or best.prompt_tok_s is None:
-        return []
-    what = "takes" if goal.goal == "prompt" else f"and an answer of {goal.answer_tokens:,} take"
-    seconds = number(advice.objective_s(found))
-    return [f"{number(best.prompt_tok_s)} {SPEED} of a prompt: {goal.prompt_tokens:,} of them {what} {seconds} s"]
 
 
 def _strip(found: Recommendation, plain: Compared | None) -> str:
@@ -157,7 +170,7 @@ def dots_of(groups: Sequence[OnOneComputer]) -> list[Dots]:
 
 
 def _rows(found: Recommendation) -> Iterator[Row]:
-    """What is said beside the speeds, by a word each."""
+    """The lines below the command: a label and a sentence each."""
     best, machine = found.best.best, found.case.machine
     if raised := wired_limit_advice(machine, (best.gpu_bytes or 0) + found.case.spare_bytes):
         yield "First", raised
@@ -179,7 +192,7 @@ def _rows(found: Recommendation) -> Iterator[Row]:
     learnt = () if machine.learnt is None else machine.learnt.notes
     if learnt:
         taught = sum(note.startswith(LEARNT) for note in learnt)
-        yield "Heard", f"{taught} measured speeds taught this answer; --why says which, and why others did not"
+        yield "Heard", f"{count(taught, 'measured speed')} taught this answer; --why says which, and why others did not"
     yield from _given(found)
     yield from (("Note", note) for note in found.notes if code_of(note) in (TAKEN, CUT_OFF))
 
@@ -226,12 +239,8 @@ def _needs(found: Recommendation) -> str:
 
 def _limit(found: Recommendation) -> str:
     """What most of a token's time is spent on."""
-    spent = found.best.best.ms_per_token or {}
-    total = sum(spent.values())
-    large = [group for group in spent if spent[group] > SMALLEST * total]
-    order = sorted(large, key=lambda group: -spent[group])[:LIMITS]
-    shares = [f"{spent[group] / total:.0%} is {advice.spent_on(group, spent)}" for group in order]
-    return f"of a token's time {', '.join(shares)}" if shares else ""
+    shares = [f"{share:.0%} is {what}" for what, share in advice.shares_of(found.best.best, least=SMALLEST).items()]
+    return f"of a token's time {', '.join(shares[:LIMITS])}" if shares else ""
 
 
 def helps_of(found: Recommendation) -> list[tuple[str, Lever]]:
@@ -245,13 +254,12 @@ def _helps(found: Recommendation) -> str:
 
 
 def _near(found: Recommendation) -> str:
-    """Other engines that may be as fast; those of one program by their whole names."""
-    said = [short_name(found.best.best), *([] if found.main_line is None else [short_name(found.main_line.best)])]
-    near = []
-    told = (found.main_line, found.reads_itself)
-    for one in [each.best for each in found.rivals if each not in told][:NEAR]:
-        near.append(f"{one.system.title if short_name(one) in said else short_name(one)} {_brief(one)}")
-        said.append(short_name(one))
+    """Other engines that may be as fast; by their full titles where the short name stands on the screen already."""
+    named_before = [short_name(one) for one in (found.best.best, found.plain) if one is not None]
+    near, with_lines = list[str](), (found.main_line, found.reads_itself)
+    for one in [each.best for each in found.rivals if each not in with_lines][:NEAR]:
+        near.append(f"{one.system.title if short_name(one) in named_before else short_name(one)} {_brief(one)}")
+        named_before.append(short_name(one))
     return "; ".join(near)
 
 

@@ -115,6 +115,11 @@ class Recommendation(InNotebook):
         return replace(self.best.best, filled=self.filled, undrafted=self.undrafted)
 
     @property
+    def plain(self) -> Compared | None:
+        """`main_line` at its best."""
+        return None if self.main_line is None else self.main_line.best
+
+    @property
     def objective(self) -> Objective:
         return self.found.objective
 

@@ -65,7 +65,7 @@ class Program(ABC):
 
     name: ClassVar[str]
     maps: ClassVar[frozenset[str]]  # flags that say how the model is loaded
-    any_system: ClassVar[bool]  # whether `systems` are only those that it runs without being told
+    any_system: ClassVar[bool]  # whether it runs others than `systems`, if they are named
 
     @property
     @abstractmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from flashmoe_sim.cli.main import main
 from flashmoe_sim.report.first_screen import number
 from flashmoe_sim.tune.others import speeds_of_others
-from tests.report.browser import Browser, chromium, needs_browser
+from tests.report.browser import Browser, needs_browser
 from tests.support import document
 
 MACHINE = "rtx-3060 + ryzen-5600 + ddr4-3200x2 + 64GiB + nvme-gen4 + windows"
@@ -23,12 +22,6 @@ const [r, g, b] = getComputedStyle(arguments[0])[arguments[1]].match(/[0-9.]+/g)
   .map(one => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
 return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

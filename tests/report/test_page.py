@@ -16,7 +16,7 @@ from flashmoe_sim.io.sections import Command, Figure, Section, Table, Verdict
 from flashmoe_sim.report.page import MOST_BYTES, html
 from flashmoe_sim.schema import frame
 from flashmoe_sim.sweep.ledger import Ledger
-from tests.report.browser import Browser, chromium, needs_browser
+from tests.report.browser import Browser, needs_browser
 from tests.support import document
 
 HOSTILE = ("<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>', "<!--")
@@ -33,12 +33,6 @@ def calls() -> Iterator[str]:
             )
             + "\n"
         )
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

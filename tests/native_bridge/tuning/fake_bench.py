@@ -28,21 +28,6 @@ test parameters:
   -fa, --flash-attn <on|off|auto>                   (default: auto)
   -lm, --load-mode <auto|none|mmap|mlock|mmap+mlock|dio> (default: auto)
 """
-SCRIPT = """#!{python}
-import sys
-sys.path.insert(0, {folder!r})
-from fake_bench import main
-main({behaviour!r}, sys.argv[1:], {counter!r})
-"""
-
-
-def write(folder: Path, **behaviour: Any) -> Path:
-    """The program. behaviour: what `main` reads."""
-    path = folder / "llama-bench"
-    here, counter = str(Path(__file__).parent), str(folder / "runs")
-    path.write_text(SCRIPT.format(python=sys.executable, folder=here, behaviour=behaviour, counter=counter))
-    path.chmod(0o755)
-    return path
 
 
 def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:

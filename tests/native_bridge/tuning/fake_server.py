@@ -16,21 +16,6 @@ FLAGS = (
 HELP = "usage: llama-server\n" + "\n".join(
     f"{flag} N" for flag in f"--host --port --n-predict --version {FLAGS}".split()
 )
-SCRIPT = """#!{python}
-import sys
-sys.path.insert(0, {folder!r})
-from fake_server import main
-main({behaviour!r}, sys.argv[1:], {counter!r})
-"""
-
-
-def write(folder: Path, **behaviour: Any) -> Path:
-    """The program. behaviour: what `main` reads."""
-    path = folder / "llama-server"
-    here, counter = str(Path(__file__).parent), str(folder / "runs")
-    path.write_text(SCRIPT.format(python=sys.executable, folder=here, behaviour=behaviour, counter=counter))
-    path.chmod(0o755)
-    return path
 
 
 def main(behaviour: dict[str, Any], words: list[str], counter: str) -> None:

@@ -14,8 +14,13 @@ from native_bridge.cli.main import main
 from native_bridge.tuning import serve, session
 from native_bridge.tuning.find import find_program
 from tests.native_bridge.conftest import MODEL
-from tests.native_bridge.tuning.fake_server import HELP, write
+from tests.native_bridge.tuning import stand_in
+from tests.native_bridge.tuning.fake_server import HELP
 from tests.native_bridge.tuning.test_tune import MACHINE, _same_everywhere, lines, printed  # noqa: F401  # a fixture
+
+
+def write(folder: Path, **behaviour: Any) -> Path:
+    return stand_in.write(folder / "llama-server", "fake_server", behaviour)
 
 
 def tune(folder: Path, *more: object, **behaviour: Any) -> int:

@@ -16,7 +16,7 @@ from native_bridge.tuning import knobs, session
 from native_bridge.tuning.program import Program
 from native_bridge.verbs.tune import Tune
 from tests.native_bridge.conftest import MODEL
-from tests.native_bridge.tuning.fake_bench import write
+from tests.native_bridge.tuning import stand_in
 from tests.support import refusal
 
 MACHINE = "rtx-4090 + ryzen-7950x + 96GiB"
@@ -43,6 +43,10 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, own_folder: None) -> None:
     monkeypatch.setattr(Tune, "_grid", grid_once)
     monkeypatch.setattr(knobs, "_threads", lambda: [6, 8])
     monkeypatch.setattr(session._Others, "cores", lambda *_: 0.0)
+
+
+def write(folder: Path, **behaviour: Any) -> Path:
+    return stand_in.write(folder / "llama-bench", "fake_bench", behaviour)
 
 
 def tune(folder: Path, *more: object, **behaviour: Any) -> int:
