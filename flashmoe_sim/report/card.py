@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
@@ -20,9 +20,12 @@ from flashmoe_sim.report.first_screen import (
     SMALLEST,
     dots_of,
     doubt_of,
+    get_of,
+    held_of,
     helps_of,
     in_words,
     likely,
+    needs_of,
     number,
     prompt_in_words,
     short_name,
@@ -30,10 +33,12 @@ from flashmoe_sim.report.first_screen import (
 )
 from flashmoe_sim.report.strip import axis_of
 from flashmoe_sim.systems.compare import Compared
+from flashmoe_sim.tune.evidence import how_sure
 from flashmoe_sim.tune.objective import ANSWER_TOKENS
 from flashmoe_sim.tune.others import nearest
 from flashmoe_sim.tune.recommend import Recommendation
 
+COMPUTED = "The speed is computed, not measured on your computer; nine of ten measured ones should lie in its range."
 LONG = 4  # letters of a speed that is written smaller
 KINDS = {SAME: "same", OTHER: "other", READS: "reads"}
 OTHERS_HUE = 4
@@ -66,6 +71,22 @@ class SeenElsewhere(NamedTuple):
     url: str
 
 
+class Filled(NamedTuple):
+    """Memory that the answer takes. share: per cent of all there is."""
+
+    label: str
+    share: float
+    words: str
+
+
+class OtherEngine(NamedTuple):
+    """Another engine at its best. speed: with its range."""
+
+    title: str
+    speed: str
+    line: str
+
+
 class PartOfToken(NamedTuple):
     """A part of a token's time. share: per cent. hue: its number in the page's colours."""
 
@@ -88,8 +109,9 @@ class Help(NamedTuple):
 class AnswerCard:
     """Everything on it, as it is written.
 
-    says: what a preview says. lines: names and command lines; the answer's first. ticks: speeds, and per cent of the
-    strip's width. asked: the command that gives the same answer.
+    says: what a preview says. lines: names and command lines; the answer's first. get: where the engine and the model
+    are from. needs: memory, in words. engines: other ones. sure: what the range rests on. ticks: speeds, and per cent
+    of the strip's width. asked: the command that gives the same answer.
     """
 
     title: str
@@ -105,9 +127,14 @@ class AnswerCard:
     ticks: tuple[tuple[str, float], ...]
     legend: tuple[tuple[str, str], ...]
     lines: tuple[tuple[str, str], ...]
+    get: tuple[str, ...]
+    needs: str
+    memory: tuple[Filled, ...]
+    engines: tuple[OtherEngine, ...]
     parts: tuple[PartOfToken, ...]
     waits: str
     helps: tuple[Help, ...]
+    sure: tuple[str, ...]
     day: date
     program: str
     asked: str
@@ -164,9 +191,14 @@ def card_of(found: Recommendation, asked: str) -> AnswerCard:
         tuple((f"{tick:g}", at(tick)) for tick in axis.ticks),
         tuple((KINDS[mark], MARKS[mark]) for mark in KINDS if KINDS[mark] in {one.kind for one in seen}),
         tuple(lines),
+        tuple(get_of(found)),
+        needs_of(found),
+        tuple(_filled(found)),
+        tuple(_engines(found)),
         parts,
         f"{parts[0].share:.0f}% of a token's time is {parts[0].label}" if parts else "",
         _helps(found),
+        (COMPUTED, *how_sure(found)),
         today(),
         program(),
         asked,
@@ -182,6 +214,19 @@ def _plain(found: Recommendation, best: Compared) -> str:
     if prompt := prompt_in_words(found):
         return f"{prompt}."
     return f"An answer of {ANSWER_TOKENS} tokens takes about {number(ANSWER_TOKENS / (best.tok_s or 1.0))} s."
+
+
+def _filled(found: Recommendation) -> Iterator[Filled]:
+    for one in held_of(found):
+        if one.of_gib:
+            yield Filled(one.label, round(min(100 * one.gib / one.of_gib, 100), 1), one.words)
+
+
+def _engines(found: Recommendation) -> Iterator[OtherEngine]:
+    """Other engines whose line the card has not yet."""
+    for one in found.by_engine:
+        if one is not found.main_line and one.best.launch is not None:
+            yield OtherEngine(one.best.system.title, in_words(one.best), one.best.launch.line)
 
 
 def _parts(best: Compared) -> tuple[PartOfToken, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from flashmoe_sim.budget import WIRED, wired_limit_advice
 from flashmoe_sim.geometry.named import file_bytes, named_model
@@ -34,6 +34,15 @@ SMALLEST = 0.1  # of a token's time: a smaller part is not named
 SLOWER = 0.97  # of the speed at an empty context: a full context that leaves more of it is not mentioned
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
 Row: TypeAlias = tuple[str, str]
+
+
+class MemoryTaken(NamedTuple):
+    """Memory that an answer takes. gib, of_gib: how much of how much, which may be unknown. words: both, and where."""
+
+    label: str
+    gib: float
+    of_gib: float | None
+    words: str
 
 
 def sections(found: Recommendation) -> list[Section]:
@@ -177,8 +186,8 @@ def _rows(found: Recommendation) -> Iterator[Row]:
     for one in found.others:
         if WIRED in one.best.why_not:
             yield "Or", f"{one.best.system.title}: {one.best.why_not}"
-    yield from (("Get", sentence) for sentence in _get(found))
-    yield "Needs", _needs(found)
+    yield from (("Get", sentence) for sentence in get_of(found))
+    yield "Needs", needs_of(found)
     if limit := _limit(found):
         yield "Limit", limit
     yield "Helps", _helps(found)
@@ -205,7 +214,7 @@ def _sockets(found: Recommendation) -> Iterator[Part]:
             yield _item("NUMA", str(part).removeprefix("Sockets: "))
 
 
-def _get(found: Recommendation) -> Iterator[str]:
+def get_of(found: Recommendation) -> Iterator[str]:
     """Where the engine is, and what the words in capitals of its line stand for."""
     best = found.best.best
     facts = best.system.facts
@@ -221,20 +230,29 @@ def _get(found: Recommendation) -> Iterator[str]:
     yield from (f"{word}: {meaning}" for word, meaning in words.items())
 
 
-def _needs(found: Recommendation) -> str:
+def needs_of(found: Recommendation) -> str:
     """Memory, and how much of it stays free."""
+    needs = [one.words for one in held_of(found)]
+    return listed(needs) if needs else advice.memory(found.best.best)
+
+
+def held_of(found: Recommendation) -> list[MemoryTaken]:
+    """Memory of the GPU, and RAM beside it."""
     best, machine = found.best.best, found.case.machine
     size = None if machine.gpu is None else machine.gpu.memory_gib
-    needs = []
+    held = []
     if best.gpu_bytes:
-        of = "" if size is None or machine.unified else f" of {size.value:.1f}"
+        of_gib = None if size is None or machine.unified else size.value
+        of = "" if of_gib is None else f" of {of_gib:.1f}"
         left = f" ({best.gpu_free_bytes / GIB:.1f} stay free)" if best.gpu_free_bytes else ""
-        needs.append(f"{best.gpu_bytes / GIB:.1f}{of} GiB of GPU memory{left}")
-    if (held := best.held_bytes or 0) and not (machine.unified and best.gpu_bytes):
+        gib = best.gpu_bytes / GIB
+        held.append(MemoryTaken("GPU", gib, of_gib, f"{gib:.1f}{of} GiB of GPU memory{left}"))
+    if (bytes_ := best.held_bytes or 0) and not (machine.unified and best.gpu_bytes):
         ram_gib = 0.0 if machine.memory is None else machine.memory.ram_gib.value
-        too_much = f", for {best.mapped_bytes / GIB:,.1f} of experts" if best.mapped_bytes > held else ""
-        needs.append(f"{held / GIB:.1f}{f' of {ram_gib:.0f}' if ram_gib else ''} GiB of RAM{too_much}")
-    return listed(needs) if needs else advice.memory(best)
+        too_much = f", for {best.mapped_bytes / GIB:,.1f} of experts" if best.mapped_bytes > bytes_ else ""
+        of = f" of {ram_gib:.0f}" if ram_gib else ""
+        held.append(MemoryTaken("RAM", bytes_ / GIB, ram_gib or None, f"{bytes_ / GIB:.1f}{of} GiB of RAM{too_much}"))
+    return held
 
 
 def _limit(found: Recommendation) -> str:

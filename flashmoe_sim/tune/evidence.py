@@ -33,12 +33,18 @@ def evidence(found: Recommendation) -> list[str]:
         f"Hits are counted under the contract {plan.setup.contract}: {CONTRACT_MEANINGS[plan.setup.contract]}. Seconds "
         f"are of the execution model {plan.execution.name}: {plan.execution.describes}.",
         *_machine(found),
-        _checked(found, plan.machine),
-        *_intervals(plan.machine),
+        *how_sure(found),
         f"{replayed} setting{'s' * (replayed > 1)} of {ran} system{'s' * (ran > 1)} "
         f"{'were' if replayed > 1 else 'was'} replayed.",
         *(f"{note[:1].upper()}{note[1:]}." for note in found.notes if note not in of_machine),
     ]
+
+
+def how_sure(found: Recommendation) -> list[str]:
+    """How far such predictions have been off, and how often their intervals held."""
+    best = found.best.best
+    machine = best.system.plan(found.case).machine
+    return [_checked(found, machine), *_intervals(machine)]
 
 
 def _trace(found: Recommendation) -> str:

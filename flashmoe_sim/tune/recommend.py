@@ -13,7 +13,15 @@ from flashmoe_sim.notebook import InNotebook
 from flashmoe_sim.residency.workload import Workload
 from flashmoe_sim.schema import COMPARED, frame
 from flashmoe_sim.systems.base import Case, System
-from flashmoe_sim.systems.compare import NEAR, Compared, at_setting, otherwise_seated, with_filled, with_undrafted
+from flashmoe_sim.systems.compare import (
+    NEAR,
+    Compared,
+    Replays,
+    at_setting,
+    otherwise_seated,
+    with_filled,
+    with_undrafted,
+)
 from flashmoe_sim.systems.fits import nothing_runs
 from flashmoe_sim.systems.prompt import prompted
 from flashmoe_sim.timeline.assemble import Conditions, weights_of
@@ -175,6 +183,17 @@ class Recommendation(InNotebook):
         return tuple(one for one in self.timed if self.wins(one) >= LEAST_WINS)
 
     @property
+    def by_engine(self) -> tuple[Searched, ...]:
+        """The fastest way of each other program to give the same text, of those that are known to run as predicted."""
+        fastest = dict[str, Searched]()
+        for one in self.timed:
+            system, shown = one.best.system, self.proof_of(one)
+            if shown.there and (shown.common or shown.shown) and not (one.best.tight or system.changes_text(self.case)):
+                fastest.setdefault(system.program, one)
+        fastest.pop(self.best.best.system.program, None)
+        return tuple(fastest.values())
+
+    @property
     def timed(self) -> tuple[Searched, ...]:
         """The other systems that run, and whose prompts are timed if the objective has one."""
         return tuple(one for one in self.others if self.objective.seconds(one.best) is not None)
@@ -205,27 +224,23 @@ def recommend(
     *,
     objective: Objective | None = None,
     borrowed: bool = False,
-    others: Sequence[Workload] = (),
     purchase: Purchase | None = None,
+    replays: Replays | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recommendation:
     """Choose a system and its settings for a case by the seconds of a workload.
 
-    borrowed: whether the trace is another model's, so that misses are less certain. others: traces of other work with
-    the same model, to test the choice on them. purchase: for advice on what to buy.
+    borrowed: whether the trace is another model's, so that misses are less certain. purchase: for advice on what to
+    buy. replays: of this workload and model, valid for any machine; new ones are added.
     Raises BadInput if no system can run, saying what the least demanding one needs, if the trace is too short, and if
     the objective has a prompt and no call of the trace has known tokens.
     """
     check_length(workload)
     weights_of(workload, Conditions(dense_bytes=case.dense_bytes))  # refuses a trace of another model
-    for number, other in enumerate(others):
-        _refuse_another_model(workload, other)
-        if other.trace.content_id in {one.trace.content_id for one in (workload, *others[:number])}:
-            raise Conflict(f"{other.trace.name}: is given twice; give traces of other work")
     objective = objective or Objective()
     if objective.prompt_tokens:
         prompted(workload, objective.prompt_tokens)  # refuses a trace from which no prompt can be made
-    found = search(workload, case, systems, objective=objective, borrowed=borrowed, progress=progress)
+    found = search(workload, case, systems, objective=objective, borrowed=borrowed, replays=replays, progress=progress)
     found, replays = replace(found, replays=None), found.replays  # an answer may live long
     best = chosen(found, case)
     if best is None:
@@ -255,9 +270,7 @@ def recommend(
         None
         if borrowed or len(best.tried) < 2
         else converged(workload, case, best.tried, objective=found.objective, progress=progress),
-        tuple(across([workload, *others], case, [one.system for one in best.tried], objective=found.objective))
-        if others
-        else (),
+        (),
         None
         if objective.goal == "prompt"
         else faster_when_smaller(workload, case, systems, best.best, borrowed=borrowed),
@@ -278,6 +291,22 @@ def chosen(found: SearchResult, case: Case) -> Searched | None:
 
 def _searched(found: SearchResult, best: Compared | None) -> Searched | None:
     return next((one for one in found.systems if one.best is best), None)
+
+
+def refuse_other_models(workload: Workload, others: Sequence[Workload]) -> None:
+    """Raise BadInput for traces that are given twice, and for those of another model."""
+    for number, other in enumerate(others):
+        _refuse_another_model(workload, other)
+        if other.trace.content_id in {one.trace.content_id for one in (workload, *others[:number])}:
+            raise Conflict(f"{other.trace.name}: is given twice; give traces of other work")
+
+
+def with_transfers(found: Recommendation, others: Sequence[Workload]) -> Recommendation:
+    """The same, with its choice tested on traces of other work with the same model."""
+    sizes = [one.system for one in found.best.tried]
+    return replace(
+        found, transfers=tuple(across([found.workload, *others], found.case, sizes, objective=found.objective))
+    )
 
 
 def _refuse_another_model(workload: Workload, other: Workload) -> None:

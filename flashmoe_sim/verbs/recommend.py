@@ -216,11 +216,16 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
         found = self.advise(progress, read)
         return found if self.save is None else _with_files(found, self.save.parent, self.save.stem)[0]
 
-    def advise(self, progress: Progress | None = None, read: Read | None = None) -> Recommendation:
-        """Recommend for a trace, or for a model alone with a borrowed trace."""
+    def advise(
+        self, progress: Progress | None = None, read: Read | None = None, replays: dict[str, Any] | None = None
+    ) -> Recommendation:
+        """Recommend for a trace, or for a model alone with a borrowed trace.
+
+        replays: by the model's full name, from advice on other machines; new ones are added.
+        """
         from flashmoe_sim.systems.resolve import resolve
         from flashmoe_sim.tune.prices import launch_prices, read_prices
-        from flashmoe_sim.tune.recommend import Purchase, recommend
+        from flashmoe_sim.tune.recommend import Purchase, recommend, refuse_other_models, with_transfers
         from flashmoe_sim.tune.shop import parts_of
         from flashmoe_sim.verbs.given import learnt_machine, names_no_quantization, workload_and_model, workload_of
 
@@ -243,16 +248,20 @@ class Recommend(MemoryOptions, Verb["Recommendation | Cells | WhatRuns"]):
             prices = read_prices(Path(self.prices), self.budget)
         elif self.budget is not None:
             prices = launch_prices(self.budget)
+        others = [read(other, self.model if model is None else model) for other in self.also]
+        refuse_other_models(on.workload, others)
         found = recommend(
             on.workload,
             on.case,
             on.systems,
             objective=goal,
             borrowed=bool(on.borrowed),
-            others=[read(other, self.model if model is None else model) for other in self.also],
+            replays=None if replays is None else replays.setdefault(on.case.model.name, {}),
             purchase=Purchase(parts_of(runs_on.name), self.target, prices) if self.buy else None,
             progress=progress,
         )
+        if others:
+            found = with_transfers(found, others)
         of_model = [note for note in on.case.model.notes if code_of(note) == CUT_OFF]
         cut_off = [Note(CUT_OFF, f"{on.case.model.name}: {note}") for note in of_model]
         return replace(found, notes=(*on.notes, *cut_off))

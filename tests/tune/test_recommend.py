@@ -31,7 +31,16 @@ from flashmoe_sim.tune.cliffs import cliffs, largest_union
 from flashmoe_sim.tune.evidence import evidence
 from flashmoe_sim.tune.objective import Objective
 from flashmoe_sim.tune.proof import checked, kept_bytes
-from flashmoe_sim.tune.recommend import APART, KNEE, LEAST_WINS, Recommendation, neighbours, recommend
+from flashmoe_sim.tune.recommend import (
+    APART,
+    KNEE,
+    LEAST_WINS,
+    Recommendation,
+    neighbours,
+    recommend,
+    refuse_other_models,
+    with_transfers,
+)
 from tests.residency.builders import trace_of
 from tests.systems.cases import case, machine, model, workload
 
@@ -140,13 +149,13 @@ def test_a_short_trace_is_refused_with_what_is_needed() -> None:
 
 def test_a_trace_of_another_model_is_refused_beside_the_first() -> None:
     with pytest.raises(Conflict, match="is a trace of another model"):
-        found(others=[workload(model(experts=32))])
+        refuse_other_models(workload(model()), [workload(model(experts=32))])
 
 
 def test_the_choice_is_scored_on_other_traces() -> None:
     of = case(arch="gemma4")
     other = workload(of.model, tokens=200)
-    assert [(one.tuned_on, one.scored_on) for one in found(of, others=[other]).transfers] == [
+    assert [(one.tuned_on, one.scored_on) for one in with_transfers(found(of), [other]).transfers] == [
         (workload(of.model, tokens=128).trace.name, other.trace.name),
         (other.trace.name, workload(of.model, tokens=128).trace.name),
     ]
